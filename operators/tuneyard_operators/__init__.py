@@ -1,0 +1,1 @@
+"""Controllers around federation/ and api/. Nothing here yet."""

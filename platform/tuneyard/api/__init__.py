@@ -1,0 +1,63 @@
+"""The JobSpec and its companions as pydantic models: the single source of the CRDs, the JSON schema, the docs and the YAML errors.
+
+This room imports nothing of ours, and nothing heavy: it is what `tuneyard validate`, the operators and every other room share.
+"""
+
+from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
+from tuneyard.api.cluster import Cluster, Sku
+from tuneyard.api.data import ScoreData, Source, TrainData
+from tuneyard.api.errors import BadInput, FailureKind, JobFailed, StorageError, TuneyardError
+from tuneyard.api.jobspec import Comet, Job, JobSpec, Retries, Tracking
+from tuneyard.api.schedule import ModelTemplate, Schedule
+from tuneyard.api.score import Engine, Generation, ScoreTask
+from tuneyard.api.status import JobStatus, Phase, Progress
+from tuneyard.api.tasks import ProcessTask, RankTask, Resources, Task, TuneTask, WorkerRange
+from tuneyard.api.team import Team
+from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
+
+__all__ = [
+    "API_VERSION",
+    "Adapter",
+    "BadInput",
+    "Batch",
+    "Cluster",
+    "Comet",
+    "Engine",
+    "EnvVar",
+    "FailureKind",
+    "Fields",
+    "Generation",
+    "Job",
+    "JobFailed",
+    "JobSpec",
+    "JobStatus",
+    "KeyRef",
+    "Metadata",
+    "Method",
+    "ModelRef",
+    "ModelTemplate",
+    "Offload",
+    "Optimizer",
+    "Phase",
+    "ProcessTask",
+    "Progress",
+    "RankTask",
+    "Resource",
+    "Resources",
+    "Retries",
+    "Schedule",
+    "ScoreData",
+    "ScoreTask",
+    "Sku",
+    "Source",
+    "StorageError",
+    "Strategy",
+    "Task",
+    "Team",
+    "Tracking",
+    "TrainData",
+    "TrainTask",
+    "TuneTask",
+    "TuneyardError",
+    "WorkerRange",
+]

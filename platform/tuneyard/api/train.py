@@ -1,0 +1,171 @@
+"""A train task: model, data, method, objective, optimizer, batch, strategy, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from tuneyard.api.base import Fields, Name
+from tuneyard.api.data import TrainData
+
+Auto = Literal["auto"]
+Attention = Literal["auto", "flash", "sdpa", "eager"]
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+OffloadTarget = Literal["none", "cpu", "nvme"]
+MethodName = Literal["full", "lora", "qlora", "dora"]
+
+
+class ModelRef(Fields):
+    """The model that a task starts from: a Hugging Face name, a folder or URI, or what an earlier task made."""
+
+    name: str | None = Field(default=None, min_length=1, description="Hugging Face name, local folder, or URI of a model folder")
+    from_task: Name | None = Field(default=None, alias="from", description="name of the earlier task that makes the model")
+    path: str | None = Field(default=None, description="path inside the output of `from`; default: the model that task made")
+    revision: str | None = Field(default=None, description="commit, tag or branch on the hub; pin it for jobs that must repeat")
+    init: Literal["pretrained", "scratch"] = Field(default="pretrained", description="scratch: random weights from config.json alone")
+    attention: Attention = Field(default="auto", description="auto: flash where the GPU and the model have it, else sdpa")
+    trust_remote_code: bool = Field(default=False, description="run Python code that comes with the model")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.name is None) == (self.from_task is None):
+            raise ValueError("give exactly one of name and from")
+        if self.path is not None and self.from_task is None:
+            raise ValueError("path goes with from; put it into name instead")
+        return self
+
+
+class Adapter(Fields):
+    """Low-rank adapter (LoRA, Hu et al. 2021): W + alpha/rank * B A."""
+
+    rank: int = Field(default=16, description="r: inner dimension of the two factors")
+    alpha: float | None = Field(default=None, gt=0, description="scale is alpha / rank; default: 2 * rank")
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    targets: str | list[str] = Field(default="all-linear", description="all-linear, or names of modules")
+    save_modules: list[str] = Field(default_factory=list, description="modules trained in full beside the adapter, such as lm_head")
+    merge: bool = Field(default=False, description="also write merged full weights as an artifact")
+
+
+class QuantizedAdapter(Adapter):
+    """QLoRA (Dettmers et al. 2023): the frozen weights are kept in 4 bits."""
+
+    quantization: Literal["nf4", "fp4"] = "nf4"
+    double_quantization: bool = Field(default=True, description="quantise the scales too: about 0.37 bits less per parameter")
+
+
+class Full(Fields):
+    """All weights are trained."""
+
+
+class Method(Fields):
+    """Which weights are trained: exactly one of full, lora, qlora, dora."""
+
+    full: Full | None = None
+    lora: Adapter | None = None
+    qlora: QuantizedAdapter | None = None
+    dora: Adapter | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in ("full", "lora", "qlora", "dora") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of full, lora, qlora and dora; found {', '.join(given) or 'none'}")
+        return self
+
+    @property
+    def name(self) -> MethodName:
+        if self.full is not None:
+            return "full"
+        if self.qlora is not None:
+            return "qlora"
+        return "dora" if self.dora is not None else "lora"
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The adapter's settings; None for full fine-tuning."""
+        return self.qlora or self.lora or self.dora
+
+
+class Optimizer(Fields):
+    name: Literal["adamw", "adamw-8bit", "adafactor", "sgd"] = "adamw"
+    learning_rate: float = Field(default=2e-5, gt=0)
+    schedule: Literal["cosine", "linear", "constant", "inverse-sqrt", "wsd"] = Field(
+        default="cosine", description="after warm-up; wsd: constant, then a linear decay over the last tenth"
+    )
+    warmup: float = Field(default=0.03, ge=0, description="below 1: share of all steps; from 1: steps")
+    weight_decay: float = Field(default=0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    max_grad_norm: float = Field(default=1.0, ge=0, description="0: no clipping")
+
+
+class Batch(Fields):
+    """global = micro * gradient accumulation * workers, in rows."""
+
+    global_: int = Field(default=32, ge=1, alias="global", description="rows per optimizer step, over all workers")
+    micro: int | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
+
+
+class Offload(Fields):
+    optimizer: OffloadTarget = Field(default="none", description="where optimizer states live; needs ZeRO >= 1 (nvme: ZeRO 3)")
+    parameters: OffloadTarget = Field(default="none", description="where parameters live; needs ZeRO 3")
+    nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
+
+
+class Strategy(Fields):
+    """How the task is laid out over its workers. Each field left at `auto` is the planner's choice."""
+
+    zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
+    offload: Offload = Field(default_factory=Offload)
+    tensor_parallel: int = Field(default=1, ge=1)
+    recompute: bool | Auto = Field(default="auto", description="activation checkpointing")
+    precision: Precision = Field(default="auto", description="auto: bf16 where the device has it, else fp16; fp32 on cpu")
+    liger: bool | Auto = Field(default="auto", description="Liger kernels; GPUs only")
+
+
+class Checkpoint(Fields):
+    every_steps: int | Auto = Field(default="auto", description="auto: about 20 over the run")
+    keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
+
+
+class Evaluation(Fields):
+    every_steps: int | Auto = Field(default="auto", description="auto: with every checkpoint")
+    early_stop: int | None = Field(default=None, ge=1, description="end after so many evaluations without improvement, keep the best")
+    min_improvement: float = Field(default=0.0, ge=0)
+
+
+class Preference(Fields):
+    """DPO (Rafailov et al. 2023)."""
+
+    beta: float = Field(default=0.1, gt=0)
+    loss: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
+
+
+class TrainTask(Fields):
+    """Fine-tune (or train from scratch) a language model."""
+
+    model: ModelRef
+    data: TrainData
+    method: Method = Field(default_factory=lambda: Method(full=Full()))
+    objective: Literal["sft", "clm", "dpo"] = Field(default="sft", description="supervised, plain next-token, or direct preference")
+    preference: Preference = Field(default_factory=Preference)
+    optimizer: Optimizer = Field(default_factory=Optimizer)
+    batch: Batch = Field(default_factory=Batch)
+    epochs: float | None = Field(default=None, gt=0, description="default: 1, unless steps is given")
+    steps: int | None = Field(default=None, ge=1)
+    strategy: Strategy | Auto = "auto"
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    seed: int = Field(default=42, ge=0)
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give epochs or steps, not both")
+        return self
+
+    @property
+    def layout(self) -> Strategy:
+        """The strategy with `auto` spelled out as a Strategy whose fields are all `auto`."""
+        return Strategy() if self.strategy == "auto" else self.strategy

@@ -1,0 +1,1 @@
+"""catalog: see docs/design."""

@@ -1,0 +1,1 @@
+"""client of the hub. Nothing here yet."""

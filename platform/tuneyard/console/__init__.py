@@ -1,0 +1,1 @@
+"""web pages over history and hub. Nothing here yet."""

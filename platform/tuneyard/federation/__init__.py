@@ -1,0 +1,1 @@
+"""pure scheduling: World + Policy -> Decisions. Nothing here yet."""

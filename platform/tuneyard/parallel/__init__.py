@@ -1,0 +1,1 @@
+"""device mesh, automatic tensor parallelism, hybrid sharding. Nothing here yet."""

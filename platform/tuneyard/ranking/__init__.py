@@ -1,0 +1,1 @@
+"""DHEN models. Nothing here yet."""

@@ -1,0 +1,97 @@
+"""What a running task says about itself: small frozen records that cross processes and end in the terminal, history and Comet.
+
+A task gets an `Emit` and calls it; it never knows who listens. Only rank 0 emits, unless an event says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Event):
+    """Long work outside the steps: loading a model, tokenising, saving. `of` is 0 where the length is not known."""
+
+    name: str
+    done: float = 0
+    of: float = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSplit:
+    """Seconds of one optimizer step by what they were spent on; they add up to the step's wall time."""
+
+    data_s: float = 0.0
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    optimizer_s: float = 0.0
+    checkpoint_s: float = 0.0
+    other_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Event):
+    """One optimizer step, over all workers. `step` counts from 1; `mfu` is a share (0..1)."""
+
+    step: int
+    of: int
+    loss: float
+    learning_rate: float
+    tokens: int
+    step_s: float
+    tokens_per_s: float
+    mfu: float
+    eta_s: float
+    grad_norm: float | None = None
+    memory_gb: float | None = None
+    split: TimeSplit = field(default_factory=TimeSplit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Event):
+    """Loss on held-out samples after `step`: mean negative log-likelihood in nats per token that counts."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpointed(Event):
+    """A checkpoint was committed."""
+
+    step: int
+    uri: str
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Event):
+    """Progress of a score task; rates are over the whole task so far."""
+
+    rows: int
+    of: int
+    errors: int
+    output_tokens_per_s: float
+    eta_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warned(Event):
+    """Something a person should know that does not end the task: a cut sample, a lost engine, a checkpoint passed over."""
+
+    message: str
+
+
+Emit = Callable[[Event], None]
+
+
+def silent(_event: Event) -> None:
+    """An Emit that listens to nothing."""

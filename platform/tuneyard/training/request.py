@@ -1,0 +1,62 @@
+"""What a train task is asked to do, with nothing left open, and what it answers. Both cross processes as plain JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneyard.api import TrainTask
+from tuneyard.planning import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """One attempt at a train task.
+
+    `task.model` and `task.data` hold no `from` any more: `model_uri` (weights) and `adapter_uri` (an adapter on top of
+    them, where the start is one) and absolute URIs in `task.data` stand in their place.
+    """
+
+    job: str
+    name: str
+    task: TrainTask
+    plan: Plan
+    model_uri: str
+    output: str
+    """URI of the task's own output folder: checkpoints/step-N/ and model/ go below it."""
+    scratch: str
+    """Local folder for what need not outlive the attempt."""
+    adapter_uri: str | None = None
+    resume: bool = True
+    """Start from the newest committed checkpoint under `output`, if there is one."""
+    attempt: int = 1
+    trust_remote_code: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What rank 0 knows at the end. `model_uri` is the folder of final weights, `adapter_uri` of a final adapter."""
+
+    status: str
+    """succeeded | stopped (asked to stop; a checkpoint was committed)"""
+    steps: int
+    losses: list[float]
+    eval_losses: list[tuple[int, float]]
+    tokens: int
+    tokens_per_s: float
+    mfu: float
+    flops_per_step: float
+    peak_memory_gb: list[float]
+    """Per rank: device memory on GPUs, resident memory of the process on cpu."""
+    planned_memory_gb: float
+    world_size: int
+    wall_s: float
+    split: dict[str, float]
+    """Seconds by kind of work over all steps: see tracking.TimeSplit."""
+    model_uri: str | None = None
+    adapter_uri: str | None = None
+    merged_uri: str | None = None
+    resumed_from: int = 0
+    """Step of the checkpoint this attempt started from; 0: none."""
+    details: dict[str, Any] = field(default_factory=dict)

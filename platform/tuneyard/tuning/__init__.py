@@ -1,0 +1,1 @@
+"""history -> features -> predictor -> searcher. Nothing here yet."""
