@@ -53,9 +53,7 @@ class TrainData(Source):
     )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
     shuffle: bool = True
-    max_bad_fraction: float = Field(
-        default=0.01, ge=0.0, le=1.0, description="unreadable or unusable samples tolerated before the task is refused"
-    )
+    max_bad_fraction: float = Field(default=0.01, ge=0.0, le=1.0, description="bad samples tolerated before the task is refused")
 
     @model_validator(mode="after")
     def _one_validation(self) -> Self:
