@@ -1,25 +1,37 @@
-# `make quickstart` and `make test` set up what is missing; see CONTRIBUTING.md for the others.
+# `make quickstart` and `make test` set up what is missing first. CONTRIBUTING.md says what the others are for.
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: setup quickstart check test bench lock format
+.PHONY: setup quickstart check test bench docs format lock
 
 setup: .venv/.ready
 
-.venv/.ready: $(wildcard requirements/*.txt) scripts/setup.sh pyproject.toml
+.venv/.ready: requirements/cpu.txt requirements/gpu.txt scripts/setup.sh pyproject.toml
 	bash scripts/setup.sh
 
+quickstart: setup
+	rm -rf runs/quickstart
+	.venv/bin/tuneyard run jobspecs/quickstart.yaml --out runs/quickstart $(ARGS)
+
 check: setup
-	.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	$(PY) -m pytest tests/unit -q
 
+test: check
+	$(PY) -m pytest tests --ignore tests/unit
+
+bench: setup
+	for script in benchmarks/*.py; do $(PY) "$$script" || exit 1; done
+
+docs: setup
+	$(PY) -m tuneyard.api.docs docs/reference
+
 format: setup
-	.venv/bin/ruff check --fix . && .venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
 
-test: setup
-	$(PY) -m pytest tests
-
-lock:
+lock: setup
 	bash scripts/lock.sh
