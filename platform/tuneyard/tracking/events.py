@@ -7,11 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
     task: str
+
+
+TaskState = Literal["started", "succeeded", "failed", "stopped", "skipped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEvent(Event):
+    """An attempt at a task began or ended. Emitted by whoever drives the job, not by the task.
+
+    `plan` comes with `started` (Plan.to_dict()), `result` with the end (what report.json holds for the task), `failure`
+    (a FailureKind) and `message` with `failed`. stopped: asked to stop, goes on with --resume. skipped: done before.
+    """
+
+    state: TaskState
+    kind: str = ""
+    """train, score, tune, rank or process"""
+    attempt: int = 1
+    plan: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    failure: str = ""
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.state != "started"
 
 
 @dataclass(frozen=True, kw_only=True)
