@@ -8,6 +8,9 @@ from tuneyard.api.cluster import Cluster, Sku
 from tuneyard.api.data import ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import Comet, Job, JobSpec, Retries, Tracking
+from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
+from tuneyard.api.rules import Violation, check_rules, check_task
+from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.score import Engine, Generation, ScoreTask
 from tuneyard.api.status import JobStatus, Phase, Progress
@@ -17,11 +20,14 @@ from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimi
 
 __all__ = [
     "API_VERSION",
+    "CPU",
     "Adapter",
     "BadInput",
     "Batch",
     "Cluster",
     "Comet",
+    "Device",
+    "Document",
     "Engine",
     "EnvVar",
     "FailureKind",
@@ -59,5 +65,12 @@ __all__ = [
     "TrainTask",
     "TuneTask",
     "TuneyardError",
+    "Violation",
     "WorkerRange",
+    "check_rules",
+    "check_task",
+    "load_documents",
+    "load_jobspec",
+    "load_resource",
+    "parse",
 ]

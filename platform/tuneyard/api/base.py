@@ -16,7 +16,13 @@ Name = Annotated[str, StringConstraints(pattern=DNS_LABEL, max_length=63)]
 class Fields(BaseModel):
     """A group of fields: camelCase in YAML, snake_case in Python; unknown names are refused."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", validate_default=True, use_enum_values=False)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,  # JSON, and so an API server, has neither
+    )
 
     def to_yaml_dict(self) -> dict[str, Any]:
         """The object as YAML would hold it: camelCase names, nothing that was left to its default."""

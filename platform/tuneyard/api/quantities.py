@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_LONGEST_S = 1e10  # some 300 years
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTP", start=1)
 }
@@ -17,18 +18,18 @@ SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
 def parse_duration_s(value: Any) -> Any:
     """`"1h30m"` -> 5400.0 seconds. Numbers are seconds. Raises ValueError on anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_S:
         return float(value)
-    if not isinstance(value, str) or not re.match(DURATION_PATTERN, value):
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise ValueError(f"{value!r} is not a duration: write it like 90s, 15m, 2h, 2d or 1h30m")
     return sum(float(number) * _SECONDS[unit] for number, _, unit in re.findall(r"([0-9]+(\.[0-9]+)?)([smhdw])", value))
 
 
 def parse_size_bytes(value: Any) -> Any:
     """`"3Ti"` -> 3298534883328 bytes, by Kubernetes' suffixes. Raises ValueError on anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    match = re.match(r"^([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)$", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]*)", value) if isinstance(value, str) else None
     if match is None or match[2] not in _BYTES:
         raise ValueError(f"{value!r} is not a size: write it like 500M, 40Gi or 3Ti")
     return int(float(match[1]) * _BYTES[match[2]])

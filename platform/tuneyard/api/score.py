@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tuneyard.api.base import Fields
 from tuneyard.api.data import ScoreData
-from tuneyard.api.train import Auto, ModelRef, Precision
+from tuneyard.api.train import Auto, Count, ModelRef, Precision
 
 MetricName = Literal["exact_match", "rouge_l", "bleu", "perplexity"]
 
@@ -27,7 +27,7 @@ class Engine(Fields):
 
     tensor_parallel: int = Field(default=1, ge=1)
     batch: int = Field(default=64, ge=1, description="sequences in flight per engine")
-    max_length: int | Auto = Field(default="auto", description="prompt and answer tokens; auto: the model's own limit, at most 8192")
+    max_length: Count | Auto = Field(default="auto", description="prompt and answer tokens; auto: the model's own limit, at most 8192")
     precision: Precision = "auto"
     memory_fraction: float = Field(default=0.9, gt=0, le=1, description="share of GPU memory for weights and KV cache")
     kv_cache: str | None = Field(default=None, description="KV cache on cpu, such as 2Gi; GPUs take memoryFraction")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import Source
 from tuneyard.api.score import ScoreTask
-from tuneyard.api.train import Auto, Checkpoint, Optimizer, TrainTask
+from tuneyard.api.train import Auto, Checkpoint, Count, Optimizer, TrainTask
 
 TaskKind = Literal["train", "score", "tune", "rank", "process"]
 TASK_KINDS: tuple[TaskKind, ...] = ("train", "score", "tune", "rank", "process")
@@ -81,14 +81,8 @@ class Resources(Fields):
     """What a task runs on. A worker is a rank: one GPU, or one process on `cpu`."""
 
     sku: list[str] = Field(default_factory=list, description="kinds of machine that would do, best first; empty: any")
-    workers: int | Auto | WorkerRange = Field(default="auto", description="ranks of a train task; auto: the planner chooses within quota")
+    workers: Count | Auto | WorkerRange = Field(default="auto", description="ranks of a train task; auto: the planner chooses within quota")
     instances: int = Field(default=1, ge=1, description="engines of a score task")
-
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
-        if isinstance(self.workers, int) and self.workers < 1:
-            raise ValueError("workers must be at least 1, auto, or {min, max}")
-        return self
 
 
 class Task(Fields):

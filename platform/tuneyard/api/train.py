@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,8 @@ from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import TrainData
 
 Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+_Beta = Annotated[float, Field(ge=0, lt=1)]
 Attention = Literal["auto", "flash", "sdpa", "eager"]
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 OffloadTarget = Literal["none", "cpu", "nvme"]
@@ -95,7 +97,7 @@ class Optimizer(Fields):
     )
     warmup: float = Field(default=0.03, ge=0, description="below 1: share of all steps; from 1: steps")
     weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[_Beta, _Beta] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
     max_grad_norm: float = Field(default=1.0, ge=0, description="0: no clipping")
 
@@ -104,7 +106,7 @@ class Batch(Fields):
     """global = micro * gradient accumulation * workers, in rows."""
 
     global_: int = Field(default=32, ge=1, alias="global", description="rows per optimizer step, over all workers")
-    micro: int | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
+    micro: Count | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
 
 
 class Offload(Fields):
@@ -125,12 +127,12 @@ class Strategy(Fields):
 
 
 class Checkpoint(Fields):
-    every_steps: int | Auto = Field(default="auto", description="auto: about 20 over the run")
+    every_steps: Count | Auto = Field(default="auto", description="auto: about 20 over the run")
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
 
 
 class Evaluation(Fields):
-    every_steps: int | Auto = Field(default="auto", description="auto: with every checkpoint")
+    every_steps: Count | Auto = Field(default="auto", description="auto: with every checkpoint")
     early_stop: int | None = Field(default=None, ge=1, description="end after so many evaluations without improvement, keep the best")
     min_improvement: float = Field(default=0.0, ge=0)
 

@@ -1,0 +1,165 @@
+"""Files to models: everything that is wrong with a file is told at once, each with its line, its path and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api.base import API_VERSION, Resource
+from tuneyard.api.cluster import Cluster
+from tuneyard.api.errors import BadInput
+from tuneyard.api.jobspec import JobSpec
+from tuneyard.api.loading_reasons import did_you_mean, explain, nearest
+from tuneyard.api.loading_yaml import Path, Problem, Tree, read_trees
+from tuneyard.api.rules import check_rules
+from tuneyard.api.schedule import ModelTemplate, Schedule
+from tuneyard.api.team import Team
+
+KINDS: dict[str, type[Resource]] = {
+    "JobSpec": JobSpec,
+    "Cluster": Cluster,
+    "Team": Team,
+    "Schedule": Schedule,
+    "ModelTemplate": ModelTemplate,
+}
+MAX_FILE_BYTES = 1_000_000  # an API server refuses objects of about 1.5 MB; nobody writes one by hand
+
+
+@dataclass(frozen=True)
+class Document:
+    """One object of a file, with the lines that it came from."""
+
+    filename: str
+    resource: Resource
+    tree: Tree
+
+    def complaint(self, path: Path, reason: str) -> str:
+        """`file:line:col: path: reason`, for what is only known to be wrong outside of `api`, such as a SKU nobody has."""
+        return Problem(self.tree.place(path), path, reason).line(self.filename)
+
+
+def load_jobspec(path: FilePath) -> JobSpec:
+    """The JobSpec in a file.
+
+    Raises BadInput whose cause holds one line per problem: `file:line:col: path: reason (did you mean …?)`.
+    """
+    resource = load_resource(path)
+    if not isinstance(resource, JobSpec):
+        raise BadInput(f"{path}: holds a {_kind_of(resource)}, not a JobSpec", "give a file with `kind: JobSpec`")
+    return resource
+
+
+def load_resource(path: FilePath) -> Resource:
+    """The one object in a file. Raises BadInput as `load_jobspec` does, and where the file holds several."""
+    documents = load_documents(path)
+    if len(documents) > 1:
+        kinds = ", ".join(_kind_of(document.resource) for document in documents)
+        raise BadInput(f"{path}: holds {len(documents)} objects ({kinds}), one is expected here", "split the file at its `---` lines")
+    return documents[0].resource
+
+
+def load_documents(path: FilePath) -> list[Document]:
+    """All objects in a file, of any kind. Raises BadInput as `load_jobspec` does."""
+    return parse_documents(read_file(path), str(path))
+
+
+def parse(text: str, filename: str) -> list[Resource]:
+    """All objects in `text`; `filename` is what errors name. Raises BadInput as `load_jobspec` does."""
+    return [document.resource for document in parse_documents(text, filename)]
+
+
+def parse_documents(text: str, filename: str) -> list[Document]:
+    """All objects in `text` with their lines; at least one. Raises BadInput as `load_jobspec` does."""
+    trees, problems = read_trees(text)
+    if not trees and not problems:
+        raise BadInput(f"{filename}: the file is empty", "start from an example in jobspecs/, such as jobspecs/quickstart.yaml")
+    documents: list[Document] = []
+    for tree in trees:
+        resource, wrong = _validate(tree)
+        problems += wrong
+        if resource is not None:
+            documents.append(Document(filename, resource, tree))
+    if problems:
+        ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
+        lines = dict.fromkeys(problem.line(filename) for problem in ordered)
+        raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {filename}")
+    return documents
+
+
+def read_file(path: FilePath) -> str:
+    """The text of a file. Raises BadInput where there is none to read."""
+    if path.is_dir():
+        found = sorted(entry.name for entry in path.iterdir() if entry.suffix in (".yaml", ".yml"))
+        hint = f"give one of its files: {', '.join(found[:5])}" if found else "give the path of a YAML file"
+        raise BadInput(f"{path}: is a folder, not a file", hint)
+    try:
+        content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
+    except FileNotFoundError:
+        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        best = nearest(path.name, siblings)
+        raise BadInput(f"{path}: no such file", f"did you mean {path.parent / best}?" if best else "check the path") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", "check the path and its permissions"
+        ) from None
+    if content is None:
+        raise BadInput(
+            f"{path}: is larger than {MAX_FILE_BYTES:,} bytes", "give a JobSpec; data sets are named in it, not given instead of it"
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not a text file in UTF-8 (byte {error.start})", "give a YAML file") from None
+    if "\0" in text:
+        raise BadInput(f"{path}: is a binary file", "give a YAML file")
+    return text
+
+
+def _validate(tree: Tree) -> tuple[Resource | None, list[Problem]]:
+    """The object that a tree describes, or what keeps it from being one."""
+    problems = list(tree.problems)
+
+    def refuse(path: Path, reason: str) -> None:
+        problems.append(Problem(tree.place(path), path, reason))
+
+    if not isinstance(tree.value, dict):
+        if not problems:
+            refuse((), "not a mapping: a file starts with `apiVersion:`, `kind:`, `metadata:` and `spec:` lines")
+        return None, problems
+    model = _model_for(tree.value, refuse)
+    if model is None:
+        return None, problems
+    refused_already = {problem.path for problem in problems}
+    try:
+        resource = model.model_validate(tree.value)
+    except ValidationError as error:
+        for path, reason in explain(error, model, tree.value):
+            if path not in refused_already:
+                refuse(path, reason)
+        return None, problems
+    if isinstance(resource, JobSpec):
+        for violation in check_rules(resource):
+            refuse(violation.path, violation.reason)
+    return (None if problems else resource), problems
+
+
+def _model_for(value: dict[str, Any], refuse: Callable[[Path, str], None]) -> type[Resource] | None:
+    """The model of a document's kind; where none fits, `refuse` is told why."""
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if version != API_VERSION:
+        refuse(("apiVersion",), f"missing: write {API_VERSION}" if version is None else f"{version!r} is unknown: write {API_VERSION}")
+    if kind is None:
+        refuse(("kind",), f"missing: one of {', '.join(KINDS)}")
+        return None
+    if not isinstance(kind, str) or kind not in KINDS:
+        refuse(("kind",), f"{kind!r} is none of: {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+        return None
+    return KINDS[kind]
+
+
+def _kind_of(resource: Resource) -> str:
+    return type(resource).__name__

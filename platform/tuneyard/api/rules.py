@@ -1,0 +1,89 @@
+"""Combinations of settings that cannot work: what is refused, why, and the nearest combination that works.
+
+The rules themselves are one table (`rules_table.RULES`), which also makes the page docs/reference/combinations.md. A rule
+sees one task at a time, beside what is known of the device and the model; what is still `auto` breaks no rule, so that the
+planner can ask again with each of its candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneyard.api.jobspec import JobSpec
+from tuneyard.api.loading_yaml import Path
+from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.rules_table import RULES
+from tuneyard.api.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """A rule that a job breaks, and where: `path` starts at the top of the file."""
+
+    rule: Rule = field(repr=False)
+    path: Path
+    device: Device | None
+    nearest: tuple[Fix, ...]
+
+    @property
+    def reason(self) -> str:
+        on = f" (on {self.device.sku})" if self.device is not None and self.rule.example_device is not None else ""
+        return f"{self.rule.refused}{on} cannot work: {self.rule.why}; nearest that works: {show_fixes(self.nearest)}"
+
+
+def check_rules(
+    job: JobSpec,
+    devices: Mapping[str, Device] | None = None,
+    *,
+    local_sku: str | None = None,
+    model_types: Mapping[str, str] | None = None,
+) -> list[Violation]:
+    """All rules that `job` breaks, in file order.
+
+    `devices`: facts by SKU; without them only `cpu` is known. `local_sku` stands in for tasks that name no SKU.
+    `model_types`: task name -> `model_type` of its model, where known. A SKU without facts breaks no rule here.
+    """
+    facts = {CPU.sku: CPU, **(devices or {})}
+    found: list[Violation] = []
+    for index, task in enumerate(job.spec.tasks):
+        skus = task.resources.sku or ([local_sku] if local_sku else [])
+        broken: dict[str, Violation] = {}
+        known: list[Device | None] = [facts[sku] for sku in skus if sku in facts]
+        for device in known or [None]:
+            for violation in check_task(task, device=device, model_type=(model_types or {}).get(task.name), index=index):
+                broken.setdefault(violation.rule.id, violation)
+        found += broken.values()
+    return found
+
+
+def check_task(task: Task, *, device: Device | None = None, model_type: str | None = None, index: int = 0) -> list[Violation]:
+    """All rules that one task breaks on one kind of device."""
+    case = Case(task=task, device=device, model_type=model_type)
+    return [
+        Violation(
+            rule=rule,
+            path=("spec", "tasks", index, *rule.field.split(".")),
+            device=device,
+            nearest=tuple(rule.nearest(case)),
+        )
+        for rule in RULES
+        if rule.kind == task.kind and rule.breaks(case)
+    ]
+
+
+def show_fixes(fixes: Sequence[Fix]) -> str:
+    """`strategy.zero: 2, or method: {lora: {rank: 16}}`: fields without the kind of the task in front."""
+    return ", or ".join(" with ".join(_show_setting(name, value) for name, value in fix.items()) for fix in fixes)
+
+
+def _show_setting(name: str, value: Any) -> str:
+    short = name.split(".", 1)[1] if name.startswith(("train.", "score.")) else name
+    return f"no {short}" if value is None else f"{short}: {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

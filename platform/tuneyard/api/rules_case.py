@@ -1,0 +1,75 @@
+"""What the rules are made of: a case (one task, with what is known of its device and model), and a rule about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tuneyard.api.score import ScoreTask
+from tuneyard.api.tasks import Resources, Task
+from tuneyard.api.train import Strategy, TrainTask
+
+Fix = Mapping[str, Any]
+"""Settings that make a combination work: dotted field of the task -> value; None: leave the field out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What rules ask about a kind of machine. `catalog` knows these facts of every SKU."""
+
+    sku: str
+    flash: bool = False
+    """FlashAttention 2 runs on it: NVIDIA Ampere (compute capability 8.0) or newer."""
+    bf16: bool = True
+    is_cpu: bool = False
+
+
+CPU = Device(sku="cpu", is_cpu=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One task, as the rules see it. `train` or `score` is the body that the rule's kind names."""
+
+    task: Task
+    device: Device | None = None
+    model_type: str | None = None
+    """`model_type` of the model's config.json, where it is at hand."""
+
+    @property
+    def train(self) -> TrainTask:
+        assert self.task.train is not None
+        return self.task.train
+
+    @property
+    def score(self) -> ScoreTask:
+        assert self.task.score is not None
+        return self.task.score
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.train.layout
+
+    @property
+    def resources(self) -> Resources:
+        return self.task.resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One combination that cannot work."""
+
+    id: str
+    kind: Literal["train", "score"]
+    refused: str
+    """The combination, as a noun phrase."""
+    why: str
+    field: str
+    """Dotted field of the task that the error points at."""
+    breaks: Callable[[Case], bool]
+    nearest: Callable[[Case], Sequence[Fix]]
+    example: Fix
+    """Settings, on top of a minimal task, that break this rule and no other."""
+    example_device: Device | None = None
+    example_model_type: str | None = None

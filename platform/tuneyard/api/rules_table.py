@@ -1,0 +1,411 @@
+"""The table of combinations that cannot work. To add a rule, add a row: the errors, the tests and the docs page follow.
+
+Facts were read from the sources of DeepSpeed 0.19, transformers 5.19, bitsandbytes 0.50 and vLLM 0.32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tuneyard.api.rules_batch import nearest_batch, uneven_batch
+from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.train import Adapter
+
+_T4 = Device(sku="t4", flash=False, bf16=False)
+_V100 = Device(sku="v100-16gb", flash=False, bf16=False)
+
+# fmt: off
+LEAKING_MODEL_TYPES = frozenset(
+    {
+        "bamba", "bloom", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "mamba",
+        "mamba2", "minimax", "mpt", "nemotron_h", "olmo_hybrid", "openai-gpt", "qwen3_5", "qwen3_5_moe", "qwen3_next",
+        "recurrent_gemma", "roformer", "rwkv", "xlnet", "xlstm", "zamba", "zamba2",
+    }
+)
+# fmt: on
+"""Models whose blocks carry a state along the row (Mamba, linear attention, short convolutions) or whose attention mask does
+not look at position ids (BLOOM, MPT): a packed row would let a sample see the one before it."""
+
+_LOSS_ON_BY_FORMAT = {
+    "chat": ("auto", "assistant", "all"),
+    "prompt-completion": ("auto", "completion", "all"),
+    "text": ("auto", "all"),
+    "preference": ("auto", "completion"),
+}
+
+
+def _always(*fixes: Fix) -> Callable[[Case], Sequence[Fix]]:
+    return lambda _case: fixes
+
+
+def _adapter(case: Case) -> Adapter:
+    return case.train.method.adapter or Adapter()
+
+
+def _instead_of_qlora(case: Case) -> Fix:
+    return {"train.method": {"lora": {"rank": _adapter(case).rank}}}
+
+
+def _evaluates_nothing(case: Case) -> bool:
+    data, evaluation = case.train.data, case.train.evaluation
+    asked = evaluation.early_stop is not None or evaluation.every_steps != "auto"
+    return asked and data.validation is None and data.validation_fraction == 0
+
+
+TRAIN_RULES = (
+    Rule(
+        id="qlora-zero3",
+        kind="train",
+        refused="4-bit weights (qlora) under ZeRO-3",
+        why="ZeRO-3 cuts parameters into flat shards, and a 4-bit weight cannot be cut from its scales",
+        field="train.method.qlora",
+        breaks=lambda c: c.train.method.name == "qlora" and c.strategy.zero == 3,
+        nearest=lambda c: ({"train.strategy.zero": 2}, _instead_of_qlora(c)),
+        example={"train.method": {"qlora": {"rank": 16}}, "train.strategy.zero": 3},
+    ),
+    Rule(
+        id="qlora-parameter-offload",
+        kind="train",
+        refused="4-bit weights (qlora) with parameter offload",
+        why="parameters are offloaded by ZeRO-3, which cannot shard 4-bit weights",
+        field="train.strategy.offload.parameters",
+        breaks=lambda c: c.train.method.name == "qlora" and c.strategy.offload.parameters != "none" and c.strategy.zero == "auto",
+        nearest=lambda c: ({"train.strategy.offload.parameters": "none"}, _instead_of_qlora(c)),
+        example={"train.method": {"qlora": {"rank": 16}}, "train.strategy.offload.parameters": "cpu"},
+    ),
+    Rule(
+        id="optimizer-offload-zero",
+        kind="train",
+        refused="optimizer offload without ZeRO",
+        why="DeepSpeed moves optimizer states away only where ZeRO (stage 1 or higher) owns them",
+        field="train.strategy.offload.optimizer",
+        breaks=lambda c: c.strategy.offload.optimizer == "cpu" and c.strategy.zero == 0,
+        nearest=_always({"train.strategy.zero": 2}, {"train.strategy.offload.optimizer": "none"}),
+        example={"train.strategy": {"zero": 0, "offload": {"optimizer": "cpu"}}},
+    ),
+    Rule(
+        id="nvme-optimizer-zero3",
+        kind="train",
+        refused="optimizer offload to NVMe below ZeRO-3",
+        why="only ZeRO-3 swaps optimizer states to disk",
+        field="train.strategy.offload.optimizer",
+        breaks=lambda c: c.strategy.offload.optimizer == "nvme" and c.strategy.zero in (0, 1, 2),
+        nearest=_always({"train.strategy.zero": 3}, {"train.strategy.offload.optimizer": "cpu", "train.strategy.zero": 2}),
+        example={"train.strategy": {"zero": 2, "offload": {"optimizer": "nvme"}}},
+    ),
+    Rule(
+        id="parameter-offload-zero3",
+        kind="train",
+        refused="parameter offload below ZeRO-3",
+        why="only ZeRO-3 takes parameters apart, so only it can keep them elsewhere",
+        field="train.strategy.offload.parameters",
+        breaks=lambda c: c.strategy.offload.parameters != "none" and c.strategy.zero in (0, 1, 2),
+        nearest=_always({"train.strategy.zero": 3}, {"train.strategy.offload.parameters": "none"}),
+        example={"train.strategy": {"zero": 2, "offload": {"parameters": "cpu"}}},
+    ),
+    Rule(
+        id="offload-needs-adamw",
+        kind="train",
+        refused="optimizer offload with an optimizer other than adamw",
+        why="the step on offloaded states runs in DeepSpeed's CPU Adam, which is the only one it has for them",
+        field="train.strategy.offload.optimizer",
+        breaks=lambda c: c.strategy.offload.optimizer != "none" and c.train.optimizer.name != "adamw",
+        nearest=_always({"train.optimizer.name": "adamw"}, {"train.strategy.offload.optimizer": "none"}),
+        example={"train.strategy": {"zero": 2, "offload": {"optimizer": "cpu"}}, "train.optimizer.name": "adamw-8bit"},
+    ),
+    Rule(
+        id="adafactor-zero",
+        kind="train",
+        refused="adafactor under ZeRO",
+        why="it keeps second moments per row and column, and ZeRO hands it flat shards: results would depend on the number of workers",
+        field="train.optimizer.name",
+        breaks=lambda c: c.train.optimizer.name == "adafactor" and c.strategy.zero in (1, 2, 3) and c.strategy.offload.optimizer == "none",
+        nearest=_always({"train.optimizer.name": "adamw-8bit"}, {"train.strategy.zero": 0}),
+        example={"train.optimizer.name": "adafactor", "train.strategy.zero": 2},
+    ),
+    Rule(
+        id="flash-needs-ampere",
+        kind="train",
+        refused="flash attention on a device that cannot run it",
+        why="FlashAttention 2 needs an NVIDIA GPU of the Ampere generation or newer",
+        field="train.model.attention",
+        breaks=lambda c: c.train.model.attention == "flash" and c.device is not None and not c.device.flash,
+        nearest=_always({"train.model.attention": "sdpa"}, {"train.model.attention": "auto"}),
+        example={"train.model.attention": "flash"},
+        example_device=_T4,
+    ),
+    Rule(
+        id="flash-fp32",
+        kind="train",
+        refused="flash attention in fp32",
+        why="FlashAttention 2 computes in 16-bit precision only",
+        field="train.strategy.precision",
+        breaks=lambda c: c.train.model.attention == "flash" and c.strategy.precision == "fp32" and (c.device is None or c.device.flash),
+        nearest=_always({"train.strategy.precision": "bf16"}, {"train.model.attention": "sdpa"}),
+        example={"train.model.attention": "flash", "train.strategy.precision": "fp32"},
+    ),
+    Rule(
+        id="bf16-needs-ampere",
+        kind="train",
+        refused="bf16 on a GPU without it",
+        why="GPUs before Ampere (T4, V100) have no bf16 arithmetic",
+        field="train.strategy.precision",
+        breaks=lambda c: c.strategy.precision == "bf16" and c.device is not None and not c.device.bf16,
+        nearest=_always({"train.strategy.precision": "fp16"}, {"train.strategy.precision": "auto"}),
+        example={"train.strategy.precision": "bf16"},
+        example_device=_V100,
+    ),
+    Rule(
+        id="fp16-on-cpu",
+        kind="train",
+        refused="fp16 training on cpu",
+        why="CPUs emulate fp16 and DeepSpeed has no loss scaling for them",
+        field="train.strategy.precision",
+        breaks=lambda c: c.strategy.precision == "fp16" and c.device is not None and c.device.is_cpu,
+        nearest=_always({"train.strategy.precision": "fp32"}, {"train.strategy.precision": "bf16"}),
+        example={"train.strategy.precision": "fp16"},
+        example_device=CPU,
+    ),
+    Rule(
+        id="liger-on-cpu",
+        kind="train",
+        refused="Liger kernels on cpu",
+        why="they are written in Triton, which compiles for GPUs",
+        field="train.strategy.liger",
+        breaks=lambda c: c.strategy.liger is True and c.device is not None and c.device.is_cpu,
+        nearest=_always({"train.strategy.liger": False}, {"train.strategy.liger": "auto"}),
+        example={"train.strategy.liger": True},
+        example_device=CPU,
+    ),
+    Rule(
+        id="tensor-parallel-training",
+        kind="train",
+        refused="tensor parallelism in training",
+        why="training shards by ZeRO only in this version",
+        field="train.strategy.tensorParallel",
+        breaks=lambda c: c.strategy.tensor_parallel > 1,
+        nearest=_always({"train.strategy.tensorParallel": 1, "train.strategy.zero": 3}),
+        example={"train.strategy.tensorParallel": 2},
+    ),
+    Rule(
+        id="adapter-rank",
+        kind="train",
+        refused="an adapter of rank below 1",
+        why="the rank is the inner dimension of its two factors: below 1 there is nothing to train",
+        field="train.method",
+        breaks=lambda c: c.train.method.adapter is not None and c.train.method.adapter.rank < 1,
+        nearest=lambda c: ({f"train.method.{c.train.method.name}.rank": 8}, {"train.method": {"full": {}}}),
+        example={"train.method": {"lora": {"rank": 0}}},
+    ),
+    Rule(
+        id="adapter-targets",
+        kind="train",
+        refused="an adapter without targets",
+        why="it would be put on no module: nothing would be trained",
+        field="train.method",
+        breaks=lambda c: c.train.method.adapter is not None and not c.train.method.adapter.targets,
+        nearest=lambda c: ({f"train.method.{c.train.method.name}.targets": "all-linear"},),
+        example={"train.method": {"lora": {"targets": []}}},
+    ),
+    Rule(
+        id="scratch-adapter",
+        kind="train",
+        refused="an adapter on a model from scratch",
+        why="an adapter corrects weights that already know something: random ones would stay random",
+        field="train.model.init",
+        breaks=lambda c: c.train.model.init == "scratch" and c.train.method.name != "full" and c.train.model.from_task is None,
+        nearest=_always({"train.method": {"full": {}}}, {"train.model.init": "pretrained"}),
+        example={"train.model.init": "scratch", "train.method": {"lora": {"rank": 16}}},
+    ),
+    Rule(
+        id="scratch-from",
+        kind="train",
+        refused="`init: scratch` with a model from an earlier task",
+        why="the weights that the earlier task made would be thrown away",
+        field="train.model.init",
+        breaks=lambda c: c.train.model.init == "scratch" and c.train.model.from_task is not None,
+        nearest=_always({"train.model.init": "pretrained"}),
+        example={"train.model": {"from": "earlier", "init": "scratch"}},
+    ),
+    Rule(
+        id="uneven-batch",
+        kind="train",
+        refused="a global batch that is not micro x accumulation x workers",
+        why="every worker takes the same number of equal micro-batches in a step",
+        field="train.batch",
+        breaks=uneven_batch,
+        nearest=nearest_batch,
+        example={"train.batch": {"global": 32, "micro": 5}},
+    ),
+    Rule(
+        id="dpo-format",
+        kind="train",
+        refused="dpo on data that are not preferences",
+        why="DPO compares a chosen with a rejected answer: it needs both in each sample",
+        field="train.data.format",
+        breaks=lambda c: c.train.objective == "dpo" and c.train.data.format not in ("auto", "preference"),
+        nearest=_always({"train.data.format": "preference"}, {"train.objective": "sft"}),
+        example={"train.objective": "dpo", "train.data.format": "chat"},
+    ),
+    Rule(
+        id="preference-objective",
+        kind="train",
+        refused="preference data with sft or clm",
+        why="these objectives have no use for the rejected answers",
+        field="train.data.format",
+        breaks=lambda c: c.train.objective != "dpo" and c.train.data.format == "preference",
+        nearest=_always({"train.objective": "dpo"}),
+        example={"train.data.format": "preference"},
+    ),
+    Rule(
+        id="preference-settings",
+        kind="train",
+        refused="`preference` settings without dpo",
+        why="only dpo reads them",
+        field="train.preference",
+        breaks=lambda c: c.train.objective != "dpo" and "preference" in c.train.model_fields_set,
+        nearest=_always({"train.preference": None}, {"train.objective": "dpo"}),
+        example={"train.preference.beta": 0.2},
+    ),
+    Rule(
+        id="clm-format",
+        kind="train",
+        refused="clm on chats or prompts with completions",
+        why="clm is plain next-token prediction on text; turns and completions are the business of sft",
+        field="train.objective",
+        breaks=lambda c: c.train.objective == "clm" and c.train.data.format in ("chat", "prompt-completion"),
+        nearest=_always({"train.objective": "sft", "train.data.lossOn": "all"}, {"train.data.format": "text"}),
+        example={"train.objective": "clm", "train.data.format": "chat"},
+    ),
+    Rule(
+        id="clm-loss-on",
+        kind="train",
+        refused="clm with a loss on part of the tokens",
+        why="clm counts every token of a text",
+        field="train.data.lossOn",
+        breaks=lambda c: (
+            c.train.objective == "clm" and c.train.data.loss_on in ("assistant", "completion") and c.train.data.format == "auto"
+        ),
+        nearest=_always({"train.data.lossOn": "all"}, {"train.objective": "sft"}),
+        example={"train.objective": "clm", "train.data.lossOn": "assistant"},
+    ),
+    Rule(
+        id="loss-on-format",
+        kind="train",
+        refused="a `lossOn` that the data format does not have",
+        why="assistant turns are found in chats only, completions in prompt-completion data only",
+        field="train.data.lossOn",
+        breaks=lambda c: c.train.data.loss_on not in _LOSS_ON_BY_FORMAT.get(c.train.data.format, (c.train.data.loss_on,)),
+        nearest=_always({"train.data.lossOn": "auto"}),
+        example={"train.data.format": "text", "train.data.lossOn": "assistant"},
+    ),
+    Rule(
+        id="pack-dpo",
+        kind="train",
+        refused="packing with dpo",
+        why="a DPO sample is a pair of answers that are compared as wholes",
+        field="train.data.pack",
+        breaks=lambda c: c.train.data.pack and c.train.objective == "dpo",
+        nearest=_always({"train.data.pack": False}),
+        example={"train.data.pack": True, "train.objective": "dpo"},
+    ),
+    Rule(
+        id="pack-leaks",
+        kind="train",
+        refused="packing with a model that would leak across samples",
+        why="its blocks carry a state along the row, or its mask does not look at position ids, so a sample would see the one before it",
+        field="train.data.pack",
+        breaks=lambda c: c.train.data.pack and c.model_type in LEAKING_MODEL_TYPES and c.train.objective != "dpo",
+        nearest=_always({"train.data.pack": False}),
+        example={"train.data.pack": True},
+        example_model_type="mamba2",
+    ),
+    Rule(
+        id="evaluation-without-data",
+        kind="train",
+        refused="evaluation or early stop without evaluation data",
+        why="there is nothing to evaluate on",
+        field="train.evaluation",
+        breaks=_evaluates_nothing,
+        nearest=_always({"train.data.validationFraction": 0.05}, {"train.evaluation": None}),
+        example={"train.evaluation.earlyStop": 3},
+    ),
+    Rule(
+        id="train-instances",
+        kind="train",
+        refused="`instances` on a train task",
+        why="instances count the engines of a score task; a train task counts its ranks in workers",
+        field="resources.instances",
+        breaks=lambda c: "instances" in c.resources.model_fields_set,
+        nearest=lambda c: ({"resources.instances": None, "resources.workers": c.resources.instances},),
+        example={"resources.instances": 2},
+    ),
+)
+
+SCORE_RULES = (
+    Rule(
+        id="score-workers",
+        kind="score",
+        refused="`workers` on a score task",
+        why="workers are the ranks of a train task; a score task counts its engines in instances",
+        field="resources.workers",
+        breaks=lambda c: "workers" in c.resources.model_fields_set and c.resources.workers != "auto",
+        nearest=lambda c: (
+            {"resources.workers": None, "resources.instances": c.resources.workers if isinstance(c.resources.workers, int) else 1},
+        ),
+        example={"resources.workers": 4},
+    ),
+    Rule(
+        id="metrics-without-reference",
+        kind="score",
+        refused="metrics without a reference",
+        why="exact match, ROUGE-L and BLEU compare with an expected answer, and perplexity is that of the expected answer",
+        field="score.metrics",
+        breaks=lambda c: bool(c.score.metrics) and c.score.data.reference is None,
+        nearest=_always({"score.data.reference": "answer"}, {"score.metrics": None}),
+        example={"score.metrics": ["exact_match"]},
+    ),
+    Rule(
+        id="greedy-sampling",
+        kind="score",
+        refused="topP or topK at temperature 0",
+        why="temperature 0 always takes the likeliest token: they would do nothing",
+        field="score.generation",
+        breaks=lambda c: c.score.generation.temperature == 0 and (c.score.generation.top_p < 1 or c.score.generation.top_k > 0),
+        nearest=_always({"score.generation.temperature": 0.7}, {"score.generation.topP": None, "score.generation.topK": None}),
+        example={"score.generation.topP": 0.9},
+    ),
+    Rule(
+        id="score-scratch",
+        kind="score",
+        refused="`init: scratch` in a score task",
+        why="it would score random weights",
+        field="score.model.init",
+        breaks=lambda c: c.score.model.init == "scratch",
+        nearest=_always({"score.model.init": None}),
+        example={"score.model.init": "scratch"},
+    ),
+    Rule(
+        id="score-attention",
+        kind="score",
+        refused="`attention` in a score task",
+        why="vLLM brings its own attention and chooses it by device",
+        field="score.model.attention",
+        breaks=lambda c: c.score.model.attention != "auto",
+        nearest=_always({"score.model.attention": None}),
+        example={"score.model.attention": "eager"},
+    ),
+    Rule(
+        id="score-bf16",
+        kind="score",
+        refused="a bf16 engine on a GPU without it",
+        why="GPUs before Ampere (T4, V100) have no bf16 arithmetic, and vLLM refuses it there",
+        field="score.engine.precision",
+        breaks=lambda c: c.score.engine.precision == "bf16" and c.device is not None and not c.device.bf16,
+        nearest=_always({"score.engine.precision": "fp16"}, {"score.engine.precision": "auto"}),
+        example={"score.engine.precision": "bf16"},
+        example_device=_T4,
+    ),
+)
+
+RULES: tuple[Rule, ...] = TRAIN_RULES + SCORE_RULES
