@@ -70,7 +70,7 @@ def _complaint(details: ErrorDetails, value: Any) -> _Complaint:
     branch = False
     here = value
     for index, part in enumerate(details["loc"]):
-        if (isinstance(here, dict) and part in here) or (isinstance(here, list) and isinstance(part, int) and part < len(here)):
+        if _holds(here, part):
             here = here[part]
         elif not (details["type"] == "missing" and index == len(details["loc"]) - 1):
             branch = True

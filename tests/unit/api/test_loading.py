@@ -62,7 +62,8 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
         ("strategy: {zeros: 3}", "job.yaml:10:18: spec.tasks[0].train.strategy.zeros: unknown field (did you mean zero?)"),
         (
             "strategy: atuo",
-            "job.yaml:10:7: spec.tasks[0].train.strategy: expected a group of `key: value` lines or auto; found 'atuo' (did you mean auto?)",
+            "job.yaml:10:7: spec.tasks[0].train.strategy: "
+            "expected a group of `key: value` lines or auto; found 'atuo' (did you mean auto?)",
         ),
         (
             "method: {lora: {}, full: {}}",

@@ -1,0 +1,50 @@
+"""The list of commands: what `tuneyard --help` shows, and where each one lives. Read without importing any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """`target` is `module:name` of a typer app (a group, or one command), or of a function that typer can read."""
+
+    name: str
+    target: str
+    help: str
+
+
+COMMANDS = (
+    Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
+    Command("plan", "tuneyard.cli.plan:plan", "Say how each train task would run, and whether it fits in memory"),
+    Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
+    Command("report", "tuneyard.cli.report:report", "Show the report of a job that ran"),
+    Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
+    Command("data", "tuneyard.cli.data:app", "Look at data sets"),
+    Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),
+)
+
+_INTRODUCTION = """\
+Fine-tune and score language models from one YAML file.
+
+Usage: tuneyard [--debug] COMMAND [ARGS]...
+"""
+
+_REST = """\
+Options:
+  --debug    show stack traces of errors
+  --version  print the version
+  --help     this page; `tuneyard COMMAND --help` tells more of one command
+
+Examples:
+  tuneyard validate job.yaml
+  tuneyard plan job.yaml -o json
+  tuneyard run job.yaml --out runs/first
+"""
+
+
+def root_help() -> str:
+    """What `tuneyard --help` prints."""
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [f"  {command.name:<{width}}  {command.help}" for command in COMMANDS]
+    return "\n".join([_INTRODUCTION, "Commands:", *lines, "", _REST])

@@ -1,0 +1,110 @@
+"""From `sys.argv` to an exit code: finds the command, runs it, and tells what went wrong in two lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tuneyard import __version__
+from tuneyard.cli.commands import COMMANDS, Command, root_help
+
+if TYPE_CHECKING:
+    import typer
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 ok, 1 failed, 2 bad input, 130 interrupted."""
+    args, debug = _take_debug(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("--help", "-h", "help"):
+        print(root_help(), end="")
+        return OK
+    if args[0] == "--version":
+        print(f"tuneyard {__version__}")
+        return OK
+    command = next((command for command in COMMANDS if command.name == args[0]), None)
+    if command is None:
+        return _refuse_command(args[0])
+    return _run(command, args[1:], debug)
+
+
+def _take_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """--debug counts wherever it stands, so that a failed line can be run again with it at the end."""
+    own = list(argv).index("--") if "--" in argv else len(argv)
+    return [arg for index, arg in enumerate(argv) if arg != "--debug" or index > own], "--debug" in argv[:own]
+
+
+def _refuse_command(name: str) -> int:
+    kind = "option" if name.startswith("-") else "command"
+    near = get_close_matches(name, [command.name for command in COMMANDS], n=1)
+    _complain(f"there is no {kind} {name!r}", f"did you mean `tuneyard {near[0]}`?" if near else "tuneyard --help lists all commands")
+    return BAD_INPUT
+
+
+def _run(command: Command, args: list[str], debug: bool) -> int:
+    from typer.exceptions import Abort, TyperException
+    from typer.main import get_command
+
+    from tuneyard.api.errors import TuneyardError
+
+    try:
+        program = get_command(_app(command))
+        result = program.main(args=args, prog_name=f"tuneyard {command.name}", standalone_mode=False)
+    except TyperException as error:
+        _complain(_one_sentence(error.format_message()), f"tuneyard {command.name} --help")
+        return BAD_INPUT
+    except TuneyardError as error:
+        _trace(debug)
+        _complain(error.cause, error.next_step)
+        return error.exit_code
+    except (KeyboardInterrupt, Abort):
+        result = INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last door: whatever comes here is a bug, and a person still needs two lines
+        _trace(debug)
+        again = "report it with the stack trace above" if debug else f"run again with --debug: {_line_of(command, args)}"
+        _complain(f"bug in Tuneyard: {type(error).__name__}: {error}", again)
+        return FAILED
+    if result == INTERRUPTED:
+        _complain("interrupted", "")
+    return result if isinstance(result, int) else OK
+
+
+def _app(command: Command) -> typer.Typer:
+    import typer
+
+    module, _, name = command.target.partition(":")
+    target = getattr(import_module(module), name)
+    if isinstance(target, typer.Typer):
+        return target
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(command.name)(target)
+    return app
+
+
+def _line_of(command: Command, args: list[str]) -> str:
+    from shlex import join
+
+    return join(["tuneyard", command.name, *args, "--debug"])
+
+
+def _one_sentence(text: str) -> str:
+    """typer's own words in our form: no capital, no full stop."""
+    plain = " ".join(text.split())
+    return (plain[:1].lower() + plain[1:]).rstrip(".")
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        from traceback import print_exc
+
+        print_exc()
+
+
+def _complain(cause: str, next_step: str) -> None:
+    print(f"error: {cause}", file=sys.stderr)
+    if next_step:
+        print(f"next: {next_step}", file=sys.stderr)
