@@ -16,6 +16,8 @@ _NEXT_STEP_BY_ERRNO = {
     errno.EDQUOT: "the quota is used up: free space there, or write elsewhere with --out; what was committed before is intact",
     errno.EACCES: "give this user write access to the folder, or write elsewhere with --out",
     errno.EPERM: "give this user write access to the folder, or write elsewhere with --out",
+    errno.EEXIST: "a file lies where a folder is needed: remove it, or write elsewhere with --out",
+    errno.ENOTDIR: "a file lies where a folder is needed: remove it, or write elsewhere with --out",
     errno.EROFS: "the file system is mounted read-only: write elsewhere with --out",
 }
 
@@ -41,8 +43,6 @@ def os_errors(uri: str, doing: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise NotFound(f"cannot {doing} {redact(uri)}: {error.strerror or shortened(error)}", "check the path") from error
-    except FileExistsError as error:
-        raise AlreadyExists(f"{redact(uri)} exists already", "give another path, or remove it") from error
     except OSError as error:
         next_step = _NEXT_STEP_BY_ERRNO.get(error.errno or 0, "check the disk and the path, then try again with --resume")
         raise StorageError(f"cannot {doing} {redact(uri)}: {error.strerror or shortened(error)}", next_step) from error

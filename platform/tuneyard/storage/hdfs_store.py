@@ -181,6 +181,8 @@ class HdfsStore(Store):
                 "set HADOOP_USER_NAME to a user with rights there, or write elsewhere with --out",
             ) from error
         except (OSError, RuntimeError, ValueError) as error:
+            if _is_absent(error):
+                raise NotFound(f"cannot {doing} {url}: it does not exist", "check the path") from error
             # requests' errors are OSErrors; fsspec raises RuntimeError with what the name node said.
             raise StorageError(
                 f"cannot {doing} {url}: {shortened(error)}",
@@ -224,3 +226,10 @@ def _is_transient(error: Exception) -> bool:
     if isinstance(error, HTTPError):
         return error.response is not None and error.response.status_code >= 500
     return isinstance(error, LostConnection | Timeout)
+
+
+def _is_absent(error: Exception) -> bool:
+    """A name node answers DELETE of nothing with a bare 404."""
+    from requests import HTTPError
+
+    return isinstance(error, HTTPError) and error.response is not None and error.response.status_code == 404

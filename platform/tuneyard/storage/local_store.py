@@ -50,11 +50,13 @@ class LocalStore(Store):
 
     def create(self, path: str, data: bytes) -> None:
         target = self._path(path)
-        try:
-            with os_errors(self.url(path), "write"):
+        with os_errors(self.url(path), "write"):
+            try:
                 _create(target, data)
-        except AlreadyExists as error:
-            raise AlreadyExists(f"{self.url(path)} exists already", "another process was first") from error
+            except FileExistsError as error:
+                if not target.exists():
+                    raise
+                raise AlreadyExists(f"{self.url(path)} exists already", "another process was first") from error
 
     def get(self, path: str) -> bytes:
         with os_errors(self.url(path), "read"):

@@ -1,0 +1,282 @@
+"""Real servers for tests: S3 (versitygw), HDFS (Hadoop's MiniDFSCluster), PostgreSQL, and the Chromium browser.
+
+Each is found on PATH, or built or installed once into the user's cache; each runs on a free port over a temporary folder and
+is ended by its process id. A test that cannot get its server is skipped, and says why.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tuneyard"
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+HADOOP_VERSION = "3.4.1"
+START_LIMIT_S = 90
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"the server did not come up; its log:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def running(
+    command: list[str],
+    *,
+    port: int,
+    log: Path,
+    env: dict[str, str] | None = None,
+    user: str | None = None,
+    stop: signal.Signals = signal.SIGTERM,
+) -> Iterator[int]:
+    """A server process, from the moment its port answers; its process id."""
+    everything = {**os.environ, **(env or {})}
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=everything, user=user, cwd=log.parent, start_new_session=True)
+    try:
+        wait_for_port(port, process, log)
+        yield process.pid
+    finally:
+        process.send_signal(stop)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder CACHE/`name`, filled by `make` unless an earlier test run did; of several processes, one makes it."""
+    folder = CACHE / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            staged = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir()
+            make(staged)
+            staged.rename(folder)
+    return folder
+
+
+def call(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    """Run a tool that prepares a server. Skips the test, with the tool's last words, where it fails."""
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"`{' '.join(command[:3])} …` failed: {(done.stderr or done.stdout).strip()[-300:]}")
+
+
+def installed(program: str, package: str) -> str:
+    """Path of a program; its Debian package is installed where that is possible."""
+    if shutil.which(program) is None:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            pytest.skip(f"{program} is missing: install it (Debian: apt-get install {package})")
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        call(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"], env=quiet)
+        call(["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", package], env=quiet)
+    return str(shutil.which(program))
+
+
+# --- S3
+
+
+@dataclass(frozen=True)
+class S3:
+    """A running S3 server. `root` is the folder that holds its buckets; `restarted` starts one again on the same port."""
+
+    port: int
+    root: Path
+    logs: Path
+    bucket: str = "tests"
+    access_key: str = "tester-access"
+    secret_key: str = "tester-very-secret-key"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+        }
+
+    @contextmanager
+    def started(self) -> Iterator[int]:
+        command = [versitygw(), "--access", self.access_key, "--secret", self.secret_key, "--region", "us-east-1", "--quiet"]
+        command += ["--port", f"127.0.0.1:{self.port}", "posix", str(self.root)]
+        with running(command, port=self.port, log=self.logs / "versitygw.log") as pid:
+            yield pid
+
+
+def versitygw() -> str:
+    """Path of the S3 server: from PATH, or built once by Go (about a minute, or six on a cold cache)."""
+    found = shutil.which("versitygw")
+    if found:
+        return found
+    if shutil.which("go") is None:
+        pytest.skip("no versitygw on PATH, and no Go to build it: install either")
+
+    def build(folder: Path) -> None:
+        call(["go", "install", VERSITYGW], env={"GOFLAGS": "-mod=mod", "GOBIN": str(folder)})
+
+    return str(made_once(f"bin/{hashlib.sha256(VERSITYGW.encode()).hexdigest()[:16]}", build) / "versitygw")
+
+
+def make_s3(folder: Path) -> S3:
+    """An S3 server's place under `folder`, with one bucket; not started."""
+    server = S3(free_port(), folder / "buckets", folder)
+    (server.root / server.bucket).mkdir(parents=True)
+    return server
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    server = make_s3(tmp_path_factory.mktemp("s3"))
+    with server.started():
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
+    """A running S3 server, with the environment set for it."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server
+
+
+# --- HDFS
+
+_JARS = {
+    **{f"org.apache.hadoop:{name}": HADOOP_VERSION for name in ("hadoop-client-api", "hadoop-client-runtime", "hadoop-client-minicluster")},
+    # Part of Java until 11, and still needed by Hadoop's web interface.
+    "javax.xml.bind:jaxb-api": "2.3.1",
+}
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>dev.tuneyard</groupId><artifactId>test-hdfs</artifactId><version>1</version>
+<dependencies>{"".join(_DEPENDENCY.format(*name.split(":"), version) for name, version in _JARS.items())}</dependencies></project>
+"""
+
+
+def hadoop_jars() -> Path:
+    """Folder with Hadoop's own name node and data node (90 MB, fetched once by Maven)."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("HDFS tests need java and mvn: install them (Debian: apt-get install default-jre-headless maven)")
+
+    def fetch(folder: Path) -> None:
+        (folder / "pom.xml").write_text(_POM)
+        call(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], cwd=folder)
+
+    return made_once(f"hadoop/{hashlib.sha256(_POM.encode()).hexdigest()[:16]}", fetch)
+
+
+@pytest.fixture(scope="session")
+def webhdfs_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Port of a real name node's WebHDFS interface, with one data node behind it."""
+    folder = tmp_path_factory.mktemp("hdfs")
+    http_port, rpc_port = free_port(), free_port()
+    command = [
+        "java",
+        "-Xmx400m",
+        "-cp",
+        f"{hadoop_jars()}/*",
+        "org.apache.hadoop.test.MiniDFSClusterManager",
+        "-format",
+        "-datanodes",
+        "1",
+    ]
+    command += ["-httpport", str(http_port), "-nnport", str(rpc_port), "-writeDetails", str(folder / "up.json")]
+    with running(command, port=http_port, log=folder / "hdfs.log", env={"HADOOP_USER_NAME": "tester"}):
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (folder / "up.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        yield http_port
+
+
+# --- PostgreSQL
+
+
+def postgres_folder() -> Path:
+    """Folder of PostgreSQL's server programs, which Debian keeps off PATH."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if versions:
+        return versions[-1].parent
+    found = shutil.which("initdb")
+    if found is None:
+        installed("pg_lsclusters", "postgresql")
+        found = str(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))[-1])
+    return Path(found).parent
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a PostgreSQL server's maintenance database, for SQLAlchemy."""
+    programs = postgres_folder()
+    # PostgreSQL refuses to run as root, and pytest's own folders are closed to other users.
+    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    folder = Path("/tmp").resolve() / f"tuneyard-postgres-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    shutil.chown(folder, user)
+    port = free_port()
+    as_user = user if os.geteuid() == 0 else None
+    try:
+        prepare = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "tester", "-A", "trust", "--no-sync"]
+        subprocess.run(prepare, check=True, capture_output=True, user=as_user, cwd=folder)
+        command = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-F"]
+        with running(command, port=port, log=folder / "log", user=as_user, stop=signal.SIGINT):
+            yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres(postgres_server: str, request: pytest.FixtureRequest) -> str:
+    """URL of a new, empty PostgreSQL database."""
+    import sqlalchemy
+
+    name = "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    engine = sqlalchemy.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return postgres_server.rsplit("/", 1)[0] + f"/{name}"
+
+
+# --- browser
+
+
+def chromium() -> str:
+    """Path of a Chromium or Chrome."""
+    for name in ("chromium", "google-chrome", "chromium-browser"):
+        found = shutil.which(name)
+        if found:
+            return found
+    return installed("chromium", "chromium")

@@ -1,0 +1,74 @@
+"""What only a local store does: renames, durability, cleaning up after processes that died."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuneyard.api import StorageError
+from tuneyard.storage import Manifest, ManifestFile, fetch_folder, open_store
+from tuneyard.storage.files import is_temporary
+
+
+def test_commit_is_a_rename(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "weights").write_bytes(b"w")
+    inode = (tmp_path / "work" / "weights").stat().st_ino
+
+    open_store(str(tmp_path / "out")).commit_folder(tmp_path / "work", "model")
+
+    assert (tmp_path / "out" / "model" / "weights").stat().st_ino == inode
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_upload(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from tuneyard.storage import open_store\n"
+        "open_store(sys.argv[1]).upload_folder(Path(sys.argv[2]), 'model', lambda done, of: os._exit(9))"
+    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_bytes(b"w" * 100)
+    out = tmp_path / "out"
+    subprocess.run([sys.executable, "-c", program, str(out), str(tmp_path / "model")], check=False)
+    assert [is_temporary(path.name) for path in out.iterdir()] == [True]
+    assert open_store(str(out)).list() == []
+
+    open_store(str(out)).upload_folder(tmp_path / "model", "model")
+
+    assert [path.name for path in out.iterdir()] == ["model"]
+
+
+def test_local_folders_are_used_where_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    assert fetch_folder(str(tmp_path / "model"), tmp_path / "cache") == tmp_path / "model"
+    assert fetch_folder(f"file://{tmp_path}/model", tmp_path / "cache") == tmp_path / "model"
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="is not a folder"):
+        open_store(str(tmp_path / "out")).upload_folder(tmp_path / "file", "model")
+    with pytest.raises(StorageError, match="cannot write"):
+        open_store(str(tmp_path / "file")).put("x", b"")
+
+
+def test_a_manifest_is_the_same_bytes_for_the_same_content() -> None:
+    one, two = ManifestFile("a", 1, "00"), ManifestFile("b/c", 2, "ff")
+
+    assert Manifest((one, two), {"x": 1, "y": 2}).to_json() == Manifest((two, one), {"y": 2, "x": 1}).to_json()
+    assert Manifest.from_json(Manifest((one, two)).to_json()) == Manifest((one, two))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 1, "files": [{}], "extra": {}}', b"\xff\xfe"])
+def test_a_damaged_manifest_is_told(data: bytes) -> None:
+    with pytest.raises(StorageError, match=r"manifest\.json is damaged"):
+        Manifest.from_json(data)
+
+
+def test_importing_storage_loads_nothing_heavy() -> None:
+    program = "import sys, tuneyard.storage, tuneyard.tracking; print(*sorted(sys.modules))"
+    loaded = set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+    assert not loaded & {"obstore", "fsspec", "requests", "pyarrow", "sqlalchemy", "alembic", "jinja2", "comet_ml", "torch", "ray"}
