@@ -1,0 +1,44 @@
+"""Reading a Hugging Face `config.json`: older and newer names of a field, and errors that say which one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.api import BadInput
+
+
+class ConfigReader:
+    """Fields of one configuration by any of their names; `null` counts as absent, as it does in transformers."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        nested = values.get("text_config")
+        # Vision-language models keep their language model's dimensions one level down; its head's tie stands outside.
+        self._values = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
+        self.nested = isinstance(nested, Mapping)
+        self.model_type = str(self._values.get("model_type") or "")
+
+    def has(self, *names: str) -> bool:
+        return all(self._values.get(name) is not None for name in names)
+
+    def value(self, *names: str, default: Any) -> Any:
+        """The first of `names` that is present, else `default`."""
+        return next((self._values[name] for name in names if self._values.get(name) is not None), default)
+
+    def number(self, *names: str, default: int | None = None) -> int:
+        """A positive whole number, or 0 where that is the default. Raises BadInput where it is absent without a default, or is none."""
+        found = self.value(*names, default=default)
+        if found is None:
+            raise BadInput(
+                f"the model's config.json has no {names[0]} (model_type: {self.model_type or 'absent'})",
+                "check that it is the config of a decoder-only language model",
+            )
+        if isinstance(found, bool) or not isinstance(found, int) or found < (0 if default == 0 else 1):
+            raise BadInput(f"{names[0]} in the model's config.json is {found!r}, not a positive whole number", "correct config.json")
+        return found
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return bool(self.value(name, default=default))
+
+    def dropout(self, *names: str, default: float = 0.0) -> float:
+        return float(self.value(*names, default=default))

@@ -1,0 +1,64 @@
+"""Measure this machine's best matmul and memory bandwidth: `python -m tuneyard.catalog.measure_cpu THREADS` prints them as JSON.
+
+Run as a process of its own by `cpu.this_machine`; nothing imports it, so that the catalog loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SIZE = 2048
+"""Rows and columns of the matrices: large enough that a matmul is bound by arithmetic, small enough to be done in a second."""
+REPEATS = 6
+BUFFER_BYTES = 256 * 2**20
+SLOW_S = 2.0
+"""A matmul slower than this (emulated bf16) is not repeated."""
+
+
+def best_s(work: Callable[[], Any]) -> float:
+    """Seconds of the fastest of a few runs, after one to warm up."""
+    times = []
+    for _ in range(REPEATS + 1):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+        if times[-1] > SLOW_S:
+            break
+    return min(times[1:] or times)
+
+
+def measure_with_torch(threads: int) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(threads)
+    peaks = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        a, b = torch.randn(SIZE, SIZE).to(dtype), torch.randn(SIZE, SIZE).to(dtype)
+        peaks[name] = 2 * SIZE**3 / best_s(lambda a=a, b=b: a @ b)  # type: ignore[misc]
+    source, target = torch.ones(BUFFER_BYTES // 4), torch.empty(BUFFER_BYTES // 4)
+    return {"peak_flops": peaks, "memory_bandwidth_gb_s": 2 * BUFFER_BYTES / best_s(lambda: target.copy_(source)) / 1e9}
+
+
+def measure_with_numpy() -> dict[str, Any]:
+    import numpy as np
+
+    a = np.ones((SIZE, SIZE), dtype=np.float32)
+    source, target = np.ones(BUFFER_BYTES // 4, dtype=np.float32), np.empty(BUFFER_BYTES // 4, dtype=np.float32)
+    bandwidth = 2 * BUFFER_BYTES / best_s(lambda: np.copyto(target, source)) / 1e9
+    return {"peak_flops": {"fp32": 2 * SIZE**3 / best_s(lambda: a @ a)}, "memory_bandwidth_gb_s": bandwidth}
+
+
+def main() -> None:
+    try:
+        measured = measure_with_torch(int(sys.argv[1]))
+    except ModuleNotFoundError:
+        measured = measure_with_numpy()
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

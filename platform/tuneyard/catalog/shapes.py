@@ -1,0 +1,152 @@
+"""The shape of a language model: the matrices its tokens pass through, and the parameters they add up to.
+
+Nothing is loaded: a shape comes from a Hugging Face `config.json` alone, so that planning runs where there is neither torch nor
+transformers. `families` knows how each architecture is built; everything else (parameters, FLOPs, memory) sums over `projections`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tuneyard.api import BadInput
+
+Stage = Literal["input", "latent", "output", "up", "router", "down", "head"]
+"""Where in a layer a matrix stands: input (q, k, v) -> latent (their second half, in MLA) -> attention -> output -> up | router -> down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection:
+    """A weight matrix that tokens are multiplied with, in every layer that has it."""
+
+    name: str
+    """Leaf name of the module, or of the parameter where experts share one tensor."""
+    inputs: int
+    outputs: int
+    stage: Stage
+    layers: int
+    """Layers of the model that have it; 1 for the head."""
+    copies: int = 1
+    """Experts in a layer; 1 for anything else."""
+    active: int = 1
+    """Copies that one token passes through."""
+    bias: bool = False
+    targets: tuple[str, ...] = ()
+    """Names of LoRA targets that adapt it, of which all are needed; none: PEFT cannot adapt it."""
+    rank_factor: int = 1
+    """PEFT gives a tensor that fuses two matrices the rank of both."""
+    stacked: bool = False
+    """Experts in one tensor: PEFT folds their adapters into the weights in each forward pass, instead of adding two small matmuls."""
+    in_first_layer: bool = True
+
+    @property
+    def weights(self) -> int:
+        """Elements of one copy, without its bias."""
+        return self.inputs * self.outputs
+
+    @property
+    def parameters(self) -> int:
+        """All elements in the model, with biases."""
+        return self.layers * self.copies * (self.weights + (self.outputs if self.bias else 0))
+
+    @property
+    def active_weights(self) -> int:
+        """Elements that one token is multiplied with, over the whole model."""
+        return self.layers * self.active * self.weights
+
+    def adapter_weights(self, rank: int) -> int:
+        """Elements of A and B of one copy at LoRA rank `rank`."""
+        return rank * self.rank_factor * (self.inputs + self.outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """A decoder-only language model by its dimensions. `projections` holds every matmul but those of attention itself."""
+
+    model_type: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """Width of a query and key head."""
+    value_dim: int
+    """Width of a value head: equal to head_dim but in latent attention (MLA)."""
+    ffn: int
+    """Inner width of a dense feed-forward layer; of one expert where all layers have experts."""
+    vocab: int
+    max_positions: int
+    gated: bool
+    tied: bool
+    """The head is the token embedding."""
+    projections: tuple[Projection, ...]
+    other_parameters: int
+    """Norms, learned positions and whatever else is no matmul."""
+    embedding_name: str
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    """Inner width of the shared experts together."""
+    sliding_window: int | None = None
+    sliding_layers: int = 0
+    """Layers whose attention looks back no further than `sliding_window` tokens."""
+    parallel_residual: bool = False
+    """Attention and feed-forward both read the layer's input (GPT-NeoX, Phi)."""
+    keeps_last_output: bool = False
+    """What follows a layer's last matmul needs its result in backward (a norm, dropout, expert weights), so recomputation re-runs it."""
+    exact: bool = True
+    """False: an architecture that is not known here, taken to be built like Llama."""
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Elements of the token embedding."""
+        return self.vocab * self.head.inputs
+
+    @property
+    def head(self) -> Projection:
+        return self.projections[-1]
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, each counted once, as `model.parameters()` would."""
+        shared = self.head.weights if self.tied else 0
+        return self.embedding_parameters + self.other_parameters + sum(p.parameters for p in self.projections) - shared
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that take part in one token: all, less the experts that it is not routed to."""
+        idle = sum(p.parameters // p.copies * (p.copies - p.active) for p in self.projections)
+        return self.parameters - idle
+
+    @property
+    def linear_parameters(self) -> int:
+        """Matmul weights that one token passes through: the N of 6N. The head counts, the embedding lookup does not."""
+        return sum(p.active_weights for p in self.projections)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
+        """The shape of the model that a Hugging Face `config.json` describes.
+
+        An unknown `model_type` that has Llama's dimensions is taken to be built like Llama, with `exact=False`.
+        Raises BadInput where dimensions are missing or do not divide.
+        """
+        from tuneyard.catalog.families import shape_of
+
+        return shape_of(config)
+
+    @classmethod
+    def from_folder(cls, path: Path | str) -> ModelShape:
+        """The shape of the model saved in a folder. Raises BadInput if there is no readable `config.json` in it."""
+        file = Path(path) / "config.json"
+        next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{path} is not a model folder: config.json cannot be read ({error})", next_step) from error
+        if not isinstance(config, dict):
+            raise BadInput(f"{file} does not hold a JSON object", next_step)
+        return cls.from_config(config)
