@@ -1,5 +1,22 @@
-"""HF Trainer and TRL with DeepSpeed and PEFT, in one process, under torchrun or under Ray. Knows nothing of Ray or Kubernetes."""
+"""Training: one function per rank, `train(request)`, that runs alone, under torchrun, or in a Ray worker, and knows none of them.
+
+Hugging Face Trainer, DeepSpeed and PEFT do the work; this room decides how they are set up, what every step cost, and when a
+checkpoint or a model counts as saved. Loaded lazily: importing the room loads neither torch nor transformers.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from tuneyard.training.request import TrainRequest, TrainResult
 
-__all__ = ["TrainRequest", "TrainResult"]
+if TYPE_CHECKING:
+    from tuneyard.training.attempt import train
+
+__all__ = ["TrainRequest", "TrainResult", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "train":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from tuneyard.training.attempt import train
+
+    return train

@@ -1,0 +1,55 @@
+"""LoRA, QLoRA and DoRA by PEFT: a new adapter on the model, or one to go on with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import set_seed
+
+from tuneyard.api import BadInput
+from tuneyard.training.request import TrainRequest
+
+
+def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) -> Any:
+    """`model` with the task's adapter on it, all else frozen; the model itself for full training."""
+    if request.task.method.adapter is None:
+        return model
+    from peft import PeftModel, get_peft_model
+
+    set_seed(request.task.seed)  # every rank and every layout draws the same A
+    # DeepSpeed keeps fp32 masters itself, and ZeRO-3 gathers all weights in one dtype (deepspeedai/DeepSpeed#8072).
+    keep_fp32 = request.plan.zero == 0
+    try:
+        if adapter_folder is not None:
+            adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
+        else:
+            adapted = get_peft_model(model, _lora_config(request), autocast_adapter_dtype=keep_fp32)
+    except ValueError as error:
+        raise BadInput(
+            f"the adapter does not fit the model: {error}", "check method targets: all-linear, or names of the model's modules"
+        ) from error
+    # So that the adapter can be loaded anywhere, not only beside this attempt's scratch.
+    adapted.peft_config["default"].base_model_name_or_path = request.model_uri
+    if request.plan.recompute:
+        # Frozen embeddings give outputs without gradient, and recomputed blocks would then be skipped in backward.
+        adapted.enable_input_require_grads()
+    return adapted
+
+
+def _lora_config(request: TrainRequest) -> Any:
+    from peft import LoraConfig
+
+    method = request.task.method
+    settings = method.adapter
+    assert settings is not None
+    if settings.rank < 1:
+        raise BadInput(f"an adapter of rank {settings.rank} holds nothing", "set the rank to at least 1; 8 to 64 are usual")
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=settings.rank,
+        lora_alpha=settings.alpha if settings.alpha is not None else 2 * settings.rank,
+        lora_dropout=settings.dropout,
+        target_modules=settings.targets,
+        modules_to_save=settings.save_modules or None,
+        use_dora=method.dora is not None,
+    )

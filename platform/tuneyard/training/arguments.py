@@ -1,0 +1,91 @@
+"""A task and its plan as transformers' TrainingArguments: the one place where the two vocabularies meet."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
+
+from tuneyard.api import TrainTask
+from tuneyard.planning import Plan
+from tuneyard.training.deepspeed_config import deepspeed_config
+
+OPTIMIZERS = {"adamw": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd"}
+SCHEDULES = {
+    "cosine": "cosine",
+    "linear": "linear",
+    "constant": "constant_with_warmup",
+    "inverse-sqrt": "inverse_sqrt",
+    "wsd": "warmup_stable_decay",
+}
+WSD_DECAY_SHARE = 0.1
+GPU_LOADER_WORKERS = 2
+
+
+def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> dict[str, Any]:
+    """Keyword arguments of TrainingArguments (and of what derives from it). Logging, saving and evaluating are Tuneyard's own."""
+    on_gpu = plan.sku != "cpu"
+    return {
+        "output_dir": str(scratch / "trainer"),
+        "max_steps": steps,
+        "per_device_train_batch_size": plan.micro_batch,
+        "per_device_eval_batch_size": plan.micro_batch,
+        "gradient_accumulation_steps": plan.grad_accum,
+        **_optimization(task, steps),
+        "bf16": plan.precision == "bf16",
+        "fp16": plan.precision == "fp16",
+        "use_cpu": not on_gpu,
+        "seed": task.seed,
+        "deepspeed": deepspeed_config(plan, max_grad_norm=task.optimizer.max_grad_norm),
+        "gradient_checkpointing": plan.recompute,
+        "gradient_checkpointing_kwargs": _recompute(task, plan) if plan.recompute else None,
+        "use_liger_kernel": plan.liger,
+        "ddp_find_unused_parameters": False,
+        "average_tokens_across_devices": True,
+        "dataloader_num_workers": GPU_LOADER_WORKERS if on_gpu else 0,
+        "remove_unused_columns": False,
+        # Batches are placed by step, so nothing is skipped on resume.
+        "ignore_data_skip": True,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        # The filter reads each loss back from the GPU, and hides NaN; nan_guard stops instead.
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> TrainingArguments:
+    """Must be made before the model: with ZeRO-3 it is what tells transformers to partition weights while they load."""
+    return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch))
+
+
+def warmup_steps(warmup: float, steps: int) -> int:
+    """Below 1: share of all steps, rounded up; from 1: steps. Never more than the run has."""
+    return min(steps, math.ceil(warmup * steps) if warmup < 1 else int(warmup))
+
+
+def _optimization(task: TrainTask, steps: int) -> dict[str, Any]:
+    optimizer = task.optimizer
+    decay = max(1, round(WSD_DECAY_SHARE * steps))
+    return {
+        "optim": OPTIMIZERS[optimizer.name],
+        "learning_rate": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "adam_epsilon": optimizer.epsilon,
+        "max_grad_norm": optimizer.max_grad_norm,
+        "lr_scheduler_type": SCHEDULES[optimizer.schedule],
+        "lr_scheduler_kwargs": {"num_decay_steps": decay, "decay_type": "linear"} if optimizer.schedule == "wsd" else None,
+        "warmup_steps": warmup_steps(optimizer.warmup, steps),
+    }
+
+
+def _recompute(task: TrainTask, plan: Plan) -> dict[str, Any]:
+    # ZeRO-3 gathers frozen and trained weights at different times; only reentrant recomputation keeps its bookkeeping right
+    # when there are adapters (huggingface/trl#2514).
+    return {"use_reentrant": plan.zero == 3 and task.method.adapter is not None}

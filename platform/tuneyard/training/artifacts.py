@@ -1,0 +1,127 @@
+"""What a finished task leaves: weights or an adapter that `from_pretrained` and vLLM load, with tokenizer, configuration and a model card.
+
+Each folder is complete or absent in the output: it is assembled on local scratch and committed by storage.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from tuneyard.api import StorageError
+from tuneyard.storage import Store, open_store
+from tuneyard.tracking.events import Emit, Stage
+from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.models import DTYPES, quantization
+from tuneyard.training.request import TrainRequest
+from tuneyard.training.trainer import SteppedTrainer
+
+MODEL = "model"
+MERGED = "merged"
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    model_uri: str | None
+    adapter_uri: str | None
+    merged_uri: str | None
+
+
+def save_artifacts(
+    trainer: SteppedTrainer, request: TrainRequest, *, source: str, tokenizer: Any, card: str, world: World, emit: Emit
+) -> Artifacts:
+    """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights.
+
+    Raises StorageError on every rank if rank 0 could not write.
+    """
+    emit(Stage(task=request.name, name="saving the model"))
+    weights = _gathered_weights(trainer, request)
+    failure: StorageError | None = None
+    if world.is_first:
+        try:
+            _write(trainer, request, weights, source=source, tokenizer=tokenizer, card=card)
+        except StorageError as error:
+            failure = error
+        except OSError as error:
+            failure = StorageError(f"the final model could not be written: {error}", "free some space, then run again with --resume")
+    failed = broadcast_object(world, failure)
+    if failed is not None:
+        raise failed
+    store = open_store(request.output)
+    adapter = request.task.method.adapter
+    if adapter is None:
+        return Artifacts(store.url(MODEL), None, None)
+    return Artifacts(None, store.url(MODEL), store.url(MERGED) if adapter.merge else None)
+
+
+def _gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
+    """Whole weights, on rank 0 where they had to be gathered; None where the model holds them itself."""
+    if not trainer.is_deepspeed_enabled:
+        return None
+    if request.plan.zero == 3:
+        frozen = {"exclude_frozen_parameters": True} if request.task.method.adapter is not None else {}
+        return dict(trainer.deepspeed._zero3_consolidated_16bit_state_dict(**frozen) or {})
+    return dict(trainer.accelerator.get_state_dict(trainer.deepspeed))
+
+
+def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, source: str, tokenizer: Any, card: str) -> None:
+    staging = Path(request.scratch) / "final"
+    shutil.rmtree(staging, ignore_errors=True)
+    store = open_store(request.output)
+    folder = staging / MODEL
+    model = trainer.model
+    model.config.use_cache = True
+    if request.task.method.adapter is None:
+        weights = weights if weights is not None else model.state_dict()
+        dtype = DTYPES[request.plan.precision]
+        model.config.dtype = dtype
+        model.save_pretrained(folder, state_dict={name: _as(tensor, dtype) for name, tensor in weights.items()})
+    else:
+        model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
+    _dress(folder, tokenizer, card)
+    if request.task.method.adapter is not None and request.task.method.adapter.merge:
+        # After training: ZeRO-3 would partition the model that is loaded here.
+        unset_hf_deepspeed_config()
+        _merge(source, folder, staging / MERGED, request)
+        _dress(staging / MERGED, tokenizer, card)
+        _commit(store, staging / MERGED, MERGED)
+    _commit(store, folder, MODEL)
+
+
+def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> None:
+    """Add the adapter to the weights it was trained on: for QLoRA, those that its 4 bits stand for."""
+    from peft import PeftModel
+
+    dtype = DTYPES[request.plan.precision]
+    trust = request.task.model.trust_remote_code
+    options = {"revision": request.task.model.revision, "dtype": dtype, "trust_remote_code": trust}
+    if request.task.method.qlora is not None:
+        base = AutoModelForCausalLM.from_pretrained(
+            source, quantization_config=quantization(request), device_map="cpu", **options
+        ).dequantize()
+        base = base.to(dtype)
+    else:
+        base = AutoModelForCausalLM.from_pretrained(source, **options)
+    PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
+
+
+def _dress(folder: Path, tokenizer: Any, card: str) -> None:
+    """Tokenizer (with its chat template) and model card beside the weights."""
+    tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(card)
+    if not (folder / "generation_config.json").exists() and not (folder / "adapter_config.json").exists():
+        GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
+
+
+def _commit(store: Store, folder: Path, name: str) -> None:
+    store.commit_folder(folder, name)
+
+
+def _as(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype)

@@ -1,0 +1,289 @@
+"""One attempt at a train task, in one rank: load, prepare, train, save, answer. Read it top to bottom; each step has a file of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PrinterCallback
+from transformers.utils import logging as transformers_logging
+
+from tuneyard import data
+from tuneyard.api import BadInput
+from tuneyard.data import Order
+from tuneyard.tracking.events import Emit, Evaluated, Stage, silent
+from tuneyard.training.adapters import with_adapter
+from tuneyard.training.arguments import training_arguments
+from tuneyard.training.artifacts import Artifacts, save_artifacts
+from tuneyard.training.checkpoints import Checkpoints, Restored
+from tuneyard.training.collate import Collator
+from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
+from tuneyard.training.early_stop import Cadence, EarlyStop
+from tuneyard.training.flops import flops_of, peak_flops
+from tuneyard.training.ledger import Ledger
+from tuneyard.training.memory import is_out_of_memory, out_of_memory, peak_gb, reset_peak
+from tuneyard.training.model_card import model_card
+from tuneyard.training.models import adapter_source, load_model, load_tokenizer, model_source
+from tuneyard.training.order import Batches, steps_of_epochs
+from tuneyard.training.progress import Progress
+from tuneyard.training.request import TrainRequest, TrainResult
+from tuneyard.training.stop import StopRequest, listening
+from tuneyard.training.throughput import Throughput
+from tuneyard.training.trainer import SteppedTrainer
+
+
+def never() -> bool:
+    """A `should_stop` that lets the task run to its end."""
+    return False
+
+
+def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = never) -> TrainResult:
+    """Run one rank of a train task to its end, or to a stop that was asked for; the same result on every rank.
+
+    The rank and the world come from torchrun's environment; without it there is one process. `should_stop` is polled twice a
+    second on every rank: once any rank's is true, all stop after the same step and a checkpoint is committed. In the main thread
+    SIGTERM and SIGINT do the same.
+
+    Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
+    """
+    plan = request.plan
+    with joined_world(on_gpu=plan.sku != "cpu", needs_group=plan.zero > 0) as world, listening(should_stop) as stop, _quiet():
+        if world.size != plan.workers:
+            raise BadInput(
+                f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
+            )
+        try:
+            return _Attempt(request, world, stop, emit if world.is_first else silent).run()
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error, plan, world.device) from error
+            raise
+
+
+@contextmanager
+def _quiet() -> Any:
+    """Without transformers' own progress bars and notices, which every rank would print."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What all later steps need: the same on every rank."""
+
+    source: str
+    tokenizer: Any
+    train: Any
+    validation: Any | None
+    steps: int
+    batches: Batches
+
+
+class _Attempt:
+    """One attempt in one rank."""
+
+    def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
+        self.request = request
+        self.world = world
+        self.stop = stop
+        self.emit = emit
+        self.scratch = Path(request.scratch)
+        self.began = time.perf_counter()
+
+    def run(self) -> TrainResult:
+        reset_peak(self.world.device)
+        material = self._prepare()
+        trainer = self._build_trainer(material)
+        checkpoints = self._checkpoints()
+        restored = checkpoints.restore() if self.request.resume else None
+        progress = Progress.load(restored.folder) if restored else Progress()
+        peak = peak_flops(self.request.plan, self.world.local_size)
+        throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+        ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
+        if ledger.stopped and len(progress.losses) < material.steps:
+            return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
+        if progress.best_step not in (0, len(progress.losses)):
+            self._restore_best(trainer, checkpoints, progress)
+        card = model_card(self.request, self._figures(progress, throughput))
+        artifacts = save_artifacts(
+            trainer, self.request, source=material.source, tokenizer=material.tokenizer, card=card, world=self.world, emit=self.emit
+        )
+        return self._result("succeeded", material, progress, throughput, restored, artifacts)
+
+    def _stage(self, name: str) -> None:
+        self.emit(Stage(task=self.request.name, name=name))
+
+    def _prepare(self) -> _Material:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        self._stage("loading the model")
+        source = model_source(request, self.world)
+        tokenizer = load_tokenizer(request, source)
+        prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
+        if prepared.chat_template is not None:
+            tokenizer.chat_template = prepared.chat_template
+        rows = len(prepared.train)
+        steps = task.steps or steps_of_epochs(task.epochs or 1.0, rows, plan.global_batch)
+        batches = Batches(
+            row_at=Order(rows, task.seed, task.data.shuffle).at,
+            micro_batch=plan.micro_batch,
+            grad_accum=plan.grad_accum,
+            rank=self.world.rank,
+            workers=self.world.size,
+            start=0,
+            stop=steps,
+        )
+        return _Material(source, tokenizer, prepared.train, prepared.validation, steps, batches)
+
+    def _build_trainer(self, material: _Material) -> SteppedTrainer:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        if task.objective == "dpo":
+            from tuneyard.training.preference import preference_arguments
+
+            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+        else:
+            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+        model = load_model(request, material.source, self.world)
+        adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
+        model = with_adapter(model, request, adapter)
+        if task.objective == "dpo":
+            from tuneyard.training.preference import preference_trainer
+
+            return preference_trainer(
+                request,
+                model,
+                arguments,
+                self.world,
+                source=material.source,
+                tokenizer=material.tokenizer,
+                train=material.train,
+                validation=material.validation,
+            )
+        collator = Collator(material.tokenizer.pad_token_id, lay_flat=task.data.pack and plan.attention == "flash")
+        return SteppedTrainer(
+            model=model, args=arguments, data_collator=collator, train_dataset=material.train, eval_dataset=material.validation
+        )
+
+    def _checkpoints(self) -> Checkpoints:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        made_by = {
+            "model": request.model_uri,
+            "method": task.method.model_dump(mode="json", exclude_none=True),
+            "objective": task.objective,
+            "seed": task.seed,
+            "global batch": plan.global_batch,
+            "workers": plan.workers,
+            "ZeRO": plan.zero,
+            "offload": f"optimizer {plan.offload_optimizer}, parameters {plan.offload_parameters}",
+            "precision": plan.precision,
+        }
+        return Checkpoints(
+            output=request.output,
+            scratch=self.scratch,
+            task=request.name,
+            keep=task.checkpoint.keep,
+            made_by=made_by,
+            world=self.world,
+            emit=self.emit,
+        )
+
+    def _train(
+        self,
+        trainer: SteppedTrainer,
+        material: _Material,
+        checkpoints: Checkpoints,
+        restored: Restored | None,
+        progress: Progress,
+        throughput: Throughput,
+    ) -> Ledger:
+        task, plan = self.request.task, self.request.plan
+        ledger = Ledger(
+            task=self.request.name,
+            steps=material.steps,
+            precision=plan.precision,
+            world=self.world,
+            progress=progress,
+            throughput=throughput,
+            emit=self.emit,
+        )
+        ledger.attach(trainer, self.stop)
+
+        def save(trainer: SteppedTrainer) -> None:
+            ledger.settle()
+            step = trainer.state.global_step
+            extra = {"tokens": progress.tokens, "row": step * plan.global_batch, "world_size": self.world.size, "plan": plan.to_dict()}
+
+            def write(folder: Path) -> None:
+                trainer.save_state(folder)
+                if self.world.is_first:
+                    progress.save(folder)
+
+            checkpoints.save(step, write, extra, keep_step=progress.best_step)
+
+        def evaluated(step: int, loss: float) -> None:
+            progress.eval_losses.append((step, loss))
+            self.emit(Evaluated(task=self.request.name, step=step, loss=loss))
+
+        start = restored.step if restored else 0
+        trainer.prepare_run(replace(material.batches, start=start), save=save, on_lap=ledger.on_lap, on_evaluation=evaluated)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(Cadence(task, steps=material.steps, evaluates=material.validation is not None))
+        trainer.add_callback(ledger)
+        if task.evaluation.early_stop is not None:
+            patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
+            trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
+        if start < material.steps:
+            self._stage("training")
+            trainer.train(resume_from_checkpoint=str(restored.folder) if restored else None)
+            ledger.finish()
+        return ledger
+
+    def _restore_best(self, trainer: SteppedTrainer, checkpoints: Checkpoints, progress: Progress) -> None:
+        best = checkpoints.fetch(progress.best_step)
+        if best is not None:
+            trainer.restore_weights(best.folder)
+
+    def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
+        rate = throughput.mean()
+        figures: dict[str, Any] = {"steps": len(progress.losses), "tokens": progress.tokens, "last training loss": progress.losses[-1]}
+        if progress.eval_losses:
+            figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
+        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}"}
+
+    def _result(
+        self,
+        status: str,
+        material: _Material,
+        progress: Progress,
+        throughput: Throughput,
+        restored: Restored | None,
+        artifacts: Artifacts,
+    ) -> TrainResult:
+        barrier(self.world)
+        rate = throughput.mean()
+        return TrainResult(
+            status=status,
+            steps=len(progress.losses),
+            losses=progress.losses,
+            eval_losses=progress.eval_losses,
+            tokens=progress.tokens,
+            tokens_per_s=rate.tokens_per_s,
+            mfu=rate.mfu,
+            flops_per_step=throughput.flops_per_step,
+            peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
+            planned_memory_gb=self.request.plan.memory.total_gb,
+            world_size=self.world.size,
+            wall_s=time.perf_counter() - self.began,
+            split=progress.split_s,
+            **asdict(artifacts),
+            resumed_from=restored.step if restored else 0,
+            details={"rows": len(material.train), "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train)},
+        )

@@ -1,0 +1,113 @@
+"""The process group as training sees it: who this rank is, how it joins, and the few collectives that are not DeepSpeed's or DDP's.
+
+The environment is torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); without it there is one
+process. A launcher that has initialised the group already (Ray's TorchTrainer) keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class World:
+    """This rank's place. `local_*` count the ranks of this machine only."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def is_first_here(self) -> bool:
+        """True for one rank of each machine: the one that writes to its disk for all."""
+        return self.local_rank == 0
+
+
+@contextmanager
+def joined_world(*, on_gpu: bool, needs_group: bool) -> Iterator[World]:
+    """The world, with a process group if there is more than one rank or `needs_group` (DeepSpeed asks for one even alone).
+
+    A group made here is destroyed at the end; one made by the launcher is left alone.
+    """
+    if not on_gpu:
+        # DeepSpeed and accelerate each look for an accelerator of their own; a CPU task on a GPU machine must not find one.
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    world = _world_of_environment(on_gpu)
+    ours = False
+    if (world.size > 1 or needs_group) and not dist.is_initialized():
+        _initialise_group(world, with_deepspeed=needs_group)
+        ours = True
+    try:
+        yield world
+    finally:
+        if ours and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def barrier(world: World) -> None:
+    if world.size > 1:
+        dist.barrier(**({"device_ids": [world.device.index]} if world.device.type == "cuda" else {}))
+
+
+def gather_objects(world: World, value: Any) -> list[Any]:
+    """`value` of every rank, in rank order, on every rank. For small records; moves pickles."""
+    if world.size == 1:
+        return [value]
+    gathered: list[Any] = [None] * world.size
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def broadcast_object(world: World, value: Any) -> Any:
+    """Rank 0's `value`, on every rank."""
+    if world.size == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def _world_of_environment(on_gpu: bool) -> World:
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local_rank % max(1, torch.cuda.device_count())) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    return World(int(os.environ.get("RANK", "0")), size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))), device)
+
+
+def _initialise_group(world: World, *, with_deepspeed: bool) -> None:
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    if world.size == 1:
+        os.environ.update({name: os.environ.get(name, value) for name, value in alone.items()})
+        os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    backend = "nccl" if world.device.type == "cuda" else "gloo"
+    dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
+    if with_deepspeed:
+        import deepspeed
+
+        # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

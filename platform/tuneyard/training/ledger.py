@@ -1,0 +1,130 @@
+"""The account of every step: one small all-reduce, read when it costs nothing, told to the guard, the stop, the rates and the listener.
+
+On a GPU the numbers of a step are read after the next one has been queued, so that the GPU never waits for Python; on cpu at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback
+
+from tuneyard.tracking.events import Emit, Step
+from tuneyard.training.distributed import World
+from tuneyard.training.memory import peak_gb
+from tuneyard.training.nan_guard import check_loss
+from tuneyard.training.progress import Progress
+from tuneyard.training.stop import StopRequest
+from tuneyard.training.stopwatch import Lap, split_of
+from tuneyard.training.throughput import Throughput
+from tuneyard.training.trainer import StepAccount, SteppedTrainer
+
+
+@dataclass(kw_only=True)
+class _Entry:
+    """One step on its way: `reduced` on the device, then `totals` in Python, then timed by `lap`, then told."""
+
+    step: int
+    account: StepAccount
+    reduced: torch.Tensor
+    totals: list[float] | None = None
+    lap: Lap | None = None
+
+
+class Ledger(TrainerCallback):
+    """Knows all steps so far. `stopped` is true once any rank was asked to stop and all know it."""
+
+    def __init__(
+        self, *, task: str, steps: int, precision: str, world: World, progress: Progress, throughput: Throughput, emit: Emit
+    ) -> None:
+        self._task = task
+        self._steps = steps
+        self._precision = precision
+        self._world = world
+        self._progress = progress
+        self._throughput = throughput
+        self._emit = emit
+        self._lag = 1 if world.device.type == "cuda" else 0
+        self._open: deque[_Entry] = deque()
+        self._smooth_step_s = 0.0
+        self.stopped = False
+
+    def attach(self, trainer: SteppedTrainer, stop: StopRequest) -> None:
+        self._trainer = trainer
+        self._stop = stop
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002 - transformers' signature
+        account = self._trainer.account_step()
+        self._open.append(_Entry(step=state.global_step, account=account, reduced=self._reduce(account)))
+        self._settle(keep=self._lag)
+        if self.stopped:
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+    def on_lap(self, lap: Lap) -> None:
+        """The step that `on_step_end` opened last is over, with its checkpoint and evaluation."""
+        self._open[-1].lap = lap
+        self._tell(keep=self._lag)
+
+    def settle(self) -> None:
+        """Know the loss of every step so far; waits for the GPU. Raises JobFailed if one is not finite."""
+        self._settle(keep=0)
+
+    def finish(self) -> None:
+        """Tell what is still open."""
+        self._settle(keep=0)
+        self._tell(keep=0)
+
+    def _reduce(self, account: StepAccount) -> torch.Tensor:
+        share = account.loss.double() / self._world.size
+        numbers = torch.tensor([account.tokens, account.squares, float(self._stop.wanted)], dtype=torch.float64)
+        row = torch.cat([share.reshape(1), numbers.to(share.device, non_blocking=True)])
+        if self._world.size > 1:
+            dist.all_reduce(row)
+        return row
+
+    def _settle(self, keep: int) -> None:
+        for entry in list(self._open)[: len(self._open) - keep]:
+            if entry.totals is None:
+                entry.totals = entry.reduced.tolist()
+                self._know(entry, *entry.totals)
+
+    def _know(self, entry: _Entry, loss: float, tokens: float, _squares: float, stops: float) -> None:
+        losses = self._progress.losses
+        last_loss = losses[-1] if losses else None
+        check_loss(entry.step, loss, learning_rate=entry.account.learning_rate, precision=self._precision, last_loss=last_loss)
+        losses.append(loss)
+        self._progress.tokens += int(tokens)
+        self.stopped = self.stopped or stops > 0
+
+    def _tell(self, keep: int) -> None:
+        while len(self._open) > keep and self._open[0].lap is not None:
+            entry = self._open.popleft()
+            assert entry.totals is not None and entry.lap is not None
+            loss, tokens, squares, _ = entry.totals
+            seconds = entry.lap.seconds()
+            rate = self._throughput.add(tokens, squares, seconds)
+            # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.
+            self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
+            self._emit(
+                Step(
+                    task=self._task,
+                    step=entry.step,
+                    of=self._steps,
+                    loss=loss,
+                    learning_rate=entry.account.learning_rate,
+                    tokens=int(tokens),
+                    step_s=rate.step_s,
+                    tokens_per_s=rate.tokens_per_s,
+                    mfu=rate.mfu,
+                    eta_s=(self._steps - entry.step) * self._smooth_step_s,
+                    grad_norm=None if entry.account.grad_norm is None else float(entry.account.grad_norm),
+                    memory_gb=peak_gb(self._world.device),
+                    split=split_of(seconds),
+                )
+            )

@@ -1,0 +1,79 @@
+"""Peak memory of this rank, and the error that people see when it was not enough."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from tuneyard.api import FailureKind, JobFailed
+from tuneyard.planning import Plan
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+def reset_peak(device: torch.device) -> None:
+    """Start counting the peak from now, where the system lets a process do that."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        CLEAR_REFS.write_text("5")
+    except OSError:
+        # Not allowed in some containers: the peak is then that of the whole life of the process.
+        return
+
+
+def peak_gb(device: torch.device) -> float:
+    """Peak since `reset_peak` in 1e9 bytes: allocated device memory on a GPU, resident memory of the process on cpu."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return _status_bytes("VmHWM") / 1e9
+
+
+def reserved_gb(device: torch.device) -> float:
+    """Peak of what the allocator took from the GPU, fragmentation included; 0 on cpu."""
+    return torch.cuda.max_memory_reserved(device) / 1e9 if device.type == "cuda" else 0.0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for what torch raises when a GPU or the host has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and re.search(r"can't allocate memory|out of memory", str(error)) is not None
+
+
+def out_of_memory(error: BaseException, plan: Plan, device: torch.device) -> JobFailed:
+    """The error for people: what was held, what was planned, and the change that saves most."""
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
+    held = f"{peak_gb(device):.1f} GB at the peak" + (f", {reserved_gb(device):.1f} GB reserved" if device.type == "cuda" else "")
+    planned = f"{plan.memory.total_gb:.1f} GB planned" if plan.memory.total_gb else "no estimate"
+    return JobFailed(
+        f"out of memory on {where}: {held}; {planned} for micro-batch {plan.micro_batch}, ZeRO {plan.zero}, "
+        f"recompute {'on' if plan.recompute else 'off'} ({_first_line(error)})",
+        _smaller(plan),
+        kind=FailureKind.OUT_OF_MEMORY,
+    )
+
+
+def _smaller(plan: Plan) -> str:
+    if plan.micro_batch > 1:
+        return f"set batch.micro to {plan.micro_batch // 2} (gradient accumulation keeps the global batch)"
+    if not plan.recompute:
+        return "set strategy.recompute to true"
+    if plan.zero < 3 and plan.workers > 1:
+        return f"set strategy.zero to {plan.zero + 1}"
+    if plan.offload_optimizer == "none":
+        return "set strategy.offload.optimizer to cpu" if plan.zero else "set strategy.zero to 2 and strategy.offload.optimizer to cpu"
+    return "use more workers, a shorter data.maxLength, or method lora or qlora"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _status_bytes(field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE) if STATUS.exists() else None
+    return int(found.group(1)) * 1024 if found else 0

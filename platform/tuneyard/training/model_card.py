@@ -1,0 +1,84 @@
+"""The README.md beside a trained model: what it was made from, how, and how well that went. Holds no secrets and no local paths of data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.api import TrainTask
+from tuneyard.planning import Plan
+from tuneyard.training.request import TrainRequest
+
+
+def model_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
+    """Markdown with the front matter that model hubs read. `figures`: name -> value, shown in a table."""
+    task = request.task
+    return "\n".join(
+        [
+            *_front_matter(request),
+            "",
+            f"# {request.job}: {request.name}",
+            "",
+            f"Trained by Tuneyard: {task.objective}, {task.method.name}, from `{request.model_uri}`.",
+            "",
+            "## Data",
+            "",
+            _data(task),
+            "",
+            "## Training",
+            "",
+            _table({**_settings(task), **_layout(request.plan)}),
+            "",
+            "## Results",
+            "",
+            _table(figures),
+            "",
+        ]
+    )
+
+
+def _front_matter(request: TrainRequest) -> list[str]:
+    library = "peft" if request.task.method.adapter is not None else "transformers"
+    return ["---", f"library_name: {library}", f"base_model: {request.model_uri}", "tags: [tuneyard]", "---"]
+
+
+def _data(task: TrainTask) -> str:
+    packed = f", packed into rows of {task.data.max_length} tokens" if task.data.pack else f", up to {task.data.max_length} tokens each"
+    return f"`{task.data.source}`, format {task.data.format}{packed}; loss on {task.data.loss_on}."
+
+
+def _settings(task: TrainTask) -> dict[str, Any]:
+    optimizer = task.optimizer
+    settings = {
+        "optimizer": optimizer.name,
+        "learning rate": optimizer.learning_rate,
+        "schedule": f"{optimizer.schedule}, warm-up {optimizer.warmup:g}",
+        "weight decay": optimizer.weight_decay,
+        "gradient clipping": optimizer.max_grad_norm or "none",
+        "seed": task.seed,
+    }
+    adapter = task.method.adapter
+    if adapter is not None:
+        settings["adapter"] = (
+            f"rank {adapter.rank}, alpha {adapter.alpha or 2 * adapter.rank:g}, dropout {adapter.dropout:g}, {adapter.targets}"
+        )
+    return settings
+
+
+def _layout(plan: Plan) -> dict[str, Any]:
+    return {
+        "workers": f"{plan.workers} x {plan.sku}",
+        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.workers})",
+        "precision": plan.precision,
+        "attention": plan.attention,
+        "ZeRO": f"{plan.zero}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
+        "recompute": "yes" if plan.recompute else "no",
+    }
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {_shown(value)} |" for name, value in rows.items())])
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

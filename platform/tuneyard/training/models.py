@@ -1,0 +1,170 @@
+"""The model and tokenizer that a task starts from, in the precision, attention and form that the plan asks for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from tuneyard.api import BadInput
+from tuneyard.planning import Plan
+from tuneyard.storage import fetch_folder
+from tuneyard.training.distributed import World, barrier
+from tuneyard.training.request import TrainRequest
+
+ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+
+
+def model_source(request: TrainRequest, world: World) -> str:
+    """A local folder with the starting weights, or a Hugging Face name. One rank of each machine fetches.
+
+    With `init: scratch`, and for full training on top of an adapter, that folder is made here once, so that every layout
+    starts from the same weights. Must be called before TrainingArguments exist: ZeRO-3 would partition what is made here.
+    """
+    uri = request.model_uri
+    cache = Path(request.scratch) / "start"
+    if "://" not in uri and not Path(uri).expanduser().exists():
+        if uri.startswith((".", "/", "~")):
+            raise BadInput(f"there is no folder {uri}", "check model.name: a Hugging Face name, a folder, or a URI of a model folder")
+        source = uri
+    else:
+        source = _fetched(uri, cache / "model", world)
+        _check_is_model(Path(source), uri, needs_weights=request.task.model.init == "pretrained")
+    if request.task.model.init == "scratch":
+        return _made_once(cache / "scratch", world, lambda folder: _initialise(source, folder, request))
+    if request.adapter_uri is not None and request.task.method.name == "full":
+        adapter = adapter_source(request, world)
+        return _made_once(cache / "merged", world, lambda folder: _merge(source, adapter, folder, request))
+    return source
+
+
+def adapter_source(request: TrainRequest, world: World) -> str:
+    """A local folder with the adapter to go on from."""
+    assert request.adapter_uri is not None
+    folder = _fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
+    if not (Path(folder) / "adapter_config.json").is_file():
+        raise BadInput(
+            f"{request.adapter_uri} is not an adapter: it has no adapter_config.json", "point at the folder that a LoRA task wrote"
+        )
+    return folder
+
+
+def load_tokenizer(request: TrainRequest, source: str) -> Any:
+    """The tokenizer, with the task's chat template; one without a padding token pads with its end token."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{request.model_uri} has no tokenizer that can be read: {_first_line(error)}",
+            "put tokenizer.json and tokenizer_config.json beside the weights (tokenizer.save_pretrained)",
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    template = request.task.data.chat_template
+    if template is not None:
+        tokenizer.chat_template = Path(template).read_text() if "{" not in template else template
+    return tokenizer
+
+
+def load_model(request: TrainRequest, source: str, world: World) -> Any:
+    """The model without adapters, ready for them. With ZeRO-3, TrainingArguments must exist: weights are partitioned while they load."""
+    plan = request.plan
+    options: dict[str, Any] = {}
+    if request.task.method.qlora is not None:
+        options = {"quantization_config": quantization(request), "device_map": {"": world.device}}
+    set_seed(request.task.seed)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            revision=request.task.model.revision,
+            dtype=load_dtype(request),
+            attn_implementation=ATTENTION[plan.attention],
+            trust_remote_code=request.task.model.trust_remote_code,
+            **options,
+        )
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan)) from error
+    model.config.use_cache = False
+    return model
+
+
+def load_dtype(request: TrainRequest) -> torch.dtype:
+    """What weights are kept in. Without DeepSpeed, trained weights stay fp32 and the forward pass is autocast; DeepSpeed keeps fp32
+    masters of its own, and frozen weights need none."""
+    trained_in_fp32 = request.plan.zero == 0 and request.task.method.name == "full"
+    return torch.float32 if trained_in_fp32 else DTYPES[request.plan.precision]
+
+
+def quantization(request: TrainRequest) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    qlora = request.task.method.qlora
+    assert qlora is not None
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=qlora.quantization,
+        bnb_4bit_use_double_quant=qlora.double_quantization,
+        bnb_4bit_compute_dtype=DTYPES[request.plan.precision],
+    )
+
+
+def _fetched(uri: str, cache: Path, world: World) -> str:
+    if world.is_first_here:
+        folder = fetch_folder(uri, cache)
+    barrier(world)
+    if not world.is_first_here:
+        folder = fetch_folder(uri, cache)
+    return str(folder)
+
+
+def _check_is_model(folder: Path, uri: str, *, needs_weights: bool) -> None:
+    if not folder.is_dir():
+        raise BadInput(f"{uri} is not a folder", "point model.name at a folder with config.json, weights and tokenizer")
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    if needs_weights and not any(path for pattern in WEIGHT_FILES for path in folder.glob(pattern)):
+        missing.append("weights (*.safetensors)")
+    if missing:
+        adapter = (folder / "adapter_config.json").is_file()
+        advice = (
+            "it holds an adapter: name its base model, or use from: TASK" if adapter else "check model.name; init: scratch needs no weights"
+        )
+        raise BadInput(f"{uri} is not a model: it has no {' and no '.join(missing)}", advice)
+
+
+def _made_once(folder: Path, world: World, make: Any) -> str:
+    if world.is_first_here:
+        shutil.rmtree(folder, ignore_errors=True)
+        make(folder)
+    barrier(world)
+    return str(folder)
+
+
+def _initialise(source: str, folder: Path, request: TrainRequest) -> None:
+    trust = request.task.model.trust_remote_code
+    config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+    set_seed(request.task.seed)
+    AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32).save_pretrained(folder)
+
+
+def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> None:
+    from peft import PeftModel
+
+    base = AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=request.task.model.trust_remote_code)
+    PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
+
+
+def _loading_advice(plan: Plan) -> str:
+    if plan.attention == "flash":
+        return "if this is about flash attention: set model.attention to sdpa"
+    return "check that the folder holds a causal language model that this version of transformers knows"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,59 @@
+"""Which rows a rank reads at which step: a pure function of the step, so that order never depends on workers, and resuming is a
+matter of placing a cursor.
+
+The rows of all epochs form one endless stream; epoch e is the permutation of the rows under (seed, e). Step k takes rows
+k*G … (k+1)*G - 1 of the stream, G being the global batch; rank r takes the r-th of W equal slices of them, micro-batch after
+micro-batch. Every step is a full batch: the last one of a run is filled up from the next permutation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+RowAt = Callable[[int], int]
+"""Position in the endless stream -> row: `tuneyard.data.order.Order.at`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The micro-batches of one rank, as lists of rows, from step `start` to step `stop`. A torch batch sampler."""
+
+    row_at: RowAt
+    micro_batch: int
+    grad_accum: int
+    rank: int
+    workers: int
+    start: int
+    stop: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.micro_batch * self.grad_accum * self.workers
+
+    def __len__(self) -> int:
+        """All micro-batches of the run, those before `start` included: transformers counts steps by it."""
+        return self.stop * self.grad_accum
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.start, self.stop):
+            for micro in range(self.grad_accum):
+                yield self.micro(step, micro)
+
+    def micro(self, step: int, micro: int) -> list[int]:
+        """Rows of micro-batch `micro` of this rank in step `step` (from 0)."""
+        first = step * self.global_batch + (self.rank * self.grad_accum + micro) * self.micro_batch
+        return [self.row_at(position) for position in range(first, first + self.micro_batch)]
+
+
+def steps_of_epochs(epochs: float, rows: int, global_batch: int) -> int:
+    """Optimizer steps until every row was seen `epochs` times; at least 1."""
+    return max(1, math.ceil(epochs * rows / global_batch - 1e-9))
+
+
+def evaluation_batches(rows: int, micro_batch: int, rank: int, workers: int) -> list[list[int]]:
+    """Rows of each evaluation batch of this rank. Every rank gets equally many batches, as collectives ask for; some may be empty."""
+    batches = [list(range(first, min(first + micro_batch, rows))) for first in range(0, rows, micro_batch)]
+    padded = batches + [[] for _ in range(-len(batches) % workers)]
+    return padded[rank::workers]

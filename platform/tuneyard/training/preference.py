@@ -1,0 +1,69 @@
+"""Direct preference optimisation by TRL's DPOTrainer, measured, fed and saved like any other objective."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trl import DPOConfig, DPOTrainer
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from tuneyard.api import TrainTask
+from tuneyard.planning import Plan
+from tuneyard.training.arguments import argument_values
+from tuneyard.training.distributed import World
+from tuneyard.training.models import load_model
+from tuneyard.training.request import TrainRequest
+from tuneyard.training.trainer import SteppedTrainer
+
+
+def preference_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> DPOConfig:
+    """As for any objective, with DPO's own beside it."""
+    values = argument_values(task, plan, steps=steps, scratch=scratch)
+    return DPOConfig(
+        **values, beta=task.preference.beta, loss_type=task.preference.loss, max_length=task.data.max_length, disable_dropout=True
+    )
+
+
+def preference_trainer(
+    request: TrainRequest,
+    model: Any,
+    arguments: DPOConfig,
+    world: World,
+    *,
+    source: str,
+    tokenizer: Any,
+    train: Any,
+    validation: Any | None,
+) -> SteppedTrainer:
+    """The reference is the start itself: a second copy of the weights for full training, the model without its new adapter else."""
+    reference = load_model(request, source, world) if request.task.method.adapter is None else None
+    return PreferenceTrainer(
+        model=model,
+        ref_model=reference,
+        args=arguments,
+        data_collator=PreferenceCollator(pad_token_id=tokenizer.pad_token_id, max_length=request.task.data.max_length),
+        train_dataset=train,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+    )
+
+
+class PreferenceCollator(DataCollatorForPreference):
+    """TRL's collator, with the account of tokens that every batch carries."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super().torch_call(examples)
+        lengths = batch["attention_mask"].sum(dim=1)
+        return {**batch, "tokens": int(lengths.sum()), "squares": int((lengths * lengths).sum())}
+
+
+class PreferenceTrainer(SteppedTrainer, DPOTrainer):
+    """DPOTrainer with Tuneyard's steps; nothing is reported to anybody."""
+
+    def weight_of(self, batch: dict[str, Any]) -> int:
+        """Pairs: the loss is a mean over them."""
+        return int(batch["input_ids"].shape[0]) // 2
+
+    def _send_telemetry(self) -> None:
+        """TRL would tell its authors that this trainer was made."""

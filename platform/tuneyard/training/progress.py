@@ -1,0 +1,35 @@
+"""What a run knows about itself so far: the same on every rank, written into each checkpoint, and the source of the TrainResult."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+FILE = "progress.json"
+
+
+@dataclass
+class Progress:
+    """Grows by one step at a time. `losses[k]` is the mean loss of step k + 1 over the tokens of all workers."""
+
+    losses: list[float] = field(default_factory=list)
+    eval_losses: list[tuple[int, float]] = field(default_factory=list)
+    tokens: int = 0
+    split_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of rank 0 by kind of work, over all steps; they add up to the wall time of stepping."""
+    best_step: int = 0
+    evaluations_without_gain: int = 0
+
+    @property
+    def best_eval_loss(self) -> float | None:
+        return next((loss for step, loss in self.eval_losses if step == self.best_step), None)
+
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, folder: Path) -> Progress:
+        values: dict[str, Any] = json.loads((folder / FILE).read_text())
+        return cls(**{**values, "eval_losses": [(step, loss) for step, loss in values["eval_losses"]]})

@@ -1,0 +1,193 @@
+"""The Hugging Face Trainer with the few overrides that Tuneyard needs, all of them in this file.
+
+What is overridden, and why: the batches (order by a pure function of the step, resume by position), the points where the work
+changes (time by phase), the saving and evaluating (checkpoints that are committed, evaluation exact over ranks), and the counting
+of FLOPs (transformers walks over all parameters at every micro-batch for it). Forward, loss, backward, clipping, optimizer,
+DeepSpeed and DDP are transformers' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import Trainer
+
+from tuneyard.training.order import Batches, evaluation_batches
+from tuneyard.training.stopwatch import Lap, Stopwatch
+
+SaveCheckpoint = Callable[["SteppedTrainer"], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepAccount:
+    """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss."""
+
+    loss: torch.Tensor
+    tokens: int
+    squares: int
+    grad_norm: Any
+    learning_rate: float
+
+
+class SteppedTrainer(Trainer):
+    """Trainer whose step is measured, and whose data, saving and evaluation are Tuneyard's.
+
+    `prepare_run` must be called before `train`.
+    """
+
+    def prepare_run(
+        self, batches: Batches, *, save: SaveCheckpoint, on_lap: Callable[[Lap], None], on_evaluation: Callable[[int, float], None]
+    ) -> None:
+        """`save` writes and commits a checkpoint; `on_evaluation` hears of a step's held-out loss, and `on_lap` of the end of a step, its
+        saving and evaluation included."""
+        self.batches = batches
+        self.save = save
+        self.on_lap = on_lap
+        self.on_evaluation = on_evaluation
+        self.watch = Stopwatch(self.args.device)
+        self._last_lap = batches.start
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        self._step_loss = torch.zeros((), device=self.args.device)
+        self._step_tokens = 0
+        self._step_squares = 0
+
+    # Data
+
+    def get_train_dataloader(self) -> DataLoader:
+        return self._loader(self.train_dataset, self.batches)
+
+    def _loader(self, dataset: Any, batches: Any) -> DataLoader:
+        workers = self.args.dataloader_num_workers
+        # A generator of its own: drawing the loader's seed from the global one would shift dropout after a resume.
+        return DataLoader(
+            dataset,
+            batch_sampler=batches,
+            collate_fn=self.data_collator,
+            num_workers=workers,
+            pin_memory=self.args.device.type == "cuda",
+            generator=torch.Generator(),
+        )
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        self.watch.mark("data")
+        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        self.watch.mark("other")
+        for batch in batches:
+            self._step_tokens += batch.pop("tokens")
+            self._step_squares += batch.pop("squares")
+        return batches, self._get_num_items_in_batch(batches, device)
+
+    # Phases of a step
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        self.watch.mark("other")
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._step_loss += loss
+        if self.accelerator.gradient_state.sync_gradients:
+            self.watch.mark("optimizer")
+        return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        self.watch.mark("forward")
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self.watch.mark("backward")
+        return loss
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if self.is_deepspeed_enabled:
+            # accelerate calls the engine's step inside backward; without this its time would count as backward.
+            engine, step = self.deepspeed, self.deepspeed.step
+
+            def timed_step() -> None:
+                self.watch.mark("optimizer")
+                step()
+
+            engine.step = timed_step
+        return prepared
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        self._step_grad_norm = super()._get_grad_norm(model, grad_norm)
+        self._step_learning_rate = self._get_learning_rate()
+        return self._step_grad_norm
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        return 0
+
+    def account_step(self) -> StepAccount:
+        """What went into the step that has just ended; begins the next account."""
+        account = StepAccount(
+            loss=self._step_loss,
+            tokens=self._step_tokens,
+            squares=self._step_squares,
+            grad_norm=self._step_grad_norm,
+            learning_rate=self._step_learning_rate,
+        )
+        self._begin_step()
+        return account
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        self.watch.mark("other")
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        if self.state.global_step > self._last_lap:  # transformers calls this once more at the end of an epoch
+            self._last_lap = self.state.global_step
+            self.on_lap(self.watch.lap())
+
+    # Saving and evaluating
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.watch.mark("checkpoint")
+        self.save(self)
+        self.watch.mark("other")
+
+    def save_state(self, folder: Path) -> None:
+        """Write all that this rank needs to go on from here into `folder`, which exists and which all ranks share."""
+        if not self.is_deepspeed_enabled and self.args.should_save:
+            self.model.save_pretrained(folder)
+        self._save_optimizer_and_scheduler(str(folder))
+        self._save_scaler(str(folder))
+        self._save_rng_state(str(folder))
+        if self.args.should_save:
+            self.state.save_to_json(str(folder / "trainer_state.json"))
+
+    def restore_weights(self, folder: Path) -> None:
+        """Load the weights of a checkpoint that `save_state` wrote into the model being trained."""
+        self.state.best_model_checkpoint = str(folder)
+        self._load_best_model()
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""
+        dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
+        rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.args.process_index, self.args.world_size)
+        # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
+        loader = self._loader(dataset, [batch or [0] for batch in rows])
+        totals = torch.zeros(2, dtype=torch.float64, device=self.args.device)
+        model = self.model_wrapped
+        self.watch.mark("evaluation")
+        model.eval()
+        for batch, indices in zip(loader, rows, strict=True):
+            batch.pop("tokens"), batch.pop("squares")
+            weight = self.weight_of(batch) if indices else 0
+            with torch.no_grad():
+                loss = super().compute_loss(model, self._prepare_inputs(batch))
+            if weight:
+                totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
+        model.train()
+        self.watch.mark("other")
+        if self.args.world_size > 1:
+            torch.distributed.all_reduce(totals)
+        metrics = {f"{metric_key_prefix}_loss": float(totals[0] / totals[1].clamp(min=1))}
+        self.on_evaluation(self.state.global_step, metrics["eval_loss"])
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def weight_of(self, batch: dict[str, Any]) -> int:
+        """How much a batch counts in the mean: tokens that are predicted and count."""
+        return int((batch["labels"][:, 1:] != -100).sum())

@@ -1,0 +1,129 @@
+"""Tiny models, tokenizers and data sets for tests: built here from configs and text, loaded by the real code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import TrainTask
+from tuneyard.planning import Plan
+from tuneyard.training import TrainRequest
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog", "run", "over", "two", "hills", "while", "red", "birds", "sang", "old", "songs", "near", "cold", "blue", "lakes"]
+
+
+def sentences(count: int) -> list[str]:
+    """Texts of 5 to 24 words, the same in every run."""
+    return [" ".join(WORDS[(i * 7 + j * (i % 5 + 1)) % len(WORDS)] for j in range(5 + i * 3 % 20)) for i in range(count)]
+
+
+def write_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Any:
+    """A byte-level BPE tokenizer with a few hundred tokens, trained on `sentences`; written to `folder` and returned."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|end|>", "<|pad|>", "<|user|>", "<|assistant|>", "<|system|>"]
+    trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(sentences(200), trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|pad|>")
+    fast.chat_template = chat_template
+    fast.save_pretrained(folder)
+    return fast
+
+
+def tiny_config(kind: str = "llama", **changes: Any) -> Any:
+    """A config of 2 layers and hidden width 64: llama (grouped-query heads), gpt2 or qwen2."""
+    from transformers import GPT2Config, LlamaConfig, Qwen2Config
+
+    common = {"vocab_size": 384, "eos_token_id": 0, "bos_token_id": None, "pad_token_id": 1, "max_position_embeddings": 256}
+    if kind == "gpt2":
+        gpt2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        return GPT2Config(**{**common, **gpt2, **changes})
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[kind](**{**common, **shape, **changes})
+
+
+def write_model(folder: Path, kind: str = "llama", **changes: Any) -> Path:
+    """A model with random weights and its tokenizer, as `from_pretrained` reads it."""
+    from transformers import AutoModelForCausalLM, set_seed
+
+    set_seed(7)
+    AutoModelForCausalLM.from_config(tiny_config(kind, **changes)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_text(path: Path, count: int = 64) -> Path:
+    """JSONL with a column text."""
+    return _write_jsonl(path, [{"text": text} for text in sentences(count)])
+
+
+def write_chats(path: Path, count: int = 64) -> Path:
+    """JSONL with a column messages: one question and one answer each."""
+    texts = sentences(2 * count)
+    turns = zip(texts[::2], texts[1::2], strict=True)
+    return _write_jsonl(path, [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]} for q, a in turns])
+
+
+def write_preferences(path: Path, count: int = 32) -> Path:
+    """JSONL with prompt, chosen and rejected."""
+    texts = sentences(3 * count)
+    rows = [{"prompt": texts[i] + " ", "chosen": texts[i + 1], "rejected": texts[i + 2]} for i in range(0, 3 * count, 3)]
+    return _write_jsonl(path, rows)
+
+
+def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def cpu_plan(**changes: Any) -> Plan:
+    """A plan for one process on cpu in fp32; the global batch is 8 rows unless changed."""
+    workers = changes.get("workers", 1)
+    defaults = {
+        "sku": "cpu",
+        "workers": 1,
+        "zero": 0,
+        "precision": "fp32",
+        "attention": "sdpa",
+        "micro_batch": 2,
+        "grad_accum": 4 // workers,
+    }
+    return Plan(**{**defaults, **changes})
+
+
+def train_task(model_folder: Path, source: Path, **changes: Any) -> TrainTask:
+    """A clm task of 6 steps over `source`; `changes` are fields of the JobSpec's train task, in snake_case or camelCase."""
+    fields: dict[str, Any] = {
+        "model": {"name": str(model_folder)},
+        "data": {"source": str(source), "maxLength": 64},
+        "objective": "clm",
+        "optimizer": {"learningRate": 1e-3},
+        "batch": {"global": 8},
+        "steps": 6,
+        "checkpoint": {"everySteps": 100},
+    }
+    return TrainTask.model_validate({**fields, **changes})
+
+
+def train_request(folder: Path, task: TrainTask, plan: Plan | None = None, **changes: Any) -> TrainRequest:
+    """A request whose output and scratch lie in `folder`."""
+    fields: dict[str, Any] = {
+        "job": "test",
+        "name": "train",
+        "task": task,
+        "plan": plan or cpu_plan(),
+        "model_uri": task.model.name,
+        "output": str(folder / "out"),
+        "scratch": str(folder / "scratch"),
+    }
+    return TrainRequest(**{**fields, **changes})
