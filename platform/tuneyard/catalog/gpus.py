@@ -73,7 +73,7 @@ V100 = "NVIDIA V100 datasheet, January 2020 (SXM2)"
 # fmt: off
 _COLUMNS = ("memory_gb", "memory_bandwidth_gb_s", "link_gb_s", "pcie_gb_s", "bf16", "fp16", "fp32", "tf32", "fp8", "int8")
 _TABLE: tuple[tuple[str, str, tuple[int, int], tuple[float | None, ...], str], ...] = (
-    # sku           name                    capability  memory  GB/s: memory, link, PCIe    1e12/s: bf16, fp16, fp32, tf32, fp8, int8    source
+    # name and compute capability; GB; GB/s of memory, link, PCIe; 1e12/s in bf16, fp16, fp32, tf32, fp8, int8; source
     ("a100-40gb",      "NVIDIA A100 SXM4 40GB", (8, 0),    (40,   1555,  600,  64,     312,   312,   19.5,  156,   None,   624),   A100),
     ("a100-80gb",      "NVIDIA A100 SXM4 80GB", (8, 0),    (80,   2039,  600,  64,     312,   312,   19.5,  156,   None,   624),   A100),
     ("h100-80gb",      "NVIDIA H100 SXM5 80GB", (9, 0),    (80,   3350,  900,  128,    989.4, 989.4, 66.9,  494.7, 1978.9, 1978.9), H100),
@@ -89,10 +89,20 @@ _TABLE: tuple[tuple[str, str, tuple[int, int], tuple[float | None, ...], str], .
 # fmt: on
 _DTYPES: tuple[Dtype, ...] = ("bf16", "fp16", "fp32", "fp8", "int8")
 _ALIASES = {
-    "a100": "a100-80gb", "a100-sxm-80gb": "a100-80gb", "a100-sxm-40gb": "a100-40gb",
-    "h100": "h100-80gb", "h100-sxm": "h100-80gb", "h100-sxm-80gb": "h100-80gb", "h100-pcie": "h100-pcie-80gb",
-    "h200": "h200-141gb", "b200": "b200-180gb", "b200-192gb": "b200-180gb", "l40s": "l40s-48gb",
-    "a10g": "a10g-24gb", "t4": "t4-16gb", "v100": "v100-16gb",
+    "a100": "a100-80gb",
+    "a100-sxm-80gb": "a100-80gb",
+    "a100-sxm-40gb": "a100-40gb",
+    "h100": "h100-80gb",
+    "h100-sxm": "h100-80gb",
+    "h100-sxm-80gb": "h100-80gb",
+    "h100-pcie": "h100-pcie-80gb",
+    "h200": "h200-141gb",
+    "b200": "b200-180gb",
+    "b200-192gb": "b200-180gb",
+    "l40s": "l40s-48gb",
+    "a10g": "a10g-24gb",
+    "t4": "t4-16gb",
+    "v100": "v100-16gb",
 }
 
 
