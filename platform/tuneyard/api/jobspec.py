@@ -66,7 +66,7 @@ class Job(Fields):
     storage: Storage = Field(default_factory=Storage)
     tracking: Tracking = Field(default_factory=Tracking)
     suspend: bool = Field(default=False, description="hold the job in the queue")
-    tasks: list[Task] = Field(min_length=1)
+    tasks: list[Task] = Field(min_length=1, max_length=64)
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:

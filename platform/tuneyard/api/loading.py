@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -15,7 +15,8 @@ from tuneyard.api.errors import BadInput
 from tuneyard.api.jobspec import JobSpec
 from tuneyard.api.loading_reasons import did_you_mean, explain, nearest
 from tuneyard.api.loading_yaml import Path, Problem, Tree, read_trees
-from tuneyard.api.rules import check_rules
+from tuneyard.api.rules import Violation, check_rules
+from tuneyard.api.rules_case import Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.team import Team
 
@@ -119,6 +120,16 @@ def read_file(path: FilePath) -> str:
     return text
 
 
+def rule_violations(resource: Resource, devices: Mapping[str, Device] | None = None) -> list[Violation]:
+    """What the rules say of an object's job: of a JobSpec, or of a Schedule's template. Paths start at the top of the object."""
+    if isinstance(resource, JobSpec):
+        return check_rules(resource, devices)
+    if isinstance(resource, Schedule):
+        job = JobSpec(metadata=resource.metadata, spec=resource.spec.template.spec)
+        return [replace(found, path=("spec", "template", *found.path)) for found in check_rules(job, devices)]
+    return []
+
+
 def _validate(tree: Tree) -> tuple[Resource | None, list[Problem]]:
     """The object that a tree describes, or what keeps it from being one."""
     problems = list(tree.problems)
@@ -141,9 +152,8 @@ def _validate(tree: Tree) -> tuple[Resource | None, list[Problem]]:
             if path not in refused_already:
                 refuse(path, reason)
         return None, problems
-    if isinstance(resource, JobSpec):
-        for violation in check_rules(resource):
-            refuse(violation.path, violation.reason)
+    for violation in rule_violations(resource):
+        refuse(violation.path, violation.reason)
     return (None if problems else resource), problems
 
 

@@ -144,7 +144,8 @@ def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return f"a group ({', '.join(map(str, list(value)[:3]))})" if value else "an empty group"
+        names = [name if str(name).isidentifier() else repr(name) for name in list(value)[:3]]
+        return f"a group ({', '.join(names)})" if value else "an empty group"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
     text = repr(value)

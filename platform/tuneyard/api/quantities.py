@@ -35,14 +35,15 @@ def parse_size_bytes(value: Any) -> Any:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
-_INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+# `minimum` binds numbers only and `pattern` text only, so both may stand beside each other.
+_INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "minimum": 0}
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration_s),
-    WithJsonSchema({**_INT_OR_STRING, "description": "seconds, or a duration such as 90s, 15m, 2h, 2d"}),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": DURATION_PATTERN, "description": "seconds, or a duration such as 90s, 15m, 2h, 2d"}),
 ]
 Size = Annotated[
     int,
     BeforeValidator(parse_size_bytes),
-    WithJsonSchema({**_INT_OR_STRING, "description": "bytes, or a size such as 500M, 40Gi, 3Ti"}),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": SIZE_PATTERN, "description": "bytes, or a size such as 500M, 40Gi, 3Ti"}),
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
-from tuneyard.api.train import Adapter
+from tuneyard.api.train import Adapter, Preference
 
 _T4 = Device(sku="t4", flash=False, bf16=False)
 _V100 = Device(sku="v100-16gb", flash=False, bf16=False)
@@ -263,7 +263,7 @@ TRAIN_RULES = (
         refused="`preference` settings without dpo",
         why="only dpo reads them",
         field="train.preference",
-        breaks=lambda c: c.train.objective != "dpo" and "preference" in c.train.model_fields_set,
+        breaks=lambda c: c.train.objective != "dpo" and c.train.preference != Preference(),
         nearest=_always({"train.preference": None}, {"train.objective": "dpo"}),
         example={"train.preference.beta": 0.2},
     ),
@@ -336,7 +336,7 @@ TRAIN_RULES = (
         refused="`instances` on a train task",
         why="instances count the engines of a score task; a train task counts its ranks in workers",
         field="resources.instances",
-        breaks=lambda c: "instances" in c.resources.model_fields_set,
+        breaks=lambda c: c.resources.instances != 1,
         nearest=lambda c: ({"resources.instances": None, "resources.workers": c.resources.instances},),
         example={"resources.instances": 2},
     ),
@@ -349,7 +349,7 @@ SCORE_RULES = (
         refused="`workers` on a score task",
         why="workers are the ranks of a train task; a score task counts its engines in instances",
         field="resources.workers",
-        breaks=lambda c: "workers" in c.resources.model_fields_set and c.resources.workers != "auto",
+        breaks=lambda c: c.resources.workers != "auto",
         nearest=lambda c: (
             {"resources.workers": None, "resources.instances": c.resources.workers if isinstance(c.resources.workers, int) else 1},
         ),

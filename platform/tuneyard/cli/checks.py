@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from tuneyard.api import BadInput, Device, Document, JobSpec, check_rules, load_documents
-from tuneyard.api.loading_reasons import did_you_mean
-from tuneyard.catalog import gpu, known_skus
+from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, load_documents
+from tuneyard.api.loading import rule_violations
+from tuneyard.catalog import gpu
 
 
 def check_file(path: Path) -> list[Document]:
     """All objects of a file. Raises BadInput whose cause holds one line per error."""
     documents = load_documents(path)
-    lines = [line for document in documents if isinstance(document.resource, JobSpec) for line in _check_job(document, document.resource)]
+    lines = [line for document in documents for line in _check(document)]
     if lines:
         raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {path}")
     return documents
 
 
-def devices() -> dict[str, Device]:
-    """What the rules ask about each SKU of the catalog."""
-    facts = {sku: gpu(sku) for sku in known_skus()}
-    return {
-        sku: Device(sku=sku, flash=fact.has_flash, bf16="bf16" in fact.peak_flops, is_cpu=sku == "cpu") for sku, fact in facts.items()
-    }
+def device(sku: str) -> Device:
+    """What the rules ask about a SKU. Raises BadInput with the nearest name for one that the catalog does not know."""
+    facts = gpu(sku)
+    return Device(sku=sku, flash=facts.has_flash, bf16="bf16" in facts.peak_flops, is_cpu=facts.is_cpu)
 
 
-def _check_job(document: Document, job: JobSpec) -> list[str]:
-    known = devices()
-    wanted = [(("spec", "placement", "skus", index), sku) for index, sku in enumerate(job.spec.placement.skus)]
-    for number, task in enumerate(job.spec.tasks):
-        wanted += [(("spec", "tasks", number, "resources", "sku", index), sku) for index, sku in enumerate(task.resources.sku)]
-    lines = [
-        document.complaint(path, f"unknown SKU {sku!r}{did_you_mean(sku, known)}; known: {', '.join(known)}")
-        for path, sku in wanted
-        if sku not in known
-    ]
-    return lines + [document.complaint(violation.path, violation.reason) for violation in check_rules(job, known)]
+def _check(document: Document) -> Iterator[str]:
+    devices: dict[str, Device] = {}
+    for path, sku in _wanted_skus(document):
+        try:
+            devices[sku] = device(sku)
+        except BadInput as error:
+            yield document.complaint(path, f"{error.cause}; {error.next_step}")
+    for violation in rule_violations(document.resource, devices):
+        yield document.complaint(violation.path, violation.reason)
+
+
+def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Each SKU that a job names, with its path in the file."""
+    found = _job_of(document)
+    if found is None:
+        return
+    root, job = found
+    for index, sku in enumerate(job.placement.skus):
+        yield (*root, "placement", "skus", index), sku
+    for number, task in enumerate(job.tasks):
+        for index, sku in enumerate(task.resources.sku):
+            yield (*root, "tasks", number, "resources", "sku", index), sku
+
+
+def _job_of(document: Document) -> tuple[tuple[str, ...], Job] | None:
+    resource = document.resource
+    if isinstance(resource, JobSpec):
+        return ("spec",), resource.spec
+    if isinstance(resource, Schedule):
+        return ("spec", "template", "spec"), resource.spec.template.spec
+    return None

@@ -197,3 +197,15 @@ def test_later_findings_can_name_lines_too() -> None:
     (document,) = parse_documents(HEAD + "    resources: {sku: [h100]}\n", "job.yaml")
     path = ("spec", "tasks", 0, "resources", "sku", 0)
     assert document.complaint(path, "unknown SKU") == "job.yaml:10:23: spec.tasks[0].resources.sku[0]: unknown SKU"
+
+
+def test_a_schedule_is_held_to_the_rules_of_the_job_that_it_starts() -> None:
+    job = "\n".join(f"    {line}" for line in HEAD.splitlines()[3:])
+    header = HEAD.replace("JobSpec", "Schedule").split("spec:")[0]
+    text = f"{header}spec:\n  cron: 0 2 * * *\n  template:\n{job}\n          method: {{lora: {{rank: 0}}}}\n"
+    (line,) = complaints(text)
+    assert line.startswith("job.yaml:12:11: spec.template.spec.tasks[0].train.method: an adapter of rank below 1 cannot work")
+
+
+def test_strange_names_stay_on_one_line() -> None:
+    assert complaints(HEAD + '  team: {"a\\nb": 1}\n')[0].endswith("expected text (quote it); found a group ('a\\nb')")

@@ -1,0 +1,152 @@
+"""The models as CustomResourceDefinitions for API servers, and as one JSON schema for editors.
+
+`python -m tuneyard.api.schema FOLDER` writes one CRD file per kind, and the JSON schema, into a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic_core import core_schema
+
+from tuneyard.api.base import API_VERSION, DNS_LABEL, Fields
+from tuneyard.api.loading import KINDS
+from tuneyard.api.schema_structural import Schema, structural
+
+_GROUP, _VERSION = API_VERSION.split("/")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that `kubectl get` prints."""
+
+    name: str
+    path: str
+    type: str = "string"
+
+    def to_dict(self) -> dict[str, str]:
+        return {"name": self.name, "jsonPath": self.path, "type": self.type}
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+_SHORT_NAMES = {"JobSpec": "tyj", "Cluster": "tyc", "Team": "tyt", "Schedule": "tys", "ModelTemplate": "tym"}
+_CLUSTER_SCOPED = ("Cluster", "Team", "ModelTemplate")
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "JobSpec": (
+        Column("Team", ".spec.team"),
+        Column("Priority", ".spec.priority"),
+        Column("Phase", ".status.phase"),
+        Column("Cluster", ".status.placement.cluster"),
+        Column("Step", ".status.progress.step", "integer"),
+        Column("Of", ".status.progress.of", "integer"),
+        Column("Message", ".status.message"),
+    ),
+    "Cluster": (
+        Column("Healthy", ".status.healthy", "boolean"),
+        Column("Cordoned", ".spec.cordoned", "boolean"),
+        Column("SKUs", ".spec.skus[*].name"),
+        Column("Heartbeat", ".status.heartbeat", "date"),
+    ),
+    "Team": (Column("Weight", ".spec.weight", "number"), Column("GPU hours", ".status.gpuHoursUsed", "number")),
+    "Schedule": (
+        Column("Cron", ".spec.cron"),
+        Column("Zone", ".spec.timeZone"),
+        Column("Suspended", ".spec.suspend", "boolean"),
+        Column("Last", ".status.lastRun", "date"),
+        Column("Next", ".status.nextRun", "date"),
+    ),
+    "ModelTemplate": (Column("Description", ".spec.description"),),
+}
+
+
+class _WithFactoryDefaults(GenerateJsonSchema):
+    """pydantic leaves out defaults that a factory makes; API servers need them to fill in what stands below."""
+
+    def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
+        if "default_factory" in schema and not schema.get("default_factory_takes_data"):
+            value = schema["default_factory"]()  # type: ignore[call-arg]  # the other form takes data, and was excluded
+            return value.to_yaml_dict() if isinstance(value, Fields) else value
+        return super().get_default_value(schema)
+
+
+def crd(kind: str) -> Schema:
+    """The CustomResourceDefinition (apiextensions.k8s.io/v1) of one kind."""
+    schema = structural(defaults_schema(kind))
+    schema["properties"]["metadata"] = {
+        "type": "object",  # the API server allows limits on the name here, and nothing else
+        "properties": {"name": {"type": "string", "pattern": DNS_LABEL, "maxLength": 63}},
+    }
+    for name in ("apiVersion", "kind"):
+        schema["properties"][name] = {"type": "string"}
+    schema["required"] = ["spec"]
+    version: Schema = {"name": _VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if "status" in schema["properties"]:
+        version["subresources"] = {"status": {}}
+    version["additionalPrinterColumns"] = [column.to_dict() for column in (*_COLUMNS[kind], _AGE)]
+    plural = f"{kind.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{_GROUP}"},
+        "spec": {
+            "group": _GROUP,
+            "scope": "Cluster" if kind in _CLUSTER_SCOPED else "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [_SHORT_NAMES[kind]],
+                "categories": ["tuneyard"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def crds_yaml() -> str:
+    """The CRDs of all kinds as one YAML stream."""
+    return "---\n".join(_yaml(crd(kind)) for kind in KINDS)
+
+
+def json_schema(kind: str | None = None) -> Schema:
+    """The JSON schema (draft 2020-12) of one kind, or of all of them. Raises KeyError on an unknown kind."""
+    models = [KINDS[kind]] if kind is not None else list(KINDS.values())
+    references, definitions = models_json_schema([(model, "validation") for model in models], by_alias=True)
+    for model in models:
+        definitions["$defs"][model.__name__]["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Tuneyard {kind or 'files'}",
+        "oneOf": [references[model, "validation"] for model in models],
+        **definitions,
+    }
+
+
+def defaults_schema(kind: str) -> Schema:
+    """The JSON schema of one kind, with the defaults that pydantic would leave out."""
+    return KINDS[kind].model_json_schema(by_alias=True, schema_generator=_WithFactoryDefaults)
+
+
+def _yaml(value: Schema) -> str:
+    plain = json.loads(json.dumps(value))  # parts that the schema uses twice would become anchors otherwise
+    return yaml.safe_dump(plain, sort_keys=False, width=120)
+
+
+def main(folder: str) -> None:
+    """Write `<plural>.yaml` of every kind and `tuneyard.schema.json` into a folder."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    for kind in KINDS:
+        (target / f"{kind.lower()}s.yaml").write_text(_yaml(crd(kind)))
+    (target / "tuneyard.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,108 @@
+"""pydantic's JSON schema as the structural schema that API servers ask for.
+
+References are put in place; constructs that OpenAPI v3 lacks are rewritten. Unions are the hard part: a structural schema
+gives every value one type, with one exception, integer or string. So
+
+- X or nothing is X: the API server drops nulls of fields that are not nullable, and pydantic fills in the default;
+- a number or `auto` becomes int-or-string, with `minimum` for the number and `pattern` or `enum` for the text;
+- a switch or `auto` becomes an untyped value with an enum;
+- a group or a word (strategy, workers, targets) becomes an untyped value, whose content admission checks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuneyard.api.schema_cel import CEL_RULES
+
+Schema = dict[str, Any]
+_UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+_KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+
+
+def structural(schema: Schema) -> Schema:
+    """A self-contained structural schema that accepts what `schema` accepts, or more where that has no structural form."""
+    return _convert(schema, schema.get("$defs", {}))
+
+
+def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        found = _convert(definitions[name], definitions)
+        if name in CEL_RULES:
+            found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
+        return found | _annotations(node)
+    if node.get("x-kubernetes-int-or-string"):
+        return {key: value for key, value in node.items() if key != "title"}
+    if "anyOf" in node:
+        return _union(node, definitions) | _annotations(node)
+    return _plain(node, definitions) | _annotations(node)
+
+
+def _annotations(node: Schema) -> Schema:
+    """What a field says about itself beside its type. A null default means absent, which needs no words."""
+    found = {key: node[key] for key in ("description",) if key in node}
+    return found | {"default": node["default"]} if node.get("default") is not None else found
+
+
+def _plain(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    result: Schema = {key: node[key] for key in _KEPT if key in node}
+    if "const" in node:
+        result["enum"] = [node["const"]]
+    for bound in ("Minimum", "Maximum"):
+        if f"exclusive{bound}" in node:  # a number in JSON schema, a flag beside the number in OpenAPI v3
+            result[bound.lower()] = node[f"exclusive{bound}"]
+            result[f"exclusive{bound}"] = True
+    kind = node.get("type") or _type_of_enum(result.get("enum", []))
+    if kind is None:
+        return result | _UNTYPED
+    result["type"] = kind
+    if kind == "array":
+        items = node.get("items") or node["prefixItems"][0]
+        result["items"] = _convert(items, definitions)
+    if kind == "object":
+        result |= _object(node, definitions)
+    return result
+
+
+def _object(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    if "properties" in node:
+        properties = {name: _convert(inner, definitions) for name, inner in node["properties"].items()}
+        if node.get("title") == "Job":
+            properties["tasks"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+        result: Schema = {"properties": properties}
+        required = [name for name in node.get("required", []) if "default" not in properties[name]]
+        return result | ({"required": required} if required else {})
+    values = node.get("additionalProperties")
+    if isinstance(values, dict) and values:
+        return {"additionalProperties": _convert(values, definitions)}
+    # A group without fields (`full: {}`) stays closed; a free mapping (pod templates, defaults) keeps what it is given.
+    return {} if values is False else dict(_UNTYPED)
+
+
+def _union(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    branches = [_convert(branch, definitions) for branch in node["anyOf"] if branch.get("type") != "null"]
+    if len(branches) == 1:
+        return branches[0]
+    kinds = {branch.get("type") for branch in branches}
+    if kinds == {"integer", "string"}:
+        return _int_or_string(branches)
+    if kinds == {"boolean", "string"} and all("enum" in branch or branch["type"] == "boolean" for branch in branches):
+        words = [word for branch in branches for word in branch.get("enum", [])]
+        return {**_UNTYPED, "enum": [True, False, *words]}
+    return dict(_UNTYPED)
+
+
+def _int_or_string(branches: list[Schema]) -> Schema:
+    number, text = sorted(branches, key=lambda branch: branch["type"] == "string")
+    result: Schema = {"x-kubernetes-int-or-string": True}
+    if "enum" in number and "enum" in text:
+        return result | {"enum": [*number["enum"], *text["enum"]]}
+    result |= {key: number[key] for key in ("minimum", "maximum") if key in number}
+    return result | ({"pattern": f"^({'|'.join(text['enum'])})$"} if "enum" in text else {})
+
+
+def _type_of_enum(values: list[Any]) -> str | None:
+    if values and all(isinstance(value, str) for value in values):
+        return "string"
+    return "integer" if values and all(isinstance(value, int) for value in values) else None

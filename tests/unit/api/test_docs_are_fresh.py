@@ -1,0 +1,16 @@
+"""The committed reference pages are what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuneyard.api.docs import pages
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_the_page_is_fresh(name: str) -> None:
+    assert (REFERENCE / name).read_text() == pages()[name], "run `make docs` and commit the result"

@@ -1,0 +1,107 @@
+"""Each combination that cannot work is refused, and what is said to work instead does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuneyard.api import CPU, BadInput, Device, JobSpec, check_rules, check_task
+from tuneyard.api.rules_case import Case, Rule
+from tuneyard.api.rules_examples import task_with
+from tuneyard.api.rules_table import RULES
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RULES])
+
+
+def broken(rule: Rule, fix: dict[str, object] | None = None) -> list[str]:
+    violations = check_task(task_with(rule, fix), device=rule.example_device, model_type=rule.example_model_type)
+    return [violation.rule.id for violation in violations]
+
+
+def job(train: dict[str, object], **resources: object) -> JobSpec:
+    task = {"name": "t", "train": {"model": {"name": "m"}, "data": {"source": "d"}, **train}, "resources": resources}
+    return JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [task]}})
+
+
+@every_rule
+def test_the_example_breaks_this_rule_and_no_other(rule: Rule) -> None:
+    assert broken(rule) == [rule.id]
+
+
+@every_rule
+def test_each_nearest_combination_works(rule: Rule) -> None:
+    case = Case(task=task_with(rule), device=rule.example_device, model_type=rule.example_model_type)
+    fixes = rule.nearest(case)
+    assert fixes
+    for fix in fixes:
+        assert broken(rule, dict(fix)) == [], fix
+
+
+@every_rule
+def test_the_error_points_at_a_field_that_exists(rule: Rule) -> None:
+    fields = task_with(rule)
+    for part in rule.field.split("."):
+        names = {info.alias or name: name for name, info in type(fields).model_fields.items()}
+        assert part in names, rule.field
+        fields = getattr(fields, names[part])
+        if not hasattr(fields, "model_fields"):
+            break
+
+
+def test_identifiers_are_unique() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_a_job_with_everything_left_open_breaks_nothing() -> None:
+    assert check_rules(job({}), local_sku="cpu") == []
+
+
+def test_auto_is_the_planners_business() -> None:
+    assert check_rules(job({"strategy": {"zero": "auto", "offload": {"optimizer": "cpu"}}})) == []
+
+
+def test_a_violation_carries_its_path_reason_and_nearest_combination() -> None:
+    (violation,) = check_rules(job({"method": {"qlora": {}}, "strategy": {"zero": 3}}))
+    assert violation.path == ("spec", "tasks", 0, "train", "method", "qlora")
+    assert violation.nearest[0] == {"train.strategy.zero": 2}
+    assert violation.reason == (
+        "4-bit weights (qlora) under ZeRO-3 cannot work: ZeRO-3 cuts parameters into flat shards, and a 4-bit weight cannot be cut "
+        "from its scales; nearest that works: strategy.zero: 2, or method: {lora: {rank: 16}}"
+    )
+
+
+def test_a_device_is_judged_by_its_facts() -> None:
+    flash = {"model": {"name": "m", "attention": "flash"}}
+    devices = {"h100-80gb": Device(sku="h100-80gb", flash=True), "t4": Device(sku="t4", bf16=False)}
+    assert check_rules(job(flash, sku=["h100-80gb"]), devices) == []
+    (violation,) = check_rules(job(flash, sku=["h100-80gb", "t4"]), devices)
+    assert "flash attention on a device that cannot run it (on t4)" in violation.reason
+    (violation,) = check_rules(job(flash), devices, local_sku="cpu")
+    assert violation.device == CPU
+    assert check_rules(job(flash), devices) == []  # no SKU is known: nothing to judge by
+
+
+@pytest.mark.parametrize(
+    ("batch", "workers", "nearest"),
+    [
+        ({"global": 32, "micro": 5}, "auto", [{"train.batch.micro": 4}, {"train.batch.global": 30}]),
+        ({"global": 32, "micro": 8}, 3, [{"train.batch.global": 24}]),
+        ({"global": 2}, 4, [{"train.batch.global": 4}]),
+        ({"global": 32}, {"min": 5, "max": 7}, [{"train.batch.global": 30}]),
+        ({"global": 32}, {"min": 5, "max": 8}, None),
+        ({"global": 32, "micro": 4}, 8, None),
+    ],
+)
+def test_batches_divide_into_workers(batch: dict[str, int], workers: object, nearest: list[dict[str, int]] | None) -> None:
+    violations = check_rules(job({"batch": batch}, workers=workers))
+    assert [list(violation.nearest) for violation in violations] == ([nearest] if nearest else [])
+
+
+def test_rank_zero_is_refused_by_name() -> None:
+    (violation,) = check_rules(job({"method": {"dora": {"rank": 0}}}))
+    assert violation.nearest[0] == {"train.method.dora.rank": 8}
+
+
+def test_bad_numbers_never_reach_the_rules() -> None:
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        job({"batch": {"micro": 0}})
+    assert issubclass(BadInput, Exception)

@@ -1,0 +1,129 @@
+"""The CRDs keep the rules that an API server has for structural schemas, and the JSON schema judges as the models do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from tests.unit.api.test_loading_fuzz import FULL
+
+from tuneyard.api.docs import pages
+from tuneyard.api.loading import KINDS
+from tuneyard.api.schema import crd, crds_yaml, json_schema
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+ALLOWED = {
+    *("type", "properties", "required", "items", "additionalProperties", "description", "default", "enum", "pattern", "format", "anyOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+}
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+
+
+def openapi(kind: str) -> dict[str, Any]:
+    (version,) = crd(kind)["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]  # type: ignore[no-any-return]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    children = [(f"{path}.{name}", inner) for name, inner in schema.get("properties", {}).items()]
+    children += [(f"{path}[]", schema[key]) for key in ("items", "additionalProperties") if key in schema]
+    return [(path, schema), *(found for name, inner in children for found in nodes(inner, name))]
+
+
+@every_kind
+def test_the_schema_is_structural(kind: str) -> None:
+    for path, node in nodes(openapi(kind)):
+        assert set(node) <= ALLOWED, path
+        untyped = node.get("x-kubernetes-int-or-string") or node.get("x-kubernetes-preserve-unknown-fields")
+        assert node.get("type") in TYPES or untyped, path
+        assert not ("properties" in node and "additionalProperties" in node), path
+        assert "properties" not in node or node["type"] == "object", path
+        assert "items" in node or node.get("type") != "array", path
+        assert all(isinstance(node.get(key, True), bool) for key in ("exclusiveMinimum", "exclusiveMaximum")), path
+        if node.get("x-kubernetes-int-or-string"):
+            assert "type" not in node, path
+            assert node.get("anyOf") in (None, [{"type": "integer"}, {"type": "string"}]), path
+        else:
+            assert "anyOf" not in node, path
+
+
+@every_kind
+def test_defaults_are_what_their_field_holds(kind: str) -> None:
+    for path, node in nodes(openapi(kind)):
+        if "default" not in node:
+            continue
+        assert node["default"] is not None, path
+        assert "type" not in node or isinstance(node["default"], TYPES[node["type"]]), path
+        if "enum" in node:
+            assert node["default"] in node["enum"], path
+        if isinstance(node["default"], dict):
+            assert not set(node.get("required", [])) - set(node["default"]), path
+
+
+@every_kind
+def test_cel_rules_speak_of_fields_that_exist(kind: str) -> None:
+    for path, node in nodes(openapi(kind)):
+        for rule in node.get("x-kubernetes-validations", []):
+            assert rule["message"], path
+            for field in re.findall(r"self\.(\w+)", rule["rule"]):
+                assert field in node["properties"], f"{path}: {rule['rule']}"
+
+
+@every_kind
+def test_the_definition_has_what_kubectl_shows(kind: str) -> None:
+    definition = crd(kind)
+    assert definition["metadata"]["name"] == f"{definition['spec']['names']['plural']}.tuneyard.dev"
+    (version,) = definition["spec"]["versions"]
+    assert version["additionalPrinterColumns"][-1]["name"] == "Age"
+    assert ("status" in openapi(kind)["properties"]) == ("status" in version.get("subresources", {}))
+    names = {path for path, _ in nodes(openapi(kind))}
+    for column in version["additionalPrinterColumns"][:-1]:
+        assert column["jsonPath"].replace("[*]", "[]") in names
+
+
+def test_short_names_are_unique() -> None:
+    names = [crd(kind)["spec"]["names"]["shortNames"][0] for kind in KINDS]
+    assert len(set(names)) == len(names)
+
+
+def test_the_fields_that_can_be_a_number_or_a_word() -> None:
+    train = openapi("JobSpec")["properties"]["spec"]["properties"]["tasks"]["items"]["properties"]["train"]["properties"]
+    micro = train["batch"]["properties"]["micro"]
+    assert (micro["x-kubernetes-int-or-string"], micro["minimum"], micro["pattern"], micro["default"]) == (True, 1, "^(auto)$", "auto")
+    assert train["method"]["default"] == {"full": {}}
+    assert train["strategy"] == {"x-kubernetes-preserve-unknown-fields": True, "default": "auto"}
+
+
+def test_the_crds_are_one_yaml_stream() -> None:
+    assert [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(crds_yaml())] == list(KINDS)
+    assert "&id" not in crds_yaml()
+
+
+def test_the_json_schema_judges_as_the_models_do() -> None:
+    right = yaml.safe_load(FULL.replace("2e-4", "0.0002"))
+    validator = jsonschema.Draft202012Validator(json_schema())
+    validator.validate(right)
+    wrong = yaml.safe_load(FULL.replace("2e-4", "0.0002").replace("objective: sft", "objective: stf"))
+    assert not validator.is_valid(wrong)
+    assert not validator.is_valid({**right, "kind": "Jobspec"})
+
+
+def test_one_kind_alone() -> None:
+    schema = json_schema("Team")
+    assert jsonschema.Draft202012Validator(schema).is_valid(
+        {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Team", "metadata": {"name": "maps"}, "spec": {"quota": {"h100-80gb": 8}}}
+    )
+
+
+def test_reference_pages_name_every_rule_and_field() -> None:
+    from tuneyard.api.rules_table import RULES
+
+    written = pages()
+    assert all(f"### {rule.id}\n" in written["combinations.md"] for rule in RULES)
+    for field in ("learningRate", "maxLength", "secretKeyRef", "quantization", "kvCache"):
+        assert f"| `{field}` |" in written["jobspec.md"]
