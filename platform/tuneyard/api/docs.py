@@ -113,9 +113,7 @@ def _type(node: dict[str, Any]) -> str:
     if "anyOf" in node:
         return " or ".join(dict.fromkeys(_type(branch) for branch in node["anyOf"] if branch.get("type") != "null"))
     if "enum" in node or "const" in node:
-        return " \\| ".join(
-            f"`{json.dumps(value) if not isinstance(value, str) else value}`" for value in node.get("enum", [node.get("const")])
-        )
+        return " \\| ".join(f"`{_flow(value)}`" for value in node.get("enum", [node.get("const")]))
     if node.get("type") == "array":
         inner = node.get("items") or node["prefixItems"][0]
         return f"list of {_type(inner)}" + (f", {node['maxItems']} of them" if "prefixItems" in node else "")
