@@ -1,0 +1,125 @@
+"""Why an attempt failed, told apart by what each kind leads to, and what `retries` in the JobSpec makes of it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tuneyard.api import FailureKind, JobFailed, Retries, StorageError, TuneyardError
+from tuneyard.planning import Plan
+
+_OUT_OF_MEMORY = re.compile(
+    r"(?i)out of memory|OutOfMemoryError|CUDA error: out of memory|cannot allocate memory|MemoryError|DefaultCPUAllocator: can't allocate"
+    r"|running low on memory"
+)
+_PEER_LOST = re.compile(
+    r"(?i)connection (closed|reset|refused)|broken pipe|remote process exited|ncclRemoteError|socket timeout|"
+    r"peer .*(closed|lost)|timed out waiting .*ms for|watchdog caught collective"
+)
+_DISK_FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|\[Errno 28\]|ENOSPC")
+_FATAL = re.compile(r"Fatal Python error: (?P<what>[^\n]+)")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A rank whose process ended without a word."""
+
+    rank: int
+    pid: int = 0
+    host: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What is known after an attempt that did not return.
+
+    `lost`: ranks that died, first one first. `raised`: rank -> what it raised (type and message as text).
+    `told`: Tuneyard's own errors among them. `log_tail`: last lines of the rank that matters. `oom_kills`: processes that the
+    kernel killed for memory on this machine meanwhile.
+    """
+
+    lost: Sequence[Lost] = ()
+    raised: dict[int, str] | None = None
+    told: Sequence[TuneyardError] = ()
+    log_tail: str = ""
+    log: str = ""
+    oom_kills: int = 0
+
+
+def is_collateral(message: str) -> bool:
+    """True for what a rank raises because another one went away."""
+    return _PEER_LOST.search(message) is not None
+
+
+def explain(evidence: Evidence) -> TuneyardError:
+    """The attempt's one error: kind, cause and next step. A lost rank explains the errors of its peers, not the reverse."""
+    if evidence.told:
+        return evidence.told[0]
+    if evidence.lost:
+        return _explain_lost(evidence, evidence.lost[0])
+    raised = evidence.raised or {}
+    ranked = sorted(raised.items(), key=lambda item: (is_collateral(item[1]), item[0]))
+    if not ranked:
+        return JobFailed("the attempt ended without a result", _see(evidence), kind=FailureKind.INTERNAL)
+    rank, message = ranked[0]
+    if _OUT_OF_MEMORY.search(message):
+        return JobFailed(f"rank {rank} ran out of memory: {_first_line(message)}", _smaller(), kind=FailureKind.OUT_OF_MEMORY)
+    if _DISK_FULL.search(message):
+        return StorageError(f"rank {rank} met a full disk: {_first_line(message)}", "free space there, then go on with --resume")
+    if is_collateral(message):
+        return JobFailed(f"rank {rank} lost its peers: {_first_line(message)}", _see(evidence), kind=FailureKind.NETWORK)
+    return JobFailed(f"rank {rank} failed: {_first_line(message)}", _see(evidence), kind=FailureKind.INTERNAL)
+
+
+def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
+    who = f"rank {lost.rank}" + (f" (process {lost.pid}{' on ' + lost.host if lost.host else ''})" if lost.pid else "")
+    fatal = _FATAL.search(evidence.log_tail)
+    if evidence.oom_kills or _OUT_OF_MEMORY.search(evidence.log_tail):
+        by = "was killed by the kernel for want of memory" if evidence.oom_kills else "ran out of memory and ended"
+        return JobFailed(f"{who} {by}{_quoted(evidence)}", _smaller(), kind=FailureKind.OUT_OF_MEMORY)
+    how = f"crashed ({fatal['what']})" if fatal else "died without a word: it was killed from outside (SIGKILL), or its machine was lost"
+    return JobFailed(f"{who} {how}{_quoted(evidence)}", _see(evidence), kind=FailureKind.NODE_LOST)
+
+
+def _quoted(evidence: Evidence) -> str:
+    return f"; its last lines:\n{evidence.log_tail}" if evidence.log_tail else ""
+
+
+def _first_line(message: str) -> str:
+    return next((line.strip() for line in message.splitlines() if line.strip()), "no message")
+
+
+def _see(evidence: Evidence) -> str:
+    return f"read {evidence.log}, then go on with --resume" if evidence.log else "go on with --resume"
+
+
+def _smaller() -> str:
+    return "set a smaller batch.micro or data.maxLength, recompute: true, a higher ZeRO stage, or offload; then go on with --resume"
+
+
+Answer = Literal["stop", "retry", "shrink"]
+
+
+def answer_to(kind: FailureKind, retries: Retries, attempt: int) -> Answer:
+    """What follows when attempt number `attempt` (from 1) failed in this way."""
+    if attempt > retries.max:
+        return "stop"
+    if kind is FailureKind.OUT_OF_MEMORY:
+        return "shrink" if retries.on_out_of_memory == "shrink" else "stop"
+    if kind in (FailureKind.NODE_LOST, FailureKind.NETWORK):
+        # On one machine there is no elsewhere: both answers start again here.
+        return "stop" if retries.on_node_failure == "stop" else "retry"
+    if kind is FailureKind.USER_ERROR:
+        return "retry" if retries.on_user_error == "retry" else "stop"
+    return "stop"
+
+
+def shrunk(plan: Plan) -> Plan | None:
+    """The plan with at most half the micro-batch and the same global batch; None at micro-batch 1."""
+    rows = plan.micro_batch * plan.grad_accum
+    smaller = [size for size in range(1, plan.micro_batch // 2 + 1) if rows % size == 0]
+    if not smaller:
+        return None
+    return replace(plan, micro_batch=smaller[-1], grad_accum=rows // smaller[-1])

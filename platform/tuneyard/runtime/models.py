@@ -1,0 +1,77 @@
+"""The configuration of a model before anything is loaded: enough to refuse what is no model, and to plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput
+from tuneyard.catalog import ModelShape
+from tuneyard.runtime.references import looks_like_path
+from tuneyard.storage import NotFound, is_local, local_path, open_store
+
+CONFIG = "config.json"
+
+
+def model_shape(uri: str, revision: str | None = None) -> ModelShape:
+    """Shape of the model at a folder, URI or Hugging Face name. Raises BadInput where there is none."""
+    return ModelShape.from_config(read_config(uri, revision))
+
+
+def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:
+    """config.json of a model, from its folder, its store, or the Hugging Face hub (or its cache)."""
+    if is_local(uri) and local_path(uri).exists():
+        text = _of_folder(local_path(uri))
+    elif looks_like_path(uri):
+        text = _of_store(uri)
+    else:
+        text = _of_hub(uri, revision)
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{CONFIG} of the model {uri} is not JSON: {error}", "save the model again (save_pretrained)") from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{CONFIG} of the model {uri} is not an object", "save the model again (save_pretrained)")
+    return config
+
+
+def _of_folder(folder: Path) -> str:
+    if not (folder / CONFIG).is_file():
+        raise BadInput(
+            f"{folder} is not a model: it has no {CONFIG}", "point model.name at a folder with config.json, weights and tokenizer"
+        )
+    return (folder / CONFIG).read_text()
+
+
+def _of_store(uri: str) -> str:
+    if is_local(uri):
+        raise BadInput(f"there is no model folder {uri}", "check model.name: paths start at the JobSpec's folder")
+    try:
+        return open_store(uri).get(CONFIG).decode()
+    except NotFound as error:
+        raise BadInput(
+            f"{uri} is not a model: it has no {CONFIG}", "point model.name at a folder with config.json, weights and tokenizer"
+        ) from error
+
+
+def _of_hub(name: str, revision: str | None) -> str:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, CONFIG, revision=revision)).read_text()
+    except GatedRepoError as error:
+        raise BadInput(f"the model {name} is gated", "accept its terms on huggingface.co, and set HF_TOKEN in the job's env") from error
+    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+        raise BadInput(
+            f"there is no folder and no Hugging Face model {name}" + (f" at revision {revision}" if revision else ""),
+            "check model.name; a private model needs HF_TOKEN in the job's env",
+        ) from error
+    except EntryNotFoundError as error:
+        raise BadInput(f"{name} is not a model: it has no {CONFIG}", "check model.name") from error
+    except OSError as error:
+        raise BadInput(
+            f"there is no folder {name}, and the Hugging Face hub cannot be asked for it ({type(error).__name__})",
+            "check the network; or download the model elsewhere and give its folder",
+        ) from error

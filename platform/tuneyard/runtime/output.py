@@ -1,0 +1,129 @@
+"""The output folder of a job: whose it is, who writes to it now, and which of its tasks are done.
+
+`job.json` names the job, `<task>/task.json` holds what a task was asked to do, and `<task>/result.json`, written last, says that
+it succeeded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.api.secrets import redact_fields
+from tuneyard.storage import Store, is_local, local_path, open_store
+
+JOB = "job.json"
+REPORT = "report.json"
+LOGS = "logs"
+_LOCK = ".lock"
+
+
+class JobOutput:
+    """Reads and writes the job's own records below `uri`."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = str(local_path(uri).absolute()) if is_local(uri) else uri
+        self.store: Store = open_store(self.uri)
+
+    @property
+    def local_folder(self) -> Path | None:
+        """The folder on this machine; None for object stores and HDFS."""
+        return local_path(self.uri) if is_local(self.uri) else None
+
+    def task_uri(self, task: str) -> str:
+        return self.store.url(task)
+
+    def claim(self, job: JobSpec, *, resume: bool) -> None:
+        """Take the folder for `job`. Raises BadInput where it holds another job, or one that `resume` was not asked for."""
+        if self.store.exists(JOB):
+            if not resume:
+                raise BadInput(f"{self.uri} holds a job already", "go on with it: --resume; or give another folder: --out DIR")
+            other = json.loads(self.store.get(JOB))["metadata"]["name"]
+            if other != job.metadata.name:
+                raise BadInput(f"{self.uri} holds the job {other}, not {job.metadata.name}", "give another folder: --out DIR")
+        elif self.local_folder is not None and any(path.name not in (_LOCK, LOGS) for path in _entries(self.local_folder)):
+            raise BadInput(f"{self.uri} is not empty, and what it holds is not a job's output", "give another folder: --out DIR")
+        self._put_json(JOB, redact_fields(job.to_yaml_dict()))
+
+    def finished(self, task: Task) -> dict[str, Any] | None:
+        """The result of a task that has succeeded, or None. Raises BadInput where it was asked to do something else then."""
+        if not self.store.exists(f"{task.name}/result.json"):
+            return None
+        self._check_same(task)
+        result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
+        return result
+
+    def begin(self, task: Task) -> None:
+        """Note what the task is asked to do. Raises BadInput where an earlier attempt left parts of something else."""
+        if self.store.exists(f"{task.name}/task.json"):
+            self._check_same(task)
+        self._put_json(f"{task.name}/task.json", {"fingerprint": fingerprint(task), "task": redact_fields(task.to_yaml_dict())})
+
+    def finish(self, task: str, result: Mapping[str, Any]) -> None:
+        """Commit the task: from here on `--resume` skips it."""
+        self._put_json(f"{task}/result.json", result)
+
+    def _check_same(self, task: Task) -> None:
+        asked = json.loads(self.store.get(f"{task.name}/task.json"))
+        if asked["fingerprint"] != fingerprint(task):
+            raise BadInput(
+                f"task {task.name} was begun with other settings than the JobSpec has now (see {self.store.url(task.name)}/task.json)",
+                "put the settings back to go on, or start over in another folder: --out DIR",
+            )
+
+    def _put_json(self, path: str, value: Any) -> None:
+        self.store.put(path, json.dumps(value, indent=1, default=str).encode() + b"\n")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second `tuneyard run` out of a local folder while this one writes to it. Raises BadInput if one is at work."""
+        folder = self.local_folder
+        if folder is None:
+            yield
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / _LOCK).open("w")
+        except OSError as error:
+            raise BadInput(f"cannot write to {folder}: {error.strerror}", "give a folder that can be written to: --out DIR") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BadInput(f"another run is writing to {folder} now", "wait for it, or give another folder: --out DIR") from None
+            yield
+
+
+def fingerprint(task: Task) -> str:
+    """The same for tasks whose results may be used for each other: where and how fast they run does not count."""
+    values = task.model_dump(mode="json", exclude={"resources": True, "depends_on": True})
+    for kind, fields in _WITHOUT_EFFECT.items():
+        if values.get(kind) is not None:
+            values[kind] = {name: value for name, value in values[kind].items() if name not in fields}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+_WITHOUT_EFFECT = {"train": {"strategy", "checkpoint"}, "score": {"engine", "max_error_fraction"}, "process": {"timeout_s"}}
+
+
+def default_output(job: JobSpec, *, resume: bool) -> str:
+    """Where a job goes that says nothing: storage.output, else runs/NAME-N below the working folder.
+
+    N is the first number that is free, or with `resume` the last one that is taken.
+    """
+    if job.spec.storage.output is not None:
+        return job.spec.storage.output
+    taken = 0
+    while Path("runs", f"{job.metadata.name}-{taken + 1}").exists():
+        taken += 1
+    return str(Path("runs", f"{job.metadata.name}-{max(taken, 1) if resume else taken + 1}"))
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

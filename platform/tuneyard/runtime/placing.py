@@ -1,0 +1,93 @@
+"""Where a task of a local job runs: which SKU this is, how many ranks there are, and the plan of a train task. Pure but for the asking."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from tuneyard.api import BadInput, Resources, Task, WorkerRange
+from tuneyard.catalog import local_devices
+
+WORKERS_ON_CPU = 2
+"""`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a local job may use: `devices` GPUs of one SKU, or, on `cpu`, cores."""
+
+    sku: str
+    devices: int
+
+    @property
+    def has_gpus(self) -> bool:
+        return self.sku != "cpu"
+
+
+def this_machine() -> Machine:
+    """Raises BadInput for a GPU that the catalog does not know."""
+    devices = local_devices()
+    if devices[0].sku == "cpu":
+        return Machine("cpu", len(os.sched_getaffinity(0)))
+    return Machine(devices[0].sku, len(devices))
+
+
+def check_sku(task: Task, machine: Machine) -> None:
+    """Raises BadInput where the task names SKUs and this machine is none of them."""
+    if task.resources.sku and machine.sku not in task.resources.sku:
+        raise BadInput(
+            f"task {task.name} asks for {' or '.join(task.resources.sku)}, and this machine is {machine.sku}",
+            f"add {machine.sku} to its resources.sku to run it here, or submit the job to a hub: tuneyard submit FILE",
+        )
+
+
+def choose_workers(task: Task, machine: Machine) -> int:
+    """Ranks of a train task: as many as asked for, or (auto) 2 on cpu and one per GPU, as far as the global batch can be divided.
+
+    Raises BadInput where the machine has fewer GPUs than asked for, or the global batch has no room for a row per rank.
+    """
+    assert task.train is not None
+    rows = task.train.batch.global_
+    least, most = _asked(task.resources, machine)
+    if machine.has_gpus and least > machine.devices:
+        raise BadInput(
+            f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
+            f"set resources.workers to {machine.devices} or less, or to auto",
+        )
+    fitting = [count for count in range(least, most + 1) if rows % (count * _micro(task)) == 0]
+    if not fitting:
+        micro = "" if _micro(task) == 1 else f" times batch.micro {_micro(task)}"
+        raise BadInput(
+            f"batch.global {rows} of task {task.name} cannot be divided over {_range(least, most)} workers{micro}",
+            f"set batch.global to a multiple of {least * _micro(task)}",
+        )
+    return fitting[-1]
+
+
+def _asked(resources: Resources, machine: Machine) -> tuple[int, int]:
+    usual = machine.devices if machine.has_gpus else min(WORKERS_ON_CPU, machine.devices)
+    if isinstance(resources.workers, WorkerRange):
+        return resources.workers.min, max(resources.workers.min, min(resources.workers.max, usual))
+    if isinstance(resources.workers, int):
+        return resources.workers, resources.workers
+    return 1, usual
+
+
+def _micro(task: Task) -> int:
+    assert task.train is not None
+    return task.train.batch.micro if isinstance(task.train.batch.micro, int) else 1
+
+
+def _range(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def check_instances(task: Task, machine: Machine) -> None:
+    """Raises BadInput where the engines of a score task need more GPUs than there are."""
+    assert task.score is not None
+    needed = task.resources.instances * task.score.engine.tensor_parallel
+    if machine.has_gpus and needed > machine.devices:
+        raise BadInput(
+            f"task {task.name} asks for {needed} GPUs (instances x tensorParallel), and this machine has {machine.devices}",
+            f"set resources.instances to {max(1, machine.devices // task.score.engine.tensor_parallel)} or less",
+        )

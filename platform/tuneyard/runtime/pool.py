@@ -1,0 +1,277 @@
+"""A pool of engines as Ray actors: parts are handed out to them until all are committed, whatever dies on the way.
+
+An engine is one actor, and on `cpu` one process. Its parts are handed out before it runs dry, so that its batch stays full; an
+engine that dies is replaced, and only its uncommitted parts are scored again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from tuneyard.api import FailureKind, JobFailed, TuneyardError
+from tuneyard.scoring import (
+    Loaded,
+    Measured,
+    OpenWork,
+    PartDone,
+    Partition,
+    PartWorker,
+    ScoreJob,
+    ScoreRequest,
+    ScoreResult,
+    Sums,
+    finish,
+    parts_at_once,
+    prepare,
+)
+from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
+
+_TICK_S = 1.0
+_LIVES = 4
+"""Deaths in a row without a committed part after which an engine is not started again."""
+_FIRST_PAUSE_S = 1.0
+_PART_LIVES = 3
+"""Engines that may die over one part: a row that kills them must not kill them for ever."""
+
+
+def score(request: ScoreRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = lambda: False) -> ScoreResult:
+    """Score a data set. Ray must be initialised.
+
+    Raises BadInput (see `scoring.prepare`, and an adapter or model that engines cannot take) and JobFailed: engines that cannot
+    load or keep dying, or too many rows with errors. What was committed stays in all cases.
+    """
+    began = time.monotonic()
+    emit(Stage(task=request.name, name="opening rows"))
+    job = prepare(request)
+    if not job.missing:
+        return finish(
+            job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, restarts=0, stopped=False, settings=None)
+        )
+    pool = _Pool(job, emit)
+    try:
+        stopped = pool.run(should_stop)
+    finally:
+        pool.close()
+    return finish(job, pool.sums, pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
+
+
+@dataclass
+class _Slot:
+    """Room for one engine: the actor that is in it, what it was asked, and how often its predecessors died."""
+
+    rank: int
+    actor: Any = None
+    ready: bool = False
+    deaths_in_a_row: int = 0
+    start_at: float = 0.0
+    open_work: OpenWork = field(default_factory=lambda: OpenWork(0, 0, 0))
+
+    @property
+    def given_up(self) -> bool:
+        return self.deaths_in_a_row >= _LIVES
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A call that has not been answered: `part` for score, None for load (`loads`) and open_work."""
+
+    slot: _Slot
+    part: int | None = None
+    loads: bool = False
+
+
+class _Pool:
+    def __init__(self, job: ScoreJob, emit: Emit) -> None:
+        request = job.order.request
+        self._job, self._emit, self._name = job, emit, request.name
+        self._order = ray.put(job.order)
+        instances = min(request.instances, len(job.missing))
+        self._partition = Partition(job.missing, instances)
+        self._slots = [_Slot(rank) for rank in range(instances)]
+        requests_per_row = 2 if "perplexity" in request.task.metrics and request.task.metrics != ["perplexity"] else 1
+        self._depth = parts_at_once(
+            batch=request.task.engine.batch, rows_per_part=job.order.layout.rows_per_part, requests_per_row=requests_per_row
+        )
+        self._options = _actor_options(request, instances, self._depth)
+        self._asked: dict[Any, _Asked] = {}
+        self._part_deaths: dict[int, int] = {}
+        self._loaded: Loaded | None = None
+        self._generating_since: float | None = None
+        self._last_commit = 0.0
+        self._began = time.monotonic()
+        self._restarts = 0
+        self.sums: list[Sums] = []
+
+    def run(self, should_stop: Callable[[], bool]) -> bool:
+        """Until all parts are committed (False), or it is asked to stop (True)."""
+        self._emit(Stage(task=self._name, name="loading engines", done=0, of=len(self._slots), unit="engines"))
+        reported = time.monotonic()
+        while not self._partition.finished:
+            if should_stop():
+                return True
+            self._start_engines()
+            self._hand_out()
+            for reference in self._wait():
+                self._settle(reference, self._asked.pop(reference))
+            if time.monotonic() - reported >= _TICK_S:
+                reported = time.monotonic()
+                self._report()
+        self._report()
+        return False
+
+    def close(self) -> None:
+        """End the engines, and with them whatever they have not committed."""
+        for slot in self._slots:
+            self._end(slot)
+
+    def measured(self, *, wall_s: float, stopped: bool) -> Measured:
+        since = self._generating_since
+        return Measured(
+            wall_s=wall_s,
+            load_s=since - self._began if since is not None else 0.0,
+            generation_s=max(0.0, self._last_commit - since) if since is not None else 0.0,
+            restarts=self._restarts,
+            stopped=stopped,
+            settings=self._loaded.settings if self._loaded else None,
+        )
+
+    # --- engines ------------------------------------------------------------------------------------------------------------------
+
+    def _start_engines(self) -> None:
+        if all(slot.given_up for slot in self._slots):
+            raise JobFailed(
+                f"all {len(self._slots)} engines died {_LIVES} times in a row",
+                "see the Ray logs of the actors; an engine that is killed at load often lacks memory: lower engine.kvCache or engine.batch",
+                kind=FailureKind.NODE_LOST,
+            )
+        for slot in self._slots:
+            if slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at and self._partition.outstanding > slot.rank:
+                slot.actor = ray.remote(PartWorker).options(**self._options).remote(self._order)
+                self._asked[slot.actor.load.remote()] = _Asked(slot, loads=True)
+
+    def _lost(self, slot: _Slot, error: RayActorError) -> None:
+        if slot.actor is None:
+            return  # another call of the same actor told it already
+        self._end(slot)
+        self._asked = {reference: asked for reference, asked in self._asked.items() if asked.slot is not slot}
+        parts = self._partition.give_back(slot.rank)
+        slot.deaths_in_a_row += 1
+        slot.start_at = time.monotonic() + _FIRST_PAUSE_S * 4 ** (slot.deaths_in_a_row - 1)
+        self._restarts += 1
+        again = "it is not started again" if slot.given_up else "another takes its place"
+        cause = str(error).splitlines()[0]
+        self._emit(Warned(task=self._name, message=f"engine {slot.rank} died with {len(parts)} parts in hand; {again} ({cause})"))
+        for part in parts:
+            self._part_deaths[part] = self._part_deaths.get(part, 0) + 1
+            if self._part_deaths[part] >= _PART_LIVES:
+                start, stop = self._job.order.layout.bounds(part)
+                raise JobFailed(
+                    f"{_PART_LIVES} engines died over part {part} (rows {start} to {stop - 1})",
+                    "look for a row there that the engine cannot take; all other parts that were committed stay",
+                )
+
+    def _end(self, slot: _Slot) -> None:
+        if slot.actor is not None:
+            ray.kill(slot.actor)
+        slot.actor, slot.ready, slot.open_work = None, False, OpenWork(0, 0, 0)
+
+    # --- parts --------------------------------------------------------------------------------------------------------------------
+
+    def _hand_out(self) -> None:
+        # Near the end an engine takes no more than its share of what is left, so that all end together.
+        fair = -(-self._partition.outstanding // max(1, sum(slot.ready for slot in self._slots)))
+        for slot in self._slots:
+            while slot.ready and len(self._partition.held_by(slot.rank)) < min(self._depth, max(1, fair)):
+                part = self._partition.take(slot.rank)
+                if part is None:
+                    break
+                self._asked[slot.actor.score.remote(part)] = _Asked(slot, part=part)
+
+    def _wait(self) -> list[Any]:
+        if not self._asked:
+            time.sleep(_TICK_S / 10)  # every engine is waiting to be started again
+            return []
+        ready, _ = ray.wait(list(self._asked), num_returns=1, timeout=_TICK_S)
+        return list(ready)
+
+    def _settle(self, reference: Any, asked: _Asked) -> None:
+        try:
+            answer = ray.get(reference)
+        except RayActorError as error:
+            self._lost(asked.slot, error)
+            return
+        except RayTaskError as error:
+            raise _as_ours(error) from error
+        if isinstance(answer, Loaded):
+            self._now_ready(asked.slot, answer)
+        elif isinstance(answer, PartDone):
+            self._committed(asked.slot, answer)
+        elif isinstance(answer, OpenWork):
+            asked.slot.open_work = answer
+
+    def _now_ready(self, slot: _Slot, loaded: Loaded) -> None:
+        slot.ready, self._loaded = True, loaded
+        if self._generating_since is None:
+            self._generating_since = self._last_commit = time.monotonic()
+        ready = sum(slot.ready for slot in self._slots)
+        self._emit(Stage(task=self._name, name="loading engines", done=ready, of=len(self._slots), unit="engines"))
+
+    def _committed(self, slot: _Slot, done: PartDone) -> None:
+        self._partition.done(done.part)
+        self._last_commit = time.monotonic()
+        slot.deaths_in_a_row, slot.open_work = 0, done.open_work
+        self.sums.append(done.sums)
+
+    # --- progress -----------------------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        resumed = sum(sums.rows for sums in self._job.committed.values())
+        open_work = [slot.open_work for slot in self._slots]
+        new_rows = sum(sums.rows for sums in self.sums) + sum(work.rows for work in open_work)
+        tokens = sum(sums.output_tokens for sums in self.sums) + sum(work.output_tokens for work in open_work)
+        errors = sum(sums.errors for sums in [*self.sums, *self._job.committed.values()]) + sum(work.errors for work in open_work)
+        of = self._job.order.layout.rows
+        elapsed = time.monotonic() - self._generating_since if self._generating_since is not None else 0.0
+        self._emit(
+            Scored(
+                task=self._name,
+                rows=resumed + new_rows,
+                of=of,
+                errors=errors,
+                output_tokens_per_s=tokens / elapsed if elapsed else 0.0,
+                eta_s=(of - resumed - new_rows) * elapsed / new_rows if new_rows else 0.0,
+            )
+        )
+        waiting = {asked.slot.rank for asked in self._asked.values() if asked.part is None}
+        for slot in self._slots:
+            if slot.ready and slot.rank not in waiting:
+                self._asked[slot.actor.open_work.remote()] = _Asked(slot)
+
+
+def _actor_options(request: ScoreRequest, instances: int, depth: int) -> dict[str, Any]:
+    """Resources of one engine: its GPUs, or its share of the cores."""
+    options: dict[str, Any] = {"max_concurrency": depth + 2, "max_restarts": 0, "max_task_retries": 0}
+    if request.sku != "cpu":
+        return options | {"num_cpus": 1, "num_gpus": request.task.engine.tensor_parallel}
+    nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    share = min(sum(nodes) / instances, max(nodes))
+    cores = max(1, int(share))
+    # More engines than cores share them, rather than wait for each other for ever.
+    return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(cores)}}}
+
+
+def _as_ours(error: RayTaskError) -> TuneyardError:
+    """The error that the engine's process raised."""
+    cause = error.cause
+    if isinstance(cause, TuneyardError):
+        return cause
+    first_line = next(iter(str(cause).splitlines()), "")
+    return JobFailed(
+        f"an engine failed: {type(cause).__name__}: {first_line}", "what was committed stays: fix the cause, then use --resume"
+    )

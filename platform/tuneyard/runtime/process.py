@@ -1,0 +1,142 @@
+"""Process tasks: a command that prepares data. Its output appears whole, when it exits 0, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import FailureKind, JobFailed, ProcessTask
+from tuneyard.runtime.environment import hide
+from tuneyard.storage import Store
+from tuneyard.tracking import Emit, Stage
+
+OUTPUT_VARIABLE = "TUNEYARD_OUTPUT"
+FILES = "files"
+_SHOWN_LINES = 15
+_POLL_S = 0.1
+_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessRequest:
+    """One attempt at a process task. The command runs in `base_dir`; what it prints goes to `log`."""
+
+    name: str
+    task: ProcessTask
+    base_dir: Path
+    output: Store
+    scratch: Path
+    log: Path
+    secrets: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessResult:
+    status: str
+    """succeeded | stopped"""
+    wall_s: float
+    output: str = ""
+    files: int = 0
+    size_bytes: int = 0
+
+
+def run_process(request: ProcessRequest, emit: Emit, should_stop: Callable[[], bool]) -> ProcessResult:
+    """Run the command and commit what it wrote to $TUNEYARD_OUTPUT.
+
+    Raises JobFailed with the command's last lines where it exits other than 0 or takes longer than `timeoutS`.
+    """
+    began = time.monotonic()
+    folder = request.scratch / f"{request.name}-output"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = expand(request.task.command, folder)
+    emit(Stage(task=request.name, name=f"running {Path(command[0]).name}"))
+    if not _run(request, command, folder, should_stop):
+        return ProcessResult(status="stopped", wall_s=time.monotonic() - began)
+    if not any(folder.iterdir()):
+        raise JobFailed(
+            f"the command of task {request.name} exited 0 but wrote nothing to ${OUTPUT_VARIABLE}",
+            f"let it write its files into the folder ${OUTPUT_VARIABLE}",
+        )
+    emit(Stage(task=request.name, name="saving"))
+    manifest = request.output.commit_folder(folder, FILES)
+    return ProcessResult(
+        status="succeeded",
+        wall_s=time.monotonic() - began,
+        output=request.output.url(FILES),
+        files=len(manifest.files),
+        size_bytes=manifest.size_bytes,
+    )
+
+
+def expand(command: Sequence[str], folder: Path) -> list[str]:
+    """The command with $TUNEYARD_OUTPUT replaced; `python` means the interpreter that runs Tuneyard."""
+    filled = [part.replace("${" + OUTPUT_VARIABLE + "}", str(folder)).replace(f"${OUTPUT_VARIABLE}", str(folder)) for part in command]
+    return [sys.executable if filled[0] in ("python", "python3") else filled[0], *filled[1:]]
+
+
+def _run(request: ProcessRequest, command: list[str], folder: Path, should_stop: Callable[[], bool]) -> bool:
+    """True when the command exited 0, False when it was asked to stop."""
+    request.log.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + request.task.timeout_s if request.task.timeout_s else None
+    with request.log.open("wb") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=request.base_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, OUTPUT_VARIABLE: str(folder)},
+                # Its own group: Ctrl-C reaches Tuneyard alone, which then ends the whole group.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise JobFailed(
+                f"the command of task {request.name} cannot start: {command[0]}: {error.strerror}",
+                "check the first word of `command`: a program on PATH, or a path from the JobSpec's folder",
+            ) from error
+        try:
+            while process.poll() is None:
+                if should_stop():
+                    return False
+                if deadline is not None and time.monotonic() > deadline:
+                    raise JobFailed(
+                        f"the command of task {request.name} took longer than its timeoutS of {request.task.timeout_s:g} s"
+                        + _last(request),
+                        "give it more time in timeoutS, or less to do",
+                        kind=FailureKind.DEADLINE,
+                    )
+                time.sleep(_POLL_S)
+        finally:
+            _end(process)
+    if process.returncode != 0:
+        how = f"was ended by {signal.Signals(-process.returncode).name}" if process.returncode < 0 else f"exited {process.returncode}"
+        raise JobFailed(f"the command of task {request.name} {how}{_last(request)}", f"the whole output is in {request.log}")
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command and whatever it started, gently first."""
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _last(request: ProcessRequest) -> str:
+    with request.log.open(errors="replace") as file:
+        lines = deque((hide(line.rstrip(), request.secrets) for line in file if line.strip()), maxlen=_SHOWN_LINES)
+    return ":\n" + "\n".join(f"  {line}" for line in lines) if lines else ""

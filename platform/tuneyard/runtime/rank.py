@@ -1,0 +1,69 @@
+"""One rank of a train task: what runs inside a worker of Ray's TorchTrainer."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuneyard.runtime.mailbox import this_process
+from tuneyard.tracking import Event
+
+
+def train_rank(config: Mapping[str, Any]) -> Any:
+    """Train, and tell the mailbox about it. TorchTrainer has set torchrun's environment and made the process group.
+
+    `config`: `request` (TrainRequest), `mailbox` (handle), `logs` (folder of this machine). Returns the TrainResult; Ray hands
+    rank 0's to the job.
+    """
+    import ray
+
+    rank = int(os.environ["RANK"])
+    log = Path(config["logs"]) / f"{config['request'].name}-rank-{rank}.log"
+    mailbox = config["mailbox"]
+
+    def emit(event: Event) -> None:
+        mailbox.post.remote(event)
+
+    def stop_asked() -> bool:
+        return bool(ray.get(mailbox.stop_asked.remote()))
+
+    with output_to(log, attempt=config["request"].attempt):
+        ray.get(mailbox.hello.remote(this_process(rank, str(log))))
+        try:
+            from tuneyard.training import train
+
+            result = train(config["request"], emit=emit, should_stop=stop_asked)
+        except BaseException as error:
+            traceback.print_exc()
+            ray.get(mailbox.goodbye.remote(rank, f"{type(error).__name__}: {error}"))
+            raise
+        ray.get(mailbox.goodbye.remote(rank, ""))
+        return result
+
+
+@contextmanager
+def output_to(log: Path, *, attempt: int) -> Iterator[None]:
+    """Send what this process prints, from Python or below, and where it crashes, to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", buffering=1) as file:
+        file.write(f"--- attempt {attempt}, process {os.getpid()}\n")
+        kept_streams = sys.stdout, sys.stderr
+        kept_descriptors = os.dup(1), os.dup(2)
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        sys.stdout = sys.stderr = file
+        faulthandler.enable(file)
+        try:
+            yield
+        finally:
+            faulthandler.disable()
+            sys.stdout, sys.stderr = kept_streams
+            for kept, descriptor in zip(kept_descriptors, (1, 2), strict=True):
+                os.dup2(kept, descriptor)
+                os.close(kept)

@@ -1,0 +1,197 @@
+"""Ray for the length of a job: one embedded in this process, or a running cluster that is joined.
+
+The embedded one listens on free ports only, keeps its files in a temporary folder of its own, shows no dashboard and prints
+nothing, so that any number of jobs and other Ray clusters can live on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import BadInput, FailureKind, JobFailed
+from tuneyard.runtime.environment import environment, run_setup
+
+_START_TRIES = 4
+"""Ray gives its node 30 s to come up, which a machine under load can miss."""
+_CONNECT_TIMEOUT_S = 5.0
+_OBJECT_STORE_BYTES = 256 * 1024**2
+"""Tuneyard moves data by files and storage; the object store holds requests and events."""
+_RAY_SETTINGS = {
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@dataclass(frozen=True)
+class RaySession:
+    """What the job may use. `embedded`: all of Ray's processes run on this machine and end with the job."""
+
+    embedded: bool
+    cpus: float
+    gpus: float
+
+
+@contextmanager
+def ray_session(
+    *,
+    address: str | None,
+    cpus: int,
+    gpus: int,
+    values: Mapping[str, str],
+    setup: Sequence[str],
+    secrets: Sequence[str],
+    job: str,
+) -> Iterator[RaySession]:
+    """Start an embedded Ray with `cpus` and `gpus`, or join the cluster at `address`; leave it whatever happens.
+
+    On a joined cluster every worker process gets the environment `values`, and each node runs `setup` once, before the job's
+    first task there; embedded workers inherit both from this process. Raises BadInput where nothing answers at `address`,
+    JobFailed where Ray does not start.
+    """
+    import ray
+
+    with environment(_RAY_SETTINGS):
+        if address is None:
+            with _temporary_folder() as folder:
+                with _own_signals():
+                    _start(cpus, gpus, folder)
+                try:
+                    yield RaySession(embedded=True, cpus=cpus, gpus=gpus)
+                finally:
+                    ray.shutdown()
+            return
+        with _own_signals():
+            _join(address, _node_preparation(dict(values), list(setup), list(secrets), job))
+        try:
+            total = ray.cluster_resources()
+            yield RaySession(embedded=False, cpus=total.get("CPU", 0), gpus=total.get("GPU", 0))
+        finally:
+            ray.shutdown()
+
+
+def _start(cpus: int, gpus: int, folder: Path) -> None:
+    import ray
+
+    for attempt in range(1, _START_TRIES + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="critical",
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(folder),
+            )
+            return
+        # Ray raises a bare Exception where its node does not come up in time.
+        except Exception as error:
+            ray.shutdown()
+            if attempt == _START_TRIES or "timed out" not in str(error):
+                raise JobFailed(
+                    f"Ray could not start on this machine: {_first_line(error)}",
+                    "look for a full disk, too little memory, or limits on ports and processes (ulimit -a); or join a cluster: --ray ADDRESS",
+                    kind=FailureKind.INTERNAL,
+                ) from error
+
+
+def _join(address: str, prepare: Callable[[], None]) -> None:
+    import ray
+
+    if address.startswith("ray://"):
+        raise BadInput(
+            f"{address} is a Ray Client address, and Ray Train does not run through it",
+            "give the cluster's own address, such as --ray HOST:6379, on a machine of the cluster; or --ray auto",
+        )
+    if address != "auto":
+        _check_listening(address)
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level="critical",
+            runtime_env={"worker_process_setup_hook": prepare},
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        ray.shutdown()
+        raise BadInput(
+            f"no Ray cluster of this version answers at {address}: {_first_line(error)}",
+            "another program may hold that port: check it with `ray status --address ADDRESS`; or leave out --ray to run on this machine",
+        ) from error
+
+
+def _check_listening(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"--ray {address} is not an address", "write it as HOST:PORT, such as 10.0.0.4:6379, or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise BadInput(
+            f"nothing answers at the Ray address {address}: {error.strerror or error}",
+            "start a cluster there (ray start --head --port PORT), correct the address, or leave out --ray to run on this machine",
+        ) from error
+
+
+def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[str], job: str) -> Callable[[], None]:
+    """What every worker process of a joined cluster does first. Sent through Ray's own memory: never on a disk, never in a log."""
+
+    def prepare() -> None:
+        import fcntl
+
+        os.environ.update(values)
+        if not setup:
+            return
+        folder = Path(tempfile.gettempdir()) / f"tuneyard-setup-{job}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "done").exists():
+                run_setup(setup, log=folder / "setup.log", secrets=secrets)
+                (folder / "done").touch()
+
+    return prepare
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    # Short: Ray puts Unix sockets below it, whose paths end at 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="ty-ray-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Put signal handlers back: ray.init takes SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,113 @@
+"""What a task refers to, as URIs: data and models by path or name, or `from` an earlier task of the job. Pure but for `exists`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuneyard.api import BadInput, Job, JobSpec, ModelRef, ScoreTask, Source, Task, TrainTask
+from tuneyard.storage import absolute, join
+
+SourceT = TypeVar("SourceT", bound=Source)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model a task starts from: weights, and an adapter on top of them where there is one."""
+
+    model_uri: str
+    adapter_uri: str | None = None
+
+
+def source_of(source: SourceT, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> SourceT:
+    """The same data set with an absolute `source` and no `from`. `results`: task name -> result.json of upstream tasks."""
+    if source.from_task is not None:
+        uri = output_of(source.from_task, source.path, results)
+    else:
+        given = source.source or ""
+        uri = given if given.startswith("hf://") else absolute(given, base_dir)
+    return source.model_copy(update={"source": uri, "from_task": None, "path": None})
+
+
+def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
+    """URIs of the model; a name that is no folder beside the JobSpec is a Hugging Face name, and stays."""
+    if model.from_task is None:
+        return Start(named_model(model.name or "", base_dir))
+    result = results[model.from_task]
+    if model.path is None and result.get("adapter_uri"):
+        return Start(result["base_model_uri"], result["adapter_uri"])
+    if model.path is None and result.get("model_uri"):
+        return Start(result["model_uri"])
+    return Start(output_of(model.from_task, model.path, results))
+
+
+def named_model(name: str, base_dir: Path) -> str:
+    """An absolute URI for paths and URIs; Hugging Face names as they are."""
+    return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).is_dir() else name
+
+
+def looks_like_path(name: str) -> bool:
+    """True for what cannot be a Hugging Face name (`owner/name` or `name`)."""
+    return name.startswith((".", "/", "~")) or "://" in name or name.count("/") > 1 or os.sep == name[-1:]
+
+
+def output_of(task: str, path: str | None, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """URI of what a task made: the folder of its output, or `path` inside."""
+    return join(results[task]["output"], path or "")
+
+
+def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> tuple[Task, Start]:
+    """The task with no `from` and no relative path left, and the model it starts from. For train and score tasks."""
+    body = task.train or task.score
+    assert body is not None
+    start = start_of(body.model, base_dir, results)
+    model = body.model.model_copy(update={"name": start.model_uri, "from_task": None, "path": None})
+    data = source_of(body.data, base_dir, results)
+    if isinstance(body, TrainTask):
+        validation = body.data.validation and source_of(body.data.validation, base_dir, results)
+        train = body.model_copy(update={"model": model, "data": data.model_copy(update={"validation": validation})})
+        return task.model_copy(update={"train": train}), start
+    score = body.model_copy(update={"model": model, "data": data})
+    return task.model_copy(update={"score": score}), start
+
+
+def with_model(job: JobSpec, name: str, cwd: Path) -> JobSpec:
+    """The job for `--model NAME`: NAME stands in for the model that the job builds for itself.
+
+    Train tasks that start from random weights (`init: scratch`) are left out, and whoever took their result takes NAME; in a job
+    without any, every `model.name` becomes NAME. Relative paths start at `cwd`: NAME was typed there.
+    """
+    given = ModelRef(name=named_model(name, cwd))
+    scratch = {task.name for task in job.spec.tasks if task.train is not None and task.train.model.init == "scratch"}
+
+    def body_with(body: TrainTask | ScoreTask) -> dict[str, Any]:
+        replaced = body.model.from_task in scratch if scratch else body.model.name is not None
+        kept = {"attention": body.model.attention, "trust_remote_code": body.model.trust_remote_code}
+        return {"model": given.model_copy(update=kept)} if replaced else {}
+
+    tasks = []
+    for task in job.spec.tasks:
+        if task.name in scratch:
+            continue
+        update: dict[str, Any] = {"depends_on": [up for up in task.depends_on if up not in scratch]}
+        if task.train is not None:
+            update["train"] = task.train.model_copy(update=body_with(task.train))
+        if task.score is not None:
+            update["score"] = task.score.model_copy(update=body_with(task.score))
+        tasks.append(task.model_copy(update=update))
+    for task in tasks:
+        if lost := scratch.intersection(task.upstream()):
+            raise BadInput(
+                f"--model leaves out the task {min(lost)}, and task {task.name} takes data from it",
+                "run without --model, or let that data come from elsewhere",
+            )
+    if not tasks:
+        raise BadInput("with --model nothing is left to do: every task trains a model from scratch", "run without --model")
+    return job.model_copy(update={"spec": _with_tasks(job.spec, tasks)})
+
+
+def _with_tasks(job: Job, tasks: list[Task]) -> Job:
+    return job.model_copy(update={"tasks": tasks})

@@ -1,0 +1,144 @@
+"""One task of a local job: from its spec and the results before it, to a request, to a result for report.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import JobSpec, Task, TuneyardError
+from tuneyard.catalog import gpu
+from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.placing import Machine, choose_workers
+from tuneyard.runtime.process import ProcessRequest, run_process
+from tuneyard.runtime.references import Start, resolved
+from tuneyard.runtime.train import TrainSetting, run_train
+from tuneyard.scoring.request import ScoreRequest
+from tuneyard.storage import open_store
+from tuneyard.tracking import Emit, TaskEvent
+from tuneyard.training.request import TrainRequest
+
+ShouldStop = Callable[[], bool]
+Result = dict[str, Any]
+"""What report.json and result.json hold of a task; `status` is succeeded or stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext:
+    """What all tasks of a job share. `use_ray` starts Ray, unless it runs already; process tasks never ask for it."""
+
+    job: JobSpec
+    base_dir: Path
+    output: JobOutput
+    machine: Machine
+    scratch: Path
+    logs: Path
+    secrets: Sequence[str]
+    emit: Emit
+    should_stop: ShouldStop
+    use_ray: Callable[[], None]
+    results: dict[str, Result] = field(default_factory=dict)
+    """Results of the tasks that have succeeded, by name."""
+
+
+def run_task(task: Task, context: TaskContext) -> Result:
+    """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
+    run = {"train": _run_train, "score": _run_score, "process": _run_process}[task.kind]
+    result = run(task, context)
+    return {"kind": task.kind, "status": "succeeded", "output": context.output.task_uri(task.name), **result}
+
+
+def _run_process(task: Task, context: TaskContext) -> Result:
+    assert task.process is not None
+    context.emit(TaskEvent(task=task.name, state="started", kind="process"))
+    request = ProcessRequest(
+        name=task.name,
+        task=task.process,
+        base_dir=context.base_dir,
+        output=open_store(context.output.task_uri(task.name)),
+        scratch=context.scratch,
+        log=context.logs / f"{task.name}.log",
+        secrets=context.secrets,
+    )
+    return asdict(run_process(request, context.emit, context.should_stop))
+
+
+def train_request(task: Task, context: TaskContext) -> TrainRequest:
+    """The request of a train task's first attempt: references resolved, planned for this machine. Raises BadInput."""
+    from tuneyard.planning import resolve
+
+    task, start = resolved(task, context.base_dir, context.results)
+    assert task.train is not None
+    plan = resolve(
+        task.train,
+        model_shape(start.model_uri, task.train.model.revision),
+        gpu(context.machine.sku),
+        choose_workers(task, context.machine),
+    )
+    return TrainRequest(
+        job=context.job.metadata.name,
+        name=task.name,
+        task=task.train,
+        plan=plan,
+        model_uri=start.model_uri,
+        adapter_uri=start.adapter_uri,
+        output=context.output.task_uri(task.name),
+        scratch=str(context.scratch / task.name),
+    )
+
+
+def _run_train(task: Task, context: TaskContext) -> Result:
+    request = train_request(task, context)
+    attempts: list[dict[str, Any]] = []
+
+    def on_attempt(attempt: TrainRequest) -> None:
+        attempts.append({"attempt": attempt.attempt, "micro_batch": attempt.plan.micro_batch})
+        context.emit(TaskEvent(task=task.name, state="started", kind="train", attempt=attempt.attempt, plan=attempt.plan.to_dict()))
+
+    def on_failure(attempt: TrainRequest, error: TuneyardError) -> None:
+        attempts[-1] |= {"failure": str(error.kind), "message": error.cause}
+        context.emit(
+            TaskEvent(task=task.name, state="failed", kind="train", attempt=attempt.attempt, failure=str(error.kind), message=error.cause)
+        )
+
+    context.use_ray()
+    setting = TrainSetting(
+        use_gpu=context.machine.has_gpus,
+        retries=context.job.spec.retries,
+        logs=context.logs,
+        secrets=context.secrets,
+        on_attempt=on_attempt,
+        on_failure=on_failure,
+    )
+    result = asdict(run_train(request, setting, context.emit, context.should_stop))
+    artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
+    return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict(), "attempts": attempts}
+
+
+def _run_score(task: Task, context: TaskContext) -> Result:
+    from tuneyard.runtime.pool import score
+
+    resolved_task, start = resolved(task, context.base_dir, context.results)
+    request = score_request(resolved_task, start, context)
+    context.use_ray()
+    context.emit(TaskEvent(task=task.name, state="started", kind="score"))
+    result = asdict(score(request, emit=context.emit, should_stop=context.should_stop))
+    return {**result, "status": "stopped" if context.should_stop() else "succeeded"}
+
+
+def score_request(task: Task, start: Start, context: TaskContext) -> ScoreRequest:
+    """The request of a score task whose references are resolved."""
+    assert task.score is not None
+    return ScoreRequest(
+        job=context.job.metadata.name,
+        name=task.name,
+        task=task.score,
+        model_uri=start.model_uri,
+        adapter_uri=start.adapter_uri,
+        output=context.output.task_uri(task.name),
+        scratch=str(context.scratch / task.name),
+        instances=task.resources.instances,
+        sku=context.machine.sku,
+    )
