@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from tuneyard.api import BadInput
 from tuneyard.api.loading import KINDS
+from tuneyard.api.loading_reasons import did_you_mean
 from tuneyard.api.schema import crds_yaml, json_schema
 from tuneyard.cli.output import print_json
 
@@ -28,4 +30,6 @@ def as_json(kind: Annotated[str | None, typer.Option(help=f"one of {', '.join(KI
 
     Example: tuneyard schema json > .tuneyard-schema.json
     """
+    if kind is not None and kind not in KINDS:
+        raise BadInput(f"there is no kind {kind!r}{did_you_mean(kind, KINDS)}", f"use one of: {', '.join(KINDS)}")
     print_json(json_schema(kind))

@@ -204,7 +204,7 @@ def test_a_schedule_is_held_to_the_rules_of_the_job_that_it_starts() -> None:
     header = HEAD.replace("JobSpec", "Schedule").split("spec:")[0]
     text = f"{header}spec:\n  cron: 0 2 * * *\n  template:\n{job}\n          method: {{lora: {{rank: 0}}}}\n"
     (line,) = complaints(text)
-    assert line.startswith("job.yaml:12:11: spec.template.spec.tasks[0].train.method: an adapter of rank below 1 cannot work")
+    assert line.startswith("job.yaml:13:11: spec.template.spec.tasks[0].train.method: an adapter of rank below 1 cannot work")
 
 
 def test_strange_names_stay_on_one_line() -> None:

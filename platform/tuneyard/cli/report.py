@@ -1,0 +1,60 @@
+"""`tuneyard report`: the figures of a job that ran, from its report.json."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from tuneyard.api import BadInput
+from tuneyard.cli.output import Format, OutputOption, print_json, print_table
+from tuneyard.storage import NotFound, open_store
+
+_COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
+
+
+def report(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="output folder or URI of the job")],
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show the report of a job that ran.
+
+    Example: tuneyard report runs/first
+    """
+    content = _read(folder)
+    if output is Format.JSON:
+        print_json(content)
+        return
+    typer.echo(f"{content['job']}: {content['status']}")
+    rows = [_row(name, task) for name, task in content["tasks"].items()]
+    print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows)
+    for row in rows:
+        for name, value in row["metrics"].items():
+            typer.echo(f"{row['task']}: {name} {value:.4g}")
+    typer.echo(f"charts: {folder.rstrip('/')}/report.html")
+
+
+def _read(folder: str) -> dict[str, Any]:
+    folder = folder.removesuffix("report.json")
+    try:
+        content = json.loads(open_store(folder or ".").get("report.json"))
+    except NotFound:
+        raise BadInput(f"{folder or '.'} holds no report.json", "give the folder that `tuneyard run --out` wrote") from None
+    except ValueError as error:
+        raise BadInput(f"{folder}/report.json is damaged: {error}", "run the job again with --resume: finished tasks are kept") from error
+    if not isinstance(content, dict) or not {"job", "status", "tasks"} <= set(content):
+        raise BadInput(f"{folder}/report.json is not a report of Tuneyard", "give the folder that `tuneyard run --out` wrote")
+    return content
+
+
+def _row(name: str, task: dict[str, Any]) -> dict[str, Any]:
+    losses = task.get("losses") or [None]
+    peak = task.get("peak_memory_gb")
+    return {
+        **{column: task.get(column) for column in _COLUMNS},
+        "task": name,
+        "last_loss": losses[-1],
+        "peak_memory_gb": max(peak) if isinstance(peak, list) and peak else peak,
+        "metrics": {key: value for key, value in (task.get("metrics") or {}).items() if isinstance(value, (int, float))},
+    }

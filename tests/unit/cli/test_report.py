@@ -1,0 +1,74 @@
+"""`tuneyard report` shows what a job left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tuneyard.cli import main
+
+REPORT = {
+    "job": "small",
+    "status": "Succeeded",
+    "tasks": {
+        "train": {
+            "status": "Succeeded",
+            "losses": [3.0, 1.5],
+            "steps": 2,
+            "tokens_per_s": 1234.5,
+            "mfu": 0.31,
+            "peak_memory_gb": [1.0, 2.0],
+        },
+        "judge": {"status": "Succeeded", "rows": 40, "errors": 0, "metrics": {"exact_match": 0.25}},
+    },
+}
+
+
+def test_the_figures_of_each_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(REPORT))
+    assert main(["report", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "small: Succeeded"
+    assert re.split(" {2,}", lines[1]) == ["task", "status", "steps", "last loss", "tokens per s", "mfu", "peak memory gb", "rows", "errors"]
+        "task",
+        "status",
+        "steps",
+        "last",
+        "loss",
+        "tokens",
+        "per",
+        "s",
+        "mfu",
+        "peak",
+        "memory",
+        "gb",
+        "rows",
+        "errors",
+    ]
+    assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1234", "0.31", "2", "-", "-"]
+    assert "judge: exact_match 0.25" in lines
+
+
+def test_json_is_the_report_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(REPORT))
+    assert main(["report", str(tmp_path / "report.json"), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == REPORT
+
+
+@pytest.mark.parametrize(("content", "cause"), [(None, "holds no report.json"), ("{", "is damaged"), ("[]", "is not a report of Tuneyard")])
+def test_a_folder_without_a_report(content: str | None, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if content is not None:
+        (tmp_path / "report.json").write_text(content)
+    assert main(["report", str(tmp_path)]) == 2
+    assert cause in capsys.readouterr().err
+
+
+def test_an_empty_history_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TUNEYARD_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")
+    assert main(["history", "list"]) == 0
+    assert "no jobs yet" in capsys.readouterr().out
+    assert main(["history", "list", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []

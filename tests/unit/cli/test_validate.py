@@ -1,0 +1,89 @@
+"""`tuneyard validate` and `tuneyard schema`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tuneyard.cli import main
+
+JOB = """\
+apiVersion: tuneyard.dev/v1alpha1
+kind: JobSpec
+metadata: {name: small}
+spec:
+  tasks:
+  - name: train
+    train:
+      model: {name: tiny, attention: auto}
+      data: {source: chats.jsonl}
+    resources: {sku: [a100-80gb, cpu]}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def test_a_right_file(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(job)]) == 0
+    assert capsys.readouterr().out == f"{job}: ok (JobSpec small)\n"
+
+
+def test_wrong_files_are_all_checked(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(JOB.replace("chats.jsonl}", "chats.jsonl, pakc: true}"))
+    assert main(["validate", str(wrong), str(job), str(tmp_path / "none.yaml")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == f"{job}: ok (JobSpec small)\n"
+    assert shown.err.splitlines() == [
+        f"{wrong}:9:35: spec.tasks[0].train.data.pakc: unknown field (did you mean pack?)",
+        f"{tmp_path / 'none.yaml'}: no such file",
+    ]
+
+
+def test_an_unknown_sku_has_its_line_and_the_nearest_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("a100-80gb", "a100-8gb"))
+    assert main(["validate", str(job)]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"{job}:10:23: spec.tasks[0].resources.sku[0]: unknown SKU 'a100-8gb'; use one of: ")
+    assert "a100-80gb" in line
+
+
+def test_a_device_that_cannot_is_refused_by_the_catalogs_facts(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("attention: auto", "attention: flash").replace("a100-80gb, cpu", "v100-16gb"))
+    assert main(["validate", str(job)]) == 2
+    line = capsys.readouterr().err
+    assert "spec.tasks[0].train.model.attention: flash attention on a device that cannot run it (on v100-16gb) cannot work" in line
+    assert "nearest that works: model.attention: sdpa" in line
+
+
+def test_json_for_programs(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    assert main(["validate", str(job), str(empty), "-o", "json"]) == 2
+    assert json.loads(capsys.readouterr().out) == [
+        {"file": str(job), "valid": True, "objects": ["JobSpec small"], "errors": []},
+        {"file": str(empty), "valid": False, "objects": [], "errors": [f"{empty}: the file is empty"]},
+    ]
+
+
+def test_the_crds_and_the_json_schema_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "crd"]) == 0
+    assert "JobSpec" in [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(capsys.readouterr().out)]
+    assert main(["schema", "json", "--kind", "Team"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Tuneyard Team"
+
+
+def test_an_unknown_kind_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "json", "--kind", "Jobspec"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "error: there is no kind 'Jobspec' (did you mean JobSpec?)\nnext: use one of: JobSpec, Cluster, Team, Schedule, ModelTemplate\n"
+    )
