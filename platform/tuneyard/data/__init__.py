@@ -1,1 +1,35 @@
-"""data: see docs/design."""
+"""Data sets -> canonical samples -> tokens -> packed rows, once and cached; rows to score; a look inside (`tuneyard data inspect`).
+
+Loaded lazily: importing the room costs nothing, its parts load pyarrow, datasets or transformers when they are used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuneyard.data.dataset import open_dataset
+    from tuneyard.data.inspection import Inspection, inspect
+    from tuneyard.data.order import Order
+    from tuneyard.data.preparation import Prepared, prepare
+    from tuneyard.data.report import DataReport
+    from tuneyard.data.score_rows import ScoreRow, ScoreRows
+
+__all__ = ["DataReport", "Inspection", "Order", "Prepared", "ScoreRow", "ScoreRows", "inspect", "open_dataset", "prepare"]
+
+_HOMES = {
+    "DataReport": "report",
+    "Inspection": "inspection",
+    "Order": "order",
+    "Prepared": "preparation",
+    "ScoreRow": "score_rows",
+    "ScoreRows": "score_rows",
+    "inspect": "inspection",
+    "open_dataset": "dataset",
+    "prepare": "preparation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

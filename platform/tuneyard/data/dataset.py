@@ -1,0 +1,115 @@
+"""Any source as a memory-mapped `datasets.Dataset`, with the columns that it has: `tuneyard.data.open_dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tuneyard.api import BadInput
+from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.records import BadRow, Record, read_records
+from tuneyard.data.samples import Tally
+from tuneyard.data.sources import Located, locate
+
+_BATCH = 1024
+
+
+def open_dataset(
+    uri: str,
+    *,
+    split: str | None = None,
+    file_type: str = "auto",
+    limit: int | None = None,
+    max_bad_fraction: float = 0.01,
+    cache_dir: str | Path | None = None,
+) -> Any:
+    """Open a file, folder, glob or hf:// name as a `datasets.Dataset`: an Arrow file in the cache, mapped into memory, never loaded whole.
+
+    Types of columns come from the first rows. Rows that cannot be read, or do not fit these types, are left out, up to `max_bad_fraction`.
+    Raises BadInput (missing, unknown type, too many bad rows: with file and line), StorageError (not reachable).
+    """
+    import datasets
+
+    located = locate(uri, file_type=file_type, split=split)
+    key = {
+        "code": 1,
+        "files": [file.identity() for file in located.files],
+        "kinds": [file.kind for file in located.files],
+        "limit": limit,
+        "bad": max_bad_fraction,
+    }
+    entry, _ = cached_folder(
+        cache_root(cache_dir) / "datasets", key, lambda folder: _write(located, folder / "rows.arrow", limit, Tally(uri, max_bad_fraction))
+    )
+    return datasets.Dataset.from_file(str(entry / "rows.arrow"))
+
+
+def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> None:
+    records = _good(read_records(located.files), tally)
+    head = list(islice(records, _BATCH))
+    if not head:
+        tally.max_bad_fraction = 0.0
+        tally.check()
+    schema = _schema(located, head)
+    left = limit if limit is not None else -1
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        while head and left != 0:
+            batch = _batch(head[:left] if left > 0 else head, schema, tally)
+            writer.write_batch(batch)
+            left = left - batch.num_rows if left > 0 else left
+            head = list(islice(records, _BATCH))
+    tally.check()
+
+
+def _good(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
+    for row in rows:
+        if isinstance(row, BadRow):
+            tally.add_bad(row.place, row.reason, row.count)
+        else:
+            tally.good += 1
+            yield row
+
+
+def _schema(located: Located, head: list[Record]) -> Any:
+    try:
+        return pa.RecordBatch.from_pylist(_with_all_columns([record.values for record in head])).schema
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        pass
+    schemas: list[Any] = []
+    for record in head:  # some row differs from the others: the types are those of the first rows that agree
+        schema = pa.RecordBatch.from_pylist([record.values]).schema
+        try:
+            pa.unify_schemas([*schemas, schema])
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            continue
+        schemas.append(schema)
+    if not schemas:
+        raise BadInput(f"{located.uri}: no two rows have the same types", "make the columns' types agree")
+    return pa.unify_schemas(schemas)
+
+
+def _with_all_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def _batch(records: list[Record], schema: Any, tally: Tally) -> Any:
+    try:
+        return pa.RecordBatch.from_pylist([record.values for record in records], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        fitting = [record.values for record in records if _fits(record, schema, tally)]
+        return pa.RecordBatch.from_pylist(fitting, schema=schema)
+
+
+def _fits(record: Record, schema: Any, tally: Tally) -> bool:
+    values: Mapping[str, Any] = record.values
+    try:
+        pa.RecordBatch.from_pylist([values], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        tally.became_bad(record.place, f"does not fit the types of the first rows: {str(error).splitlines()[0]}")
+        return False
+    return True

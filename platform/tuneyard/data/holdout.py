@@ -1,0 +1,31 @@
+"""Which samples are held out for evaluation: by content, so that no sample, nor its duplicate, is ever on both sides."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+
+def held_out_items(hashes: npt.NDArray[np.uint64], fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """True for items whose hash, mixed with `seed`, falls into the first `fraction` of its range.
+
+    An item's side depends on its content alone, neither on order nor on the others: a data set that grows moves none of them.
+    At least one distinct item is held out, and one is left, where there are two.
+    """
+    if fraction <= 0 or hashes.size == 0:
+        return np.zeros(hashes.size, dtype=bool)
+    unique, where = np.unique(hashes, return_inverse=True)
+    mixed = np.asarray([_mixed(value.tobytes(), seed) for value in unique], dtype=np.uint64)
+    chosen = mixed < np.uint64(min(int(fraction * 2**64), 2**64 - 1))
+    if unique.size > 1 and not chosen.any():
+        chosen[mixed.argmin()] = True
+    if unique.size > 1 and chosen.all():
+        chosen[mixed.argmax()] = False
+    held_out: npt.NDArray[np.bool_] = chosen[where]
+    return held_out
+
+
+def _mixed(value: bytes, seed: int) -> int:
+    return int.from_bytes(blake2b(value, digest_size=8, salt=seed.to_bytes(16, "little")).digest(), "little")

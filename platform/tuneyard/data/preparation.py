@@ -1,0 +1,331 @@
+"""Training data, ready to train on: read, checked, tokenised, packed, split for validation; once, then from the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.api import BadInput, Source, TrainData
+from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.chat import ChatTemplate, choose_template
+from tuneyard.data.holdout import held_out_items
+from tuneyard.data.packing import best_fit_decreasing, efficiency
+from tuneyard.data.preference import write_pairs
+from tuneyard.data.report import DataReport
+from tuneyard.data.roles import Roles
+from tuneyard.data.samples import Placed, Tally, stream_samples
+from tuneyard.data.sources import Located, locate
+from tuneyard.data.token_rows import TokenFiles
+from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
+from tuneyard.tracking import Emit, Stage, Warned, silent
+
+Objective = Literal["sft", "clm", "dpo"]
+CODE_VERSION = 1
+"""Part of every cache key: raise it when the same input would give other rows."""
+_SEVERAL_PROCESSES_FROM_BYTES = 16 << 20
+_MAX_PROCESSES = 32
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`train` and `validation` are memory-mapped `datasets.Dataset`s.
+
+    Columns for sft and clm: input_ids, labels (-100: no loss), position_ids (packed only; 0 starts a document), length.
+    For dpo: prompt, chosen, rejected (texts or messages), as TRL's DPOTrainer takes them.
+    """
+
+    train: Any
+    validation: Any | None
+    report: DataReport
+    cached: bool
+
+    @property
+    def chat_template(self) -> str | None:
+        """Set this on the tokenizer before it is saved, unless None."""
+        return self.report.chat_template
+
+
+def prepare(
+    spec: TrainData,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    cache_dir: str | Path | None = None,
+    emit: Emit = silent,
+    task: str = "",
+) -> Prepared:
+    """Read, tokenise and pack what `spec` names (with `from` resolved to `source` already), or find it in the cache.
+
+    Several processes may call it at once with the same input: one works, the others wait. The result depends on the content alone.
+    Raises BadInput (data that cannot be used as asked, with file and line), StorageError (source not reachable, disk full).
+    """
+    train, held_out = _located(spec), _located(spec.validation) if spec.validation else None
+    work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
+    entry, cached = cached_folder(
+        cache_root(cache_dir) / "tokens",
+        _cache_key(work),
+        work.build,
+        on_wait=lambda: emit(Stage(task=task, name="waiting for another process to tokenise")),
+    )
+    report = DataReport(**json.loads((entry / "report.json").read_text()))
+    for message in report.warnings():
+        emit(Warned(task=task, message=message))
+    return Prepared(_rows(entry / "train.arrow"), _rows(entry / "validation.arrow"), report, cached)
+
+
+def _located(source: Source) -> Located:
+    if source.source is None:
+        raise BadInput(f"data.from: {source.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
+    return locate(source.source, file_type=source.file_type, split=source.split)
+
+
+def _rows(path: Path) -> Any | None:
+    if not path.exists():
+        return None
+    import datasets
+
+    return datasets.Dataset.from_file(str(path))
+
+
+def _cache_key(work: _Work) -> dict[str, Any]:
+    spec = work.spec.model_dump(mode="json", exclude={"source", "from_task", "path", "shuffle", "validation"})
+    held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
+    return {
+        "code": CODE_VERSION,
+        "libraries": {name: version(name) for name in ("tokenizers", "transformers", "trl")},
+        "files": [file.identity() for file in work.train.files],
+        "validation_files": [file.identity() for file in work.held_out.files] if work.held_out else [],
+        "spec": spec,
+        "validation": held_out,
+        "objective": work.objective,
+        "seed": work.seed if work.spec.validation_fraction else 0,
+        "tokenizer": tokenizer_identity(work.tokenizer),
+        "template": Path(spec["chat_template"]).read_text() if spec["chat_template"] and "{" not in spec["chat_template"] else None,
+    }
+
+
+def tokenizer_identity(tokenizer: Any) -> str:
+    """A hash of what a tokenizer does: its vocabulary and rules, special tokens, chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
+    if isinstance(rules, dict):  # both are left behind by earlier calls, and say nothing about the tokenizer
+        rules = {k: v for k, v in rules.items() if k not in ("truncation", "padding")}
+    about = [type(tokenizer).__name__, rules, tokenizer.special_tokens_map, tokenizer.chat_template]
+    return blake2b(json.dumps(about, default=str).encode(), digest_size=16).hexdigest()
+
+
+@dataclass
+class _Work:
+    """Builds one cache entry."""
+
+    spec: TrainData
+    tokenizer: Any
+    objective: Objective
+    seed: int
+    train: Located
+    held_out: Located | None
+    emit: Emit
+    task: str
+
+    def build(self, folder: Path) -> None:
+        tally = Tally(self.train.uri, self.spec.max_bad_fraction)
+        roles, samples = self._open(self.train, self.spec, tally)
+        report = (self._build_pairs if self.objective == "dpo" else self._build_tokens)(folder, roles, samples, tally)
+        (folder / "report.json").write_text(json.dumps(report.to_dict()))
+
+    def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Iterator[Placed]]:
+        wanted: str = "preference" if self.objective == "dpo" and self.spec.format == "auto" else self.spec.format
+        needs_assistant = self.objective == "sft" and self.spec.loss_on != "all"
+        roles, samples = stream_samples(
+            located, tally, columns=source.columns, format=wanted, limit=source.limit, needs_assistant=needs_assistant
+        )
+        _check_objective(roles, self.objective, located.uri)
+        return roles, self._with_progress(samples, source.limit or 0)
+
+    def _with_progress(self, samples: Iterator[Placed], of: int) -> Iterator[Placed]:
+        name, said_at = "reading pairs" if self.objective == "dpo" else "tokenising", 0.0
+        count = 0
+        for count, sample in enumerate(samples, start=1):
+            if time.monotonic() - said_at > 0.5:
+                said_at = time.monotonic()
+                self.emit(Stage(task=self.task, name=name, done=count, of=of, unit="samples"))
+            yield sample
+        self.emit(Stage(task=self.task, name=name, done=count, of=count, unit="samples"))
+
+    # --- preference pairs
+
+    def _build_pairs(self, folder: Path, roles: Roles, samples: Iterator[Placed], tally: Tally) -> DataReport:
+        rows, held_out = write_pairs(folder, samples, lambda hashes: held_out_items(hashes, self.spec.validation_fraction, self.seed))
+        tally.check()
+        if self.held_out is not None and self.spec.validation is not None:
+            aside = Tally(self.held_out.uri, self.spec.max_bad_fraction)
+            _, samples = self._open(self.held_out, self.spec.validation, aside)
+            held_out, _ = write_pairs(folder, samples, lambda hashes: np.zeros(hashes.size, dtype=bool), name="validation")
+            aside.check()
+        return self._report(roles, tally, rows=rows, validation_rows=held_out, packed=False)
+
+    # --- tokens
+
+    def _build_tokens(self, folder: Path, roles: Roles, samples: Iterator[Placed], tally: Tally) -> DataReport:
+        template = choose_template(self.tokenizer, self.spec.chat_template) if roles.as_messages else None
+        if template is not None and not getattr(self.tokenizer, "is_fast", False):
+            raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
+        packed = self.spec.pack
+        splits = packed and roles.format == "text" and self.spec.overlong == "truncate"
+        encoder = Encoder(
+            self.tokenizer,
+            _loss(self.spec, roles, self.objective),
+            self.spec.max_length,
+            "split" if splits else self.spec.overlong,
+            template,
+        )
+        loss_about = _Losses()
+        items = self._encode(folder, "train", encoder, samples, self.train, tally, loss_about)
+        aside = held_out_items(items.hashes, self.spec.validation_fraction, self.seed)
+        rows = self._layout(items, np.flatnonzero(~aside))
+        if not rows:
+            raise BadInput(f"{self.train.uri}: no sample is left to train on", "raise data.maxLength, or lower data.validationFraction")
+        with_loss = items.write(folder / "train.arrow", rows, packed=packed)
+        validation_rows = self._layout(items, np.flatnonzero(aside))
+        if validation_rows:
+            items.write(folder / "validation.arrow", validation_rows, packed=packed)
+        items.discard()
+        if self.held_out is not None and self.spec.validation is not None:
+            validation_rows = self._validation_of_its_own(folder, encoder, self.held_out, self.spec.validation)
+        tokens = int(items.lengths[~aside].sum())
+        return self._report(
+            roles,
+            tally,
+            rows=len(rows),
+            validation_rows=len(validation_rows),
+            packed=packed,
+            tokens=tokens,
+            loss_tokens=with_loss,
+            packing_efficiency=efficiency(len(rows), tokens, self.spec.max_length),
+            losses=loss_about,
+            template=template,
+        )
+
+    def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
+        tally = Tally(located.uri, self.spec.max_bad_fraction)
+        _, samples = self._open(located, source, tally)
+        items = self._encode(folder, "validation", encoder, samples, located, tally, _Losses())
+        rows = self._layout(items, np.arange(items.lengths.size))
+        if not rows:
+            raise BadInput(f"{located.uri}: no sample is left to evaluate on", "raise data.maxLength")
+        items.write(folder / "validation.arrow", rows, packed=self.spec.pack)
+        items.discard()
+        return rows
+
+    def _encode(
+        self, folder: Path, name: str, encoder: Encoder, samples: Iterator[Placed], located: Located, tally: Tally, losses: _Losses
+    ) -> TokenFiles:
+        items = TokenFiles(folder, name)
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processes = min(available, _MAX_PROCESSES) if located.size_bytes >= _SEVERAL_PROCESSES_FROM_BYTES else 1
+        for encoded in encode_all(encoder, samples, processes):
+            items.append(encoded)
+            losses.add(encoded)
+            for place, reason in encoded.bad:
+                tally.became_bad(place, reason)
+        items.finish()
+        tally.check()
+        return items
+
+    def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64]) -> list[list[int]]:
+        """Rows of item numbers: packed, or one item each."""
+        if not self.spec.pack:
+            return [[int(item)] for item in chosen]
+        self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))
+        rows = best_fit_decreasing(items.lengths[chosen], self.spec.max_length)
+        return [[int(chosen[place]) for place in row] for row in rows]
+
+    def _report(
+        self,
+        roles: Roles,
+        tally: Tally,
+        *,
+        rows: int,
+        validation_rows: int,
+        packed: bool,
+        tokens: int = 0,
+        loss_tokens: int = 0,
+        packing_efficiency: float = 0.0,
+        losses: _Losses | None = None,
+        template: ChatTemplate | None = None,
+    ) -> DataReport:
+        losses = losses or _Losses()
+        return DataReport(
+            source=self.train.uri,
+            format=roles.format,
+            why=roles.why,
+            files=len(self.train.files),
+            samples=tally.good,
+            rows=rows,
+            validation_rows=validation_rows,
+            max_length=self.spec.max_length,
+            packed=packed,
+            tokens=tokens,
+            loss_tokens=loss_tokens,
+            packing_efficiency=packing_efficiency,
+            truncated=losses.truncated,
+            dropped=losses.dropped,
+            dropped_examples=losses.dropped_examples,
+            bad=tally.bad,
+            bad_examples=tally.bad_examples,
+            template=template.origin if template else "",
+            chat_template=template.text if template and template.replaces else None,
+            notes=list(chain(self.train.notes, self.held_out.notes if self.held_out else ())),
+        )
+
+
+@dataclass
+class _Losses:
+    """Samples that were cut or left out because of their length."""
+
+    truncated: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self.dropped_examples: list[str] = []
+
+    def add(self, encoded: Encoded) -> None:
+        self.truncated += len(encoded.truncated)
+        self.dropped += len(encoded.dropped)
+        self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
+
+
+def _check_objective(roles: Roles, objective: Objective, uri: str) -> None:
+    if objective == "dpo" and roles.format != "preference":
+        raise BadInput(
+            f"{uri}: objective dpo needs preference data, this is {roles.format}", "use columns chosen and rejected, or objective: sft"
+        )
+    if objective != "dpo" and roles.format == "preference":
+        raise BadInput(
+            f"{uri}: preference data (chosen, rejected) goes with objective dpo, not {objective}",
+            "set objective: dpo, or train on the chosen answers: data.columns: {prompt: prompt, completion: chosen}",
+        )
+
+
+def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:
+    """Which tokens count. `auto`: everything for clm and text, else what the assistant or the completion says."""
+    if spec.loss_on == "auto":
+        return "all" if objective == "clm" or roles.format == "text" else "assistant" if roles.format == "chat" else "completion"
+    if roles.format == "text" and spec.loss_on != "all":
+        raise BadInput(
+            f"data.lossOn: {spec.loss_on} needs chats or completions; this is plain text", "set data.lossOn: all, or leave it to auto"
+        )
+    return spec.loss_on

@@ -1,0 +1,219 @@
+"""Files -> records: rows as dicts, each with its place (`file:line`), and what could not be read as such, with its reason.
+
+Everything streams: at most one batch of a columnar file, or one line of a text file, is in memory (a JSON array is the exception).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+
+from tuneyard.api import BadInput
+from tuneyard.data.access import reading
+from tuneyard.data.file_types import DataFile
+
+BATCH_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    place: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """Rows that cannot be read: one, or a whole row group of a broken Parquet file."""
+
+    place: str
+    reason: str
+    count: int = 1
+
+
+def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
+    """All rows of `files`, in order. Raises BadInput for a file that is unreadable as a whole, StorageError for a lost network."""
+    readers = {"parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl, "json": _json, "csv": _csv, "text": _text}
+    for file in files:
+        with reading(file.uri):
+            yield from readers[file.kind](file)
+
+
+def parquet_file(file: DataFile) -> Any:
+    """A `pyarrow.parquet.ParquetFile`. Raises BadInput where the footer is missing: its rows cannot even be counted."""
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file.path if file.is_local else file.open_raw())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadInput(
+            f"{file.uri}: not a complete Parquet file ({file.size_bytes} bytes): {str(error).splitlines()[0]}",
+            "was the copy or the write cut off? make the file again, or point at the folder's good files",
+        ) from error
+
+
+def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
+    parquet = parquet_file(file)
+    row = 0
+    for group in range(parquet.num_row_groups):
+        first, rows = row, parquet.metadata.row_group(group).num_rows
+        try:
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
+                for values in batch.to_pylist():
+                    row += 1
+                    yield Record(f"{file.uri}:row {row}", values)
+        except (pa.ArrowException, OSError) as error:
+            reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
+            yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
+        row = first + rows
+
+
+def arrow_batches(file: DataFile) -> Iterator[Any]:
+    """Record batches of an Arrow IPC file or stream (what `datasets` keeps), memory-mapped where local."""
+    source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_raw(), "r")
+    try:
+        magic = source.read(6)
+        source.seek(0)
+        if magic == b"ARROW1":
+            reader = pa.ipc.open_file(source)
+            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:
+            yield from pa.ipc.open_stream(source)
+    except pa.ArrowInvalid as error:
+        raise BadInput(f"{file.uri}: not a complete Arrow file: {str(error).splitlines()[0]}", "save the data set again") from error
+
+
+def _arrow(file: DataFile) -> Iterator[Record | BadRow]:
+    row = 0
+    for batch in arrow_batches(file):
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            for values in batch.slice(start, BATCH_ROWS).to_pylist():
+                row += 1
+                yield Record(f"{file.uri}:row {row}", values)
+
+
+def parse_json_row(line: bytes) -> dict[str, Any]:
+    """One line of JSONL. Raises ValueError with the reason for people."""
+    try:
+        values = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("not usable JSON: nested too deeply") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"a row must be an object, this is {_json_type(values)}")
+    return values
+
+
+def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
+    with file.open() as stream:
+        for number, line in enumerate(_lines(file, stream), start=1):
+            if not line.strip():
+                continue
+            try:
+                yield Record(f"{file.uri}:{number}", parse_json_row(line))
+            except ValueError as error:
+                yield BadRow(f"{file.uri}:{number}", str(error))
+
+
+def _lines(file: DataFile, stream: IO[bytes]) -> Iterator[bytes]:
+    count = 0
+    try:
+        for line in stream:
+            count += 1
+            yield line.removeprefix(b"\xef\xbb\xbf") if count == 1 else line
+    except (pa.ArrowException, EOFError, OSError) as error:
+        if not file.compression:
+            raise
+        raise BadInput(
+            f"{file.uri}:{count + 1}: the compressed data breaks off here: {error}", "was the copy cut off? Make it again"
+        ) from error
+
+
+def _json(file: DataFile) -> Iterator[Record | BadRow]:
+    with file.open() as stream:
+        content = b"".join(_lines(file, stream))
+    try:
+        rows = json.loads(content)
+    except ValueError as error:
+        raise BadInput(f"{file.uri}: not a JSON array: {error}", "if it holds one object per line, name it .jsonl") from error
+    if isinstance(rows, dict):  # {"data": [...]}: the rows are the only list of objects inside
+        rows = next((v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [rows])
+    for number, values in enumerate(rows, start=1):
+        if isinstance(values, dict):
+            yield Record(f"{file.uri}:item {number}", values)
+        else:
+            yield BadRow(f"{file.uri}:item {number}", f"a row must be an object, this is {_json_type(values)}")
+
+
+def _csv(file: DataFile) -> Iterator[Record | BadRow]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    with file.open() as stream:
+        lines = _Decoded(_lines(file, stream))
+        header_line = next(lines, "")
+        delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=header_line.count)
+        header = next(csv.reader([header_line], delimiter=delimiter), [])
+        if len(set(header)) < len(header):
+            raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        while True:
+            place = f"{file.uri}:{reader.line_num + 2}"
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield BadRow(place, f"not CSV: {error}")
+                continue
+            if lines.take_fault():
+                yield BadRow(place, "not UTF-8")
+            elif row and len(row) != len(header):
+                yield BadRow(place, f"{len(row)} fields where the header has {len(header)}")
+            elif row:
+                yield Record(place, dict(zip(header, row, strict=True)))
+
+
+class _Decoded:
+    """Text lines of binary ones; a line that is not UTF-8 comes with replacement signs, and is remembered until asked about."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._fault = False
+
+    def __iter__(self) -> _Decoded:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            self._fault = True
+            return line.decode(errors="replace")
+
+    def take_fault(self) -> bool:
+        fault, self._fault = self._fault, False
+        return fault
+
+
+def _text(file: DataFile) -> Iterator[Record | BadRow]:
+    with file.open() as stream:
+        for number, line in enumerate(_lines(file, stream), start=1):
+            if not line.strip():
+                continue
+            try:
+                yield Record(f"{file.uri}:{number}", {"text": line.decode().rstrip("\r\n")})
+            except UnicodeDecodeError:
+                yield BadRow(f"{file.uri}:{number}", "not UTF-8")
+
+
+def _json_type(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,310 @@
+"""Columns -> roles: which format the rows have, which column plays which part, and every row in one canonical form."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tuneyard.api import BadInput
+
+FormatName = Literal["chat", "prompt-completion", "preference", "text"]
+Message = dict[str, Any]
+
+# Column names by role, most telling first; `input` is alpaca's optional context of an instruction.
+NAMES: dict[str, tuple[str, ...]] = {
+    "messages": ("messages", "conversations", "conversation", "chat", "dialog", "dialogue"),
+    "prompt": ("prompt", "instruction", "question", "query", "input"),
+    "input": ("input", "context"),
+    "completion": ("completion", "output", "response", "answer"),
+    "chosen": ("chosen",),
+    "rejected": ("rejected",),
+    "text": ("text", "content"),
+    "tools": ("tools",),
+}
+REQUIRED: dict[FormatName, tuple[str, ...]] = {
+    "preference": ("chosen", "rejected"),
+    "chat": ("messages",),
+    "prompt-completion": ("prompt", "completion"),
+    "text": ("text",),
+}
+OPTIONAL: dict[FormatName, tuple[str, ...]] = {"preference": ("prompt",), "chat": ("tools",), "prompt-completion": ("input",), "text": ()}
+ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatgpt": "assistant", "function": "tool"}
+_MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The format of a data set, and the column of each role. `why` says how it was found."""
+
+    format: FormatName
+    columns: Mapping[str, str]
+    why: str
+    as_messages: bool = False
+    """The prompt is a list of messages, so a chat template is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """`context` leading messages carry no loss: the prompt of a prompt-completion pair that is written as messages."""
+
+    messages: list[Message]
+    tools: list[Any] | None = None
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A preference: all three are texts, or all three are lists of messages."""
+
+    prompt: str | list[Message]
+    chosen: str | list[Message]
+    rejected: str | list[Message]
+
+
+Sample = Chat | Completion | Text | Pair
+
+
+class BadSample(ValueError):
+    """A row that cannot be trained on; its text is the reason, for people."""
+
+
+def canonical_json(sample: Sample) -> str:
+    """The sample as text that is equal for equal samples: what duplicates and the validation split go by."""
+    return json.dumps(asdict(sample), sort_keys=True, ensure_ascii=False, default=str)
+
+
+# --- detection --------------------------------------------------------------------------------------------------------------------
+
+
+def detect(
+    rows: Sequence[Mapping[str, Any]], *, columns: Mapping[str, str] | None = None, format: str = "auto", uri: str = "data"
+) -> Roles:
+    """Find format and roles from a few rows. `columns` (role -> column) wins over guesses, `format` over the order of guesses.
+
+    Raises BadInput if nothing, or not what was asked for, can be made of the columns.
+    """
+    found = list(dict.fromkeys(name for row in rows for name in row))
+    given = dict(columns or {})
+    _check_given(given, found, uri)
+    formats: list[FormatName] = list(REQUIRED) if format == "auto" else [f for f in REQUIRED if f == format]
+    if format == "auto" and given:
+        named = [f for f in REQUIRED if set(given) & set(REQUIRED[f])]
+        formats = named or formats
+    for candidate in formats:
+        roles = _match(candidate, rows, found, given)
+        if roles is not None:
+            return roles
+    if format == "auto" and not given and len(found) == 1 and all(isinstance(row.get(found[0]), str) for row in rows):
+        return Roles("text", {"text": found[0]}, f"the only column, {found[0]}, holds text")
+    wanted = "; ".join(f"{f}: {' + '.join('/'.join(NAMES[role]) for role in REQUIRED[f])}" for f in formats)
+    raise BadInput(
+        f"{uri}: {'of no known format' if format == 'auto' else f'not of format {format}'}; columns found: {', '.join(found) or 'none'}; "
+        f"expected {wanted}",
+        "say which column plays which part, such as data.columns: {prompt: question, completion: reply}",
+    )
+
+
+def _check_given(given: Mapping[str, str], found: list[str], uri: str) -> None:
+    for role, column in given.items():
+        if role not in NAMES:
+            raise BadInput(f"{uri}: data.columns: {role} is not a role", f"roles: {', '.join(NAMES)}")
+        if column not in found:
+            near = difflib.get_close_matches(column, found, n=1)
+            raise BadInput(
+                f"{uri}: no column {column} (for the role {role}); columns found: {', '.join(found) or 'none'}",
+                f"did you mean {near[0]}?" if near else "correct data.columns",
+            )
+
+
+def _match(format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str]) -> Roles | None:
+    lower = {name.lower(): name for name in reversed(found)}
+    chosen: dict[str, str] = {}
+    for role in (*REQUIRED[format], *OPTIONAL[format]):
+        guesses = [lower[name] for name in NAMES[role] if name in lower and lower[name] not in [*chosen.values(), *given.values()]]
+        column = given.get(role) or next((g for g in guesses if _plausible(role, rows, g)), None)
+        if column is not None:
+            chosen[role] = column
+    if not all(role in chosen for role in REQUIRED[format]):
+        return None
+    if chosen.get("input") and chosen["prompt"].lower() != "instruction" and "input" not in given:
+        del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is known to go with it
+    spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
+    main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
+    as_messages = any(_looks_like_messages(row.get(chosen[main])) for row in rows)
+    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages)
+
+
+def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> bool:
+    values = [row[column] for row in rows if row.get(column) not in (None, "")]
+    if not values:
+        return role != "messages"
+    if role == "messages":
+        return any(_looks_like_messages(value) for value in values)
+    if role == "tools":
+        return any(isinstance(value, (list, str)) for value in values)
+    may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
+    return any(isinstance(value, str) or (may_be_messages and _looks_like_messages(value)) for value in values)
+
+
+def _looks_like_messages(value: Any) -> bool:
+    value = _unpacked(value)
+    return isinstance(value, list) and bool(value) and all(isinstance(m, dict) and ("role" in m or "from" in m) for m in value)
+
+
+def _unpacked(value: Any) -> Any:
+    """CSV and some Parquet files keep messages as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+# --- canonical form ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Makes samples of rows. `needs_assistant`: a chat without an assistant turn has nothing to learn from."""
+
+    roles: Roles
+    needs_assistant: bool = True
+
+    def __call__(self, row: Mapping[str, Any]) -> Sample:
+        """Raises BadSample with the reason."""
+        columns = self.roles.columns
+        match self.roles.format:
+            case "chat":
+                tools = _unpacked(row.get(columns["tools"])) if "tools" in columns else None
+                return self._chat(_messages(row, columns["messages"]), tools if isinstance(tools, list) and tools else None)
+            case "prompt-completion":
+                return self._completion(row)
+            case "preference":
+                return _pair(row, columns)
+            case "text":
+                return Text(_text(row, columns["text"]))
+
+    def _chat(self, messages: list[Message], tools: list[Any] | None = None, context: int = 0) -> Chat:
+        if self.needs_assistant and not any(m["role"] == "assistant" for m in messages[context:]):
+            raise BadSample("no assistant turn: nothing to learn from")
+        return Chat(messages, tools, context)
+
+    def _completion(self, row: Mapping[str, Any]) -> Sample:
+        columns = self.roles.columns
+        if _looks_like_messages(row.get(columns["prompt"])):
+            prompt = _messages(row, columns["prompt"])
+            if isinstance(row.get(columns["completion"]), str) and not _looks_like_messages(row[columns["completion"]]):
+                return self._chat([*prompt, {"role": "assistant", "content": _text(row, columns["completion"])}], context=len(prompt))
+            return self._chat([*prompt, *_messages(row, columns["completion"])], context=len(prompt))
+        prompt_text = _text(row, columns["prompt"], may_be_empty=True)
+        extra = row.get(columns["input"]) if "input" in columns else None
+        if isinstance(extra, str) and extra.strip():
+            prompt_text = f"{prompt_text}\n\n{extra}"
+        return Completion(prompt_text, _text(row, columns["completion"]))
+
+
+def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False) -> str:
+    value = row.get(column)
+    if value is None:
+        raise BadSample(f"{column} is missing")
+    if not isinstance(value, str):
+        raise BadSample(f"{column} is {type(value).__name__}, not text")
+    if not may_be_empty and not value.strip():
+        raise BadSample(f"{column} is empty")
+    return value
+
+
+def _messages(row: Mapping[str, Any], column: str) -> list[Message]:
+    return message_list(row.get(column), column)
+
+
+def message_list(value: Any, column: str) -> list[Message]:
+    """Messages in canonical form; JSON text of them too. Raises BadSample with the reason, which names `column`."""
+    value = _unpacked(value)
+    if value is None:
+        raise BadSample(f"{column} is missing")
+    if not isinstance(value, list):
+        raise BadSample(f"{column} is {type(value).__name__}, not a list of messages")
+    if not value:
+        raise BadSample(f"{column} is empty")
+    return [_message(message, f"{column}[{i}]") for i, message in enumerate(value)]
+
+
+def _message(message: Any, where: str) -> Message:
+    if not isinstance(message, dict):
+        raise BadSample(f"{where} is {type(message).__name__}, not a message")
+    if "role" not in message and "from" in message:
+        message = {**message, "role": message["from"], "content": message.get("value")}
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise BadSample(f"{where} has no role")
+    content = message.get("content")
+    if isinstance(content, list):  # parts: [{"type": "text", "text": …}]
+        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+            raise BadSample(f"{where} holds something other than text")
+        content = "".join(part["text"] for part in content)
+    role = ROLE_NAMES.get(role.lower(), role.lower())
+    if content is None and message.get("tool_calls"):
+        content = ""
+    if not isinstance(content, str):
+        raise BadSample(f"{where} has no content" if content is None else f"{where}: content is {type(content).__name__}, not text")
+    if role == "assistant" and not content.strip() and not message.get("tool_calls"):
+        raise BadSample(f"{where}: the assistant says nothing")
+    return {"role": role, "content": content} | {k: message[k] for k in _MESSAGE_KEYS[2:] if message.get(k)}
+
+
+def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
+    as_messages = _looks_like_messages(row.get(columns["chosen"]))
+    if not as_messages:
+        prompt = _text(row, columns["prompt"], may_be_empty=True) if "prompt" in columns else ""
+        chosen, rejected = _text(row, columns["chosen"]), _text(row, columns["rejected"])
+        if not prompt:
+            prompt, chosen, rejected = _common_start(chosen, rejected)
+        return _different(Pair(prompt, chosen, rejected))
+    chosen_turns, rejected_turns = _messages(row, columns["chosen"]), _messages(row, columns["rejected"])
+    asked = row.get(columns["prompt"]) if "prompt" in columns else None
+    shared = _common_length(chosen_turns, rejected_turns)
+    if shared:
+        return _different(Pair(chosen_turns[:shared], chosen_turns[shared:], rejected_turns[shared:]))
+    if asked in (None, "", []):
+        raise BadSample("chosen and rejected share no first message, and there is no prompt")
+    before = (
+        _messages(row, columns["prompt"]) if _looks_like_messages(asked) else [{"role": "user", "content": _text(row, columns["prompt"])}]
+    )
+    return _different(Pair(before, chosen_turns, rejected_turns))
+
+
+def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
+    """Texts that hold the prompt too (Anthropic's hh-rlhf): what both start with, up to the last turn's label, is the prompt."""
+    end = _common_length(chosen, rejected)
+    label = chosen.rfind("Assistant:", 0, end)
+    end = label + len("Assistant:") if label >= 0 else chosen.rfind(" ", 0, end) + 1
+    return chosen[:end], chosen[end:], rejected[end:]
+
+
+def _common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """How many leading items are equal."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _different(pair: Pair) -> Pair:
+    if pair.chosen == pair.rejected:
+        raise BadSample("chosen and rejected are the same")
+    if not pair.chosen or not pair.rejected:
+        raise BadSample("chosen or rejected adds nothing to the prompt")
+    return pair

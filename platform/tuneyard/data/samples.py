@@ -1,0 +1,106 @@
+"""Located files -> canonical samples, with a tally of what was bad and where: tolerated up to a share, refused above it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tuneyard.api import BadInput
+from tuneyard.data.records import BadRow, Record, read_records
+from tuneyard.data.roles import BadSample, Canonical, Roles, Sample, detect
+from tuneyard.data.sources import Located
+
+DETECTION_ROWS = 100
+_EXAMPLES = 5
+_EARLY_CHECK_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A sample and where it came from (`file:line`)."""
+
+    place: str
+    sample: Sample
+
+
+@dataclass
+class Tally:
+    """What happened to the rows of one pass."""
+
+    uri: str
+    max_bad_fraction: float = 1.0
+    good: int = 0
+    bad: int = 0
+    bad_examples: list[str] = field(default_factory=list)
+
+    def add_bad(self, place: str, reason: str, count: int = 1) -> None:
+        """Count a bad row. Raises BadInput early where it is clear that the whole is bad."""
+        self.bad += count
+        if len(self.bad_examples) < _EXAMPLES:
+            self.bad_examples.append(f"{place}: {reason}")
+        if self.good + self.bad >= _EARLY_CHECK_ROWS:
+            self.check()
+
+    def became_bad(self, place: str, reason: str) -> None:
+        """A sample that was counted as good turned out not to be."""
+        self.good -= 1
+        self.add_bad(place, reason)
+
+    def check(self) -> None:
+        """Raises BadInput if the data set is empty or the share of bad rows is above what is tolerated."""
+        total = self.good + self.bad
+        if total == 0:
+            raise BadInput(f"{self.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows what it holds")
+        if self.bad == 0 or self.bad / total <= self.max_bad_fraction:
+            return
+        first = "".join(f"\n    {example}" for example in self.bad_examples)
+        more = f"\n    … and {self.bad - len(self.bad_examples)} more" if self.bad > len(self.bad_examples) else ""
+        tolerated = f"{self.max_bad_fraction:.1%} are tolerated" if self.good else "none is usable"
+        raise BadInput(
+            f"{self.uri}: {self.bad} of {total} rows are bad ({self.bad / total:.1%}; {tolerated}):{first}{more}",
+            "repair or remove them" + (", or raise data.maxBadFraction" if self.good else "; is data.format or data.columns right?"),
+        )
+
+
+def stream_samples(
+    located: Located,
+    tally: Tally,
+    *,
+    columns: Mapping[str, str],
+    format: str,
+    limit: int | None = None,
+    needs_assistant: bool = True,
+) -> tuple[Roles, Iterator[Placed]]:
+    """Detect the format from the first rows, then stream all samples in order; bad rows go to `tally`.
+
+    Raises BadInput if the columns tell no format, or there is no readable row at all.
+    """
+    rows = read_records(located.files)
+    head = list(itertools.islice(rows, DETECTION_ROWS))
+    readable = [row.values for row in head if isinstance(row, Record)]
+    if not readable:
+        for row in head:
+            if isinstance(row, BadRow):
+                tally.add_bad(row.place, row.reason, row.count)
+        tally.max_bad_fraction = 0.0
+        tally.check()
+    roles = detect(readable, columns=columns, format=format, uri=located.uri)
+    canonical = Canonical(roles, needs_assistant)
+    return roles, _stream(itertools.chain(head, rows), tally, canonical, limit)
+
+
+def _stream(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None) -> Iterator[Placed]:
+    for row in rows:
+        if isinstance(row, BadRow):
+            tally.add_bad(row.place, row.reason, row.count)
+            continue
+        try:
+            sample = canonical(row.values)
+        except BadSample as error:
+            tally.add_bad(row.place, str(error))
+            continue
+        tally.good += 1
+        yield Placed(row.place, sample)
+        if limit is not None and tally.good >= limit:
+            return

@@ -1,0 +1,230 @@
+"""Rows to score, by number: any range can be read at any time, so that engines take parts in any order and a killed run goes on.
+
+A row's number is its place in the input: files in order of name, rows in order in each. Nothing is loaded but the range asked for:
+Parquet by row groups, JSONL by byte offsets noted in one pass. Other types are first copied, row by row, into a JSONL in the cache.
+A row that cannot be used is a row with an `error`; it does not end the task.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tuneyard.api import BadInput, ScoreData
+from tuneyard.data.access import reading
+from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.file_types import DataFile, FoundFile
+from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
+from tuneyard.data.roles import BadSample, message_list
+from tuneyard.data.sources import Located, locate
+
+_OFFSET_EVERY = 64
+"""Rows between two noted byte offsets: 8 bytes per 64 rows are kept in memory."""
+_ERROR = "__tuneyard_error__"
+
+
+class ScoreRow(TypedDict):
+    """`prompt` is empty where `error` is set. `kept`: the columns that go into the output beside the answer."""
+
+    index: int
+    prompt: str | list[dict[str, Any]]
+    reference: str | None
+    kept: dict[str, Any]
+    error: str | None
+
+
+@dataclass
+class _Parquet:
+    file: DataFile
+    starts: list[int]
+
+    @classmethod
+    def index(cls, file: DataFile) -> _Parquet:
+        metadata = parquet_file(file).metadata
+        starts = [0]
+        for group in range(metadata.num_row_groups):
+            starts.append(starts[-1] + metadata.row_group(group).num_rows)
+        return cls(file, starts)
+
+    @property
+    def count(self) -> int:
+        return self.starts[-1]
+
+    def read(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+        import pyarrow as pa
+
+        parquet = parquet_file(self.file)
+        for group in range(bisect_right(self.starts, start) - 1, len(self.starts) - 1):
+            first, end = self.starts[group], self.starts[group + 1]
+            if first >= stop:
+                return
+            low, high = max(start, first), min(stop, end)
+            try:
+                table = parquet.read_row_group(group).slice(low - first, high - low)
+            except (pa.ArrowException, OSError) as error:
+                reason = f"{self.file.uri}: row group {group} is damaged: {str(error).splitlines()[0]}"
+                yield from ({_ERROR: reason} for _ in range(high - low))
+            else:
+                yield from table.to_pylist()
+
+
+@dataclass
+class _Jsonl:
+    file: DataFile
+    count: int
+    offsets: array[int]
+    """Byte offset of every 64th row."""
+
+    @classmethod
+    def index(cls, file: DataFile) -> _Jsonl:
+        count, position, offsets = 0, 0, array("q")
+        with file.open() as stream:
+            for line in stream:
+                if line.strip():
+                    if count % _OFFSET_EVERY == 0:
+                        offsets.append(position)
+                    count += 1
+                position += len(line)
+        return cls(file, count, offsets)
+
+    def read(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+        number = start - start % _OFFSET_EVERY
+        with self.file.open_raw() as stream:
+            stream.seek(self.offsets[start // _OFFSET_EVERY])
+            for line in stream:
+                if not line.strip():
+                    continue
+                if number >= stop:
+                    return
+                if number >= start:
+                    yield self._row(line)
+                number += 1
+
+    def _row(self, line: bytes) -> dict[str, Any]:
+        try:
+            return parse_json_row(line.removeprefix(b"\xef\xbb\xbf"))
+        except ValueError as error:
+            return {_ERROR: f"{self.file.uri}: {error}"}
+
+
+@dataclass
+class ScoreRows:
+    """Open with `ScoreRows.open`. Holds no open file, so it crosses processes by pickle."""
+
+    data: ScoreData
+    uri: str
+    parts: list[_Parquet | _Jsonl]
+    notes: tuple[str, ...] = ()
+    _starts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._starts = [0]
+        for part in self.parts:
+            self._starts.append(self._starts[-1] + part.count)
+
+    @classmethod
+    def open(cls, data: ScoreData, *, cache_dir: str | Path | None = None) -> ScoreRows:
+        """Find the rows and note where they are; one pass over text files, footers only for Parquet.
+
+        Raises BadInput: nothing there, no rows, or no column of the name that `data.prompt` or `data.reference` gives.
+        """
+        if data.source is None:
+            raise BadInput(f"data.from: {data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
+        located = locate(data.source, file_type=data.file_type, split=data.split)
+        files = _readable_by_number(located, cache_root(cache_dir))
+        with reading(located.uri):
+            parts = [_Parquet.index(file) if file.kind == "parquet" else _Jsonl.index(file) for file in files]
+        rows = cls(data, located.uri, parts, located.notes)
+        if rows.count() == 0:
+            raise BadInput(f"{located.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows what it holds")
+        rows._check_columns()
+        return rows
+
+    def count(self) -> int:
+        """Number of rows, bad ones included."""
+        total = self._starts[-1]
+        return min(total, self.data.limit) if self.data.limit is not None else total
+
+    def read(self, start: int, stop: int) -> list[ScoreRow]:
+        """Rows `start` to `stop` (exclusive; cut at the end), in order. Raises IndexError for a negative start."""
+        if start < 0:
+            raise IndexError(f"row {start}")
+        return [self._row(start + i, values) for i, values in enumerate(self._values(start, min(stop, self.count())))]
+
+    def _values(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+        with reading(self.uri):
+            for part, first in zip(self.parts, self._starts, strict=False):
+                low, high = max(start, first), min(stop, first + part.count)
+                if low < high:
+                    yield from part.read(low - first, high - first)
+
+    def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
+        if _ERROR in values:
+            return ScoreRow(index=index, prompt="", reference=None, kept={}, error=str(values[_ERROR]))
+        wanted = self.data.keep or list(values)
+        row = ScoreRow(index=index, prompt="", reference=None, kept={name: values.get(name) for name in wanted}, error=None)
+        try:
+            row["prompt"] = _prompt(values.get(self.data.prompt), self.data.prompt)
+            if self.data.reference is not None:
+                row["reference"] = _reference(values.get(self.data.reference), self.data.reference)
+        except BadSample as error:
+            row["error"] = str(error)
+        return row
+
+    def _check_columns(self) -> None:
+        rows = [row for row in self._values(0, min(100, self.count())) if _ERROR not in row]
+        found = list(dict.fromkeys(name for row in rows for name in row))
+        wanted = {
+            "prompt": self.data.prompt,
+            "reference": self.data.reference,
+            **{f"keep[{i}]": name for i, name in enumerate(self.data.keep)},
+        }
+        for fieldname, column in wanted.items():
+            if rows and column is not None and column not in found:
+                raise BadInput(
+                    f"{self.uri}: no column {column} (data.{fieldname}); columns found: {', '.join(found) or 'none'}",
+                    f"set data.{fieldname.partition('[')[0]} to one of them",
+                )
+
+
+def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadSample(f"{column} is empty")
+        return value
+    if value is None:
+        raise BadSample(f"{column} is missing")
+    return message_list(value, column)
+
+
+def _reference(value: Any, column: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise BadSample(f"{column} is missing" if value is None else f"{column} is {type(value).__name__}, not text")
+    return str(value)
+
+
+def _readable_by_number(located: Located, root: Path) -> list[DataFile]:
+    """Files as they are where single rows can be reached in them, else one JSONL copy in the cache."""
+    if all(file.kind == "parquet" or (file.kind == "jsonl" and not file.compression) for file in located.files):
+        return list(located.files)
+
+    def build(folder: Path) -> None:
+        with (folder / "rows.jsonl").open("w", encoding="utf-8") as out:
+            for row in read_records(located.files):
+                for line in _copies(row):
+                    out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+
+    key = {"code": 1, "kinds": [file.kind for file in located.files], "files": [file.identity() for file in located.files]}
+    key = {"code": 1, "kinds": [file.kind for file in located.files], "files": [file.identity() for file in located.files]}
+    entry, _ = cached_folder(root / "rows", key, build)
+    copy = entry / "rows.jsonl"
+    return [DataFile(FoundFile(located.uri, str(copy), copy.stat().st_size), "jsonl")]
+
+
+def _copies(row: Record | BadRow) -> list[dict[str, Any]]:
+    return [row.values] if isinstance(row, Record) else [{_ERROR: f"{row.place}: {row.reason}"}] * row.count

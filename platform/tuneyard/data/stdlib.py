@@ -1,0 +1,177 @@
+"""A real data set that every machine has: functions of Python's standard library. `python -m tuneyard.data.stdlib OUT`
+
+Writes train.jsonl (chats: signature and docstring -> body), heldout.parquet (the same from modules that are in nothing else: prompt,
+reference), text.jsonl (whole modules, for pre-training) and model/ (a small Llama shape with a tokenizer trained on that text; no weights).
+The same Python gives the same files.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sysconfig
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuneyard.data.chat import DEFAULT_TEMPLATE
+
+INSTRUCTION = "Write the body of this Python function."
+HELD_OUT_SHARE = 0.06
+MAX_PROMPT_CHARS, MAX_BODY_CHARS, MIN_BODY_CHARS = 700, 900, 30
+VOCABULARY = 4096
+_SKIPPED = {
+    "test",
+    "tests",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "idlelib",
+    "turtledemo",
+    "lib2to3",
+    "encodings",
+    "pydoc_data",
+    "ensurepip",
+    "__phello__",
+}
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "initializer_range": 0.02,
+    "dtype": "float32",
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """`head`: signature and docstring; `body`: the rest. Both as they stand in the source, dedented."""
+
+    module: str
+    head: str
+    body: str
+
+    @property
+    def prompt(self) -> str:
+        return f"{INSTRUCTION}\n\n{self.head}"
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    """(name, source) of the standard library's modules, in order of name, without tests and tables."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        if any(part in _SKIPPED or part.startswith(("config-", "_sysconfigdata")) for part in parts) or path.stat().st_size > 300_000:
+            continue
+        try:
+            yield ".".join(parts).removesuffix(".py"), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:  # a few old modules are in Latin-1
+            continue
+
+
+def functions(module: str, source: str) -> Iterator[Function]:
+    """Functions with a docstring and a body of usable length."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or ast.get_docstring(node) is None or len(node.body) < 2:
+            continue
+        docstring_end = node.body[0].end_lineno or 0
+        head = textwrap.dedent("\n".join(lines[node.lineno - 1 : docstring_end]))
+        indented = "\n".join(lines[docstring_end : node.end_lineno]).strip("\n")
+        body = "\n".join(line[node.col_offset :] if not line[: node.col_offset].strip() else line for line in indented.splitlines())
+        if len(head) <= MAX_PROMPT_CHARS and MIN_BODY_CHARS <= len(body.strip()) <= MAX_BODY_CHARS:
+            yield Function(module, head, body)
+
+
+def held_out(module: str) -> bool:
+    """Whole modules are held out, so that no function has a near twin in training."""
+    package = module.partition(".")[0]
+    return int.from_bytes(blake2b(package.encode(), digest_size=4).digest(), "big") < HELD_OUT_SHARE * 2**32
+
+
+def build(out: Path, samples: int | None = None, held_out_samples: int = 64) -> dict[str, int]:
+    """Write everything below `out`; returns how much of what. `samples`: training chats at most, evenly over all modules."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out.mkdir(parents=True, exist_ok=True)
+    sources = list(modules())
+    unique = {function.body: function for name, source in sources for function in functions(name, source)}
+    train = _evenly([f for f in unique.values() if not held_out(f.module)], samples)
+    aside = _evenly([f for f in unique.values() if held_out(f.module)], held_out_samples)
+    with (out / "train.jsonl").open("w", encoding="utf-8") as stream:
+        for function in train:
+            turns = [{"role": "user", "content": function.prompt}, {"role": "assistant", "content": function.body}]
+            stream.write(json.dumps({"messages": turns, "module": function.module}) + "\n")
+    rows = [{"prompt": f.prompt, "reference": f.body, "module": f.module} for f in aside]
+    pq.write_table(pa.Table.from_pylist(rows), out / "heldout.parquet")
+    texts = [(name, source) for name, source in sources if not held_out(name) and source.strip()]
+    with (out / "text.jsonl").open("w", encoding="utf-8") as stream:
+        for name, source in texts:
+            stream.write(json.dumps({"text": source, "module": name}) + "\n")
+    write_model(out / "model", [source for _, source in texts])
+    return {"train": len(train), "heldout": len(aside), "modules": len(texts)}
+
+
+def _evenly(found: list[Function], count: int | None) -> list[Function]:
+    if count is None or len(found) <= count:
+        return found
+    return [found[i * len(found) // count] for i in range(count)]
+
+
+def write_model(folder: Path, texts: list[str]) -> None:
+    """config.json of a 5.5-million-parameter Llama with grouped queries, and a byte-level BPE tokenizer trained on `texts`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    special = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ids = {"bos_token_id": None, "eos_token_id": tokenizer.token_to_id("<|end|>"), "pad_token_id": tokenizer.token_to_id("<|pad|>")}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|end|>",
+        "pad_token": "<|pad|>",
+        "model_max_length": _MODEL["max_position_embeddings"],
+        "clean_up_tokenization_spaces": False,
+        "chat_template": DEFAULT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
+    (folder / "config.json").write_text(json.dumps({**_MODEL, **ids, "vocab_size": tokenizer.get_vocab_size()}, indent=2))
+    (folder / "generation_config.json").write_text(json.dumps({k: v for k, v in ids.items() if v is not None}, indent=2))
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="folder to write to")],
+    samples: Annotated[int | None, typer.Option(help="training chats at most")] = None,
+    heldout: Annotated[int, typer.Option(help="held-out rows at most")] = 64,
+) -> None:
+    """Build the quickstart's data set and base model from Python's own standard library."""
+    counts = build(out, samples, heldout)
+    print(f"{counts['train']} chats, {counts['heldout']} held-out prompts, {counts['modules']} modules of text -> {out}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

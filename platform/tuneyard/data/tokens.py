@@ -1,0 +1,200 @@
+"""Samples -> tokens with labels: -100 where a token carries no loss.
+
+One rule per format: a chat's loss is on what the assistant wrote (with the mark that ends its turn), a completion's on the
+completion and its end token, a text's on everything. The first token of a document never carries loss: nothing comes before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice, pairwise
+from multiprocessing import get_context
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.api import BadInput
+from tuneyard.data.chat import ChatTemplate, Rendered, render
+from tuneyard.data.packing import piece_borders
+from tuneyard.data.roles import BadSample, Chat, Completion, Text, canonical_json
+from tuneyard.data.samples import Placed
+
+IGNORED = -100
+Loss = Literal["assistant", "completion", "all"]
+Overlong = Literal["truncate", "drop", "error", "split"]
+Ints = npt.NDArray[np.int32]
+_BATCH = 256
+
+
+@dataclass
+class Encoded:
+    """Tokens of a batch of samples. `hashes`: equal for equal samples; pieces of one document share theirs."""
+
+    ids: list[Ints] = field(default_factory=list)
+    labels: list[Ints] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    samples: int = 0
+    truncated: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    bad: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """`template` is needed for chats only. `overlong` split: cut long documents into pieces, and keep all of them."""
+
+    tokenizer: Any
+    loss: Loss
+    max_length: int
+    overlong: Overlong
+    template: ChatTemplate | None = None
+
+    def encode(self, batch: Sequence[Placed]) -> Encoded:
+        """Tokenise a batch. Raises BadInput for what concerns the whole data set; what is wrong with one sample is in the result."""
+        encoded = Encoded(samples=len(batch))
+        for kind, encode in ((Chat, self._chats), (Completion, self._completions), (Text, self._texts)):
+            placed = [p for p in batch if isinstance(p.sample, kind)]
+            for p, ids, counted in encode(placed, encoded) if placed else ():
+                self._add(encoded, p, np.asarray(ids, dtype=np.int32), counted)
+        return encoded
+
+    def _add(self, encoded: Encoded, placed: Placed, ids: Ints, counted: npt.NDArray[np.bool_]) -> None:
+        labels = np.where(counted, ids, np.int32(IGNORED)).astype(np.int32)
+        borders = [(0, len(ids))]
+        if len(ids) > self.max_length:
+            if self.overlong == "error":
+                raise BadInput(
+                    f"{placed.place}: {len(ids)} tokens, more than maxLength {self.max_length}",
+                    "raise data.maxLength, shorten the sample, or set data.overlong: truncate or drop",
+                )
+            if self.overlong == "drop":
+                encoded.dropped.append(f"{placed.place}: {len(ids)} tokens")
+                return
+            if self.overlong == "truncate":
+                encoded.truncated.append(f"{placed.place}: {len(ids)} tokens")
+                borders = [(0, self.max_length)]
+            else:
+                borders = piece_borders(len(ids), self.max_length)
+        digest = int.from_bytes(blake2b(canonical_json(placed.sample).encode(), digest_size=8).digest(), "little")
+        for start, end in borders:
+            piece = labels[start:end].copy()
+            piece[:1] = IGNORED
+            if (piece == IGNORED).all():
+                encoded.dropped.append(f"{placed.place}: no token left that carries loss")
+                continue
+            encoded.ids.append(ids[start:end])
+            encoded.labels.append(piece)
+            encoded.hashes.append(digest)
+
+    def _chats(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+        if self.template is None:
+            raise BadInput("chats need a chat template", "set data.chatTemplate")
+        need_spans = self.loss != "all"
+        kept: list[tuple[Placed, Rendered]] = []
+        special_tokens = self.tokenizer.special_tokens_map
+        for placed in batch:
+            try:
+                last_only = self.loss == "completion"
+                kept.append((placed, render(placed.sample, self.template, special_tokens, need_spans=need_spans, last_only=last_only)))  # type: ignore[arg-type]  # encode() hands over chats only
+            except BadSample as error:
+                encoded.bad.append((placed.place, str(error)))
+        if not kept:
+            return
+        out = self.tokenizer([r.text for _, r in kept], add_special_tokens=False, return_offsets_mapping=need_spans, verbose=False)
+        for i, (placed, rendered) in enumerate(kept):
+            ids = out["input_ids"][i]
+            if not need_spans:
+                yield placed, ids, np.ones(len(ids), dtype=bool)
+                continue
+            offsets = np.asarray(out["offset_mapping"][i], dtype=np.int64).reshape(-1, 2)
+            if any(((offsets[:, 0] < start) & (offsets[:, 1] > start)).any() for start, _ in rendered.spans):
+                ids, offsets = self._cut_at_turns(rendered)
+            yield placed, ids, _inside(offsets, rendered.spans)
+
+    def _cut_at_turns(self, rendered: Rendered) -> tuple[list[int], npt.NDArray[np.int64]]:
+        """Tokenise a chat in pieces that begin where the assistant's turns do.
+
+        Needed where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE): an engine is given
+        the prompt's own tokens and never sees the joined one, so training must not either.
+        """
+        borders = sorted({0, len(rendered.text), *(start for start, _ in rendered.spans)})
+        pieces = [rendered.text[a:b] for a, b in pairwise(borders)]
+        out = self.tokenizer(pieces, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        moved = [np.asarray(o, dtype=np.int64).reshape(-1, 2) + start for o, start in zip(out["offset_mapping"], borders, strict=False)]
+        return [token for ids in out["input_ids"] for token in ids], np.concatenate(moved)
+
+    def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+        pairs = [p.sample for p in batch if isinstance(p.sample, Completion)]
+        prompts = [self._without_end(ids) for ids in self.tokenizer([p.prompt for p in pairs], verbose=False)["input_ids"]]
+        wholes = self.tokenizer([p.prompt + p.completion for p in pairs], verbose=False)["input_ids"]
+        for placed, pair, prompt, ids in zip(batch, pairs, prompts, wholes, strict=True):
+            whole = ids
+            if whole[: len(prompt)] != prompt:
+                # The tokenizer joins across the border, but engines see the prompt's own tokens: the completion is tokenised alone.
+                whole = prompt + self.tokenizer(pair.completion, add_special_tokens=False, verbose=False)["input_ids"]
+            whole = self._with_end(whole)
+            counted = np.ones(len(whole), dtype=bool)
+            if self.loss != "all":
+                counted[: len(prompt)] = False
+            yield placed, whole, counted
+
+    def _texts(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+        texts = [p.sample.text for p in batch if isinstance(p.sample, Text)]
+        for placed, ids in zip(batch, self.tokenizer(texts, verbose=False)["input_ids"], strict=True):
+            whole = self._with_end(ids)
+            yield placed, whole, np.ones(len(whole), dtype=bool)
+
+    def _with_end(self, ids: list[int]) -> list[int]:
+        end = self.tokenizer.eos_token_id
+        return ids if end is None or (ids and ids[-1] == end) else [*ids, end]
+
+    def _without_end(self, ids: list[int]) -> list[int]:
+        return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
+
+
+def _inside(offsets: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    """True for tokens that overlap a span. `offsets`: (tokens, 2), [start, end) in characters."""
+    inside = np.zeros(len(offsets), dtype=bool)
+    for start, end in spans:
+        inside |= (offsets[:, 1] > start) & (offsets[:, 0] < end) & (offsets[:, 1] > offsets[:, 0])
+    return inside
+
+
+# --- several processes ------------------------------------------------------------------------------------------------------------
+
+_encoder_of_this_process: Encoder | None = None
+
+
+def encode_all(encoder: Encoder, samples: Iterable[Placed], processes: int) -> Iterator[Encoded]:
+    """Encode a stream in order, by `processes` processes; at most four batches per process are in flight."""
+    stream = iter(samples)
+    batches = iter(lambda: list(islice(stream, _BATCH)), [])
+    if processes <= 1:
+        yield from map(encoder.encode, batches)
+        return
+    # fork, as torch's DataLoader does: the tokenizer is inherited, and a script without a `__main__` guard works too.
+    with ProcessPoolExecutor(processes, mp_context=get_context("fork"), initializer=_start_process, initargs=(encoder,)) as pool:
+        running: deque[Future[Encoded]] = deque()
+        for batch in batches:
+            running.append(pool.submit(_encode_here, batch))
+            if len(running) >= 4 * processes:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+
+def _start_process(encoder: Encoder) -> None:
+    global _encoder_of_this_process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process; threads do not survive a fork anyway
+    _encoder_of_this_process = encoder
+
+
+def _encode_here(batch: list[Placed]) -> Encoded:
+    assert _encoder_of_this_process is not None
+    return _encoder_of_this_process.encode(batch)
