@@ -23,6 +23,8 @@ class ScoreRequest:
     instances: int = 1
     sku: str = "cpu"
     attempt: int = 1
+    resume: bool = True
+    """Keep the parts that an earlier attempt committed under `output`; False: remove them first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class ScoreResult:
     latency_s: dict[str, float]
     """p50, p90, p99 of one row, from its hand-over to the engine to its last token."""
     wall_s: float
+    status: str = "succeeded"
+    """succeeded | stopped (asked to stop; what was committed stays, the sums are of that)"""
     rows_resumed: int = 0
     """Rows that an earlier attempt had committed already."""
     details: dict[str, Any] = field(default_factory=dict)

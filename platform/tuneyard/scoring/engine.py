@@ -1,0 +1,208 @@
+"""One vLLM engine that is fed while it runs, so that its batch never drains between one part of the data and the next.
+
+`Engine.run` pulls requests from an iterator, keeps a bounded number of them in the engine, and yields answers as they finish.
+vLLM is imported when an engine is built.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import Generation
+from tuneyard.scoring.prompts import Likelihood
+from tuneyard.scoring.settings import EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Asks for an answer to the prompt `ids`. `seed` makes sampling repeatable."""
+
+    key: Any
+    ids: list[int]
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Asks for the likelihood of tokens."""
+
+    key: Any
+    tokens: Likelihood
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of a Generate: text, finish_reason, output_tokens. Of an Evaluate: nll, in nats. Or an error, of this request alone."""
+
+    key: Any
+    latency_s: float
+    text: str | None = None
+    finish_reason: str | None = None
+    output_tokens: int = 0
+    nll: float | None = None
+    error: str | None = None
+
+
+Asked = Generate | Evaluate
+
+
+class Engine:
+    """A loaded engine. For one thread at a time."""
+
+    def __init__(self, settings: EngineSettings, generation: Generation) -> None:
+        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports."""
+        _set_environment(settings)
+        from vllm import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._settings = settings
+        self._generation = generation
+        self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
+        self._lora = _lora_request(settings)
+        self._running: dict[str, tuple[Asked, float]] = {}
+        self._asked = 0
+        # Enough beyond the batch that a sequence that ends is followed by another in the very next step.
+        self._at_most = settings.batch + max(1, settings.batch // 4)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that the engine has and has not answered."""
+        return len(self._running)
+
+    def run(self, requests: Iterator[Asked | None]) -> Iterator[Answer]:
+        """Answer all `requests`, in the order in which they finish.
+
+        The iterator yields None where it has nothing for now; it may block only while `in_flight` is 0.
+        """
+        more = True
+        while more or self._running:
+            while more and len(self._running) < self._at_most:
+                request = next(requests, _END)
+                if isinstance(request, _End):
+                    more = False
+                elif request is None:
+                    break
+                else:
+                    yield from self._hand_over(request)
+            if self._running:
+                yield from self._step()
+
+    def _hand_over(self, request: Asked) -> Iterator[Answer]:
+        """Nothing is yielded, unless the engine refuses the request."""
+        from vllm.inputs.engine import tokens_input
+
+        self._asked += 1
+        name = str(self._asked)
+        ids = request.ids if isinstance(request, Generate) else request.tokens.ids
+        try:
+            self._vllm.add_request(name, tokens_input(ids), self._sampling(request), lora_request=self._lora)
+        except ValueError as error:
+            yield Answer(request.key, 0.0, error=f"the engine refuses it: {error}")
+        else:
+            self._running[name] = (request, time.perf_counter())
+
+    def _sampling(self, request: Asked) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        if isinstance(request, Evaluate):
+            return SamplingParams(
+                max_tokens=1,  # the engine knows no less
+                temperature=0.0,
+                prompt_logprobs=0,  # of the prompt's own tokens alone
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+        wished = self._generation
+        return SamplingParams(
+            max_tokens=min(wished.max_tokens, self._settings.max_length - len(request.ids)),
+            temperature=wished.temperature,
+            top_p=wished.top_p,
+            top_k=wished.top_k,
+            stop=wished.stop,
+            seed=request.seed,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _step(self) -> Iterator[Answer]:
+        for output in self._vllm.step():
+            if not output.finished:
+                continue
+            request, since = self._running.pop(output.request_id)
+            latency_s = time.perf_counter() - since
+            if isinstance(request, Evaluate):
+                yield _likelihood(request, latency_s, output.prompt_logprobs)
+            else:
+                yield _generated(request, latency_s, output.outputs[0])
+
+
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+class _End:
+    """Follows the last request."""
+
+
+_END = _End()
+
+
+def _generated(request: Generate, latency_s: float, made: Any) -> Answer:
+    if made.finish_reason not in ("stop", "length"):
+        return Answer(request.key, latency_s, error=f"the engine gave up on it ({made.finish_reason})")
+    return Answer(request.key, latency_s, made.text, made.finish_reason, len(made.token_ids))
+
+
+def _likelihood(request: Evaluate, latency_s: float, logprobs: Any) -> Answer:
+    """`logprobs` is flat: one entry per token after the first, which has none."""
+    nll = -sum(logprobs.logprobs[logprobs.start_indices[i]] for i, counts in enumerate(request.tokens.counted) if counts)
+    if not math.isfinite(nll):
+        return Answer(request.key, latency_s, error="the model gives the reference no finite likelihood (NaN or zero)")
+    return Answer(request.key, latency_s, nll=nll)
+
+
+def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
+    """Keyword arguments for vLLM's `EngineArgs` or `LLM`: the same engine by either."""
+    arguments: dict[str, Any] = {
+        "model": settings.model,
+        "tokenizer": settings.tokenizer,
+        "dtype": _DTYPES[settings.precision],
+        "max_model_len": settings.max_length,
+        "max_num_seqs": settings.batch,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "gpu_memory_utilization": settings.memory_fraction,
+        "kv_cache_memory_bytes": settings.kv_cache_bytes,
+        "enforce_eager": settings.eager,
+        "trust_remote_code": settings.trust_remote_code,
+        "disable_log_stats": True,
+    }
+    if settings.tensor_parallel > 1:
+        arguments["distributed_executor_backend"] = "mp"
+    if settings.adapter is not None:
+        arguments |= {"enable_lora": True, "max_lora_rank": settings.adapter.engine_rank, "max_loras": 1}
+    return arguments
+
+
+def _set_environment(settings: EngineSettings) -> None:
+    """vLLM reads these when it is imported or an engine is built; there is no other way to say them."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_DO_NOT_TRACK", "1")
+    if settings.on_cpu:
+        # One process per engine: no hop per step, and nothing is left over when it is killed.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # Bound to cores, the threads of several engines would share the first ones: leave them to the scheduler.
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+
+
+def _lora_request(settings: EngineSettings) -> Any:
+    if settings.adapter is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("adapter", 1, settings.adapter.folder)

@@ -1,0 +1,149 @@
+"""The output of a score task: Parquet parts, each a fixed range of input rows, each written once and whole.
+
+A part's footer holds the sums of its rows (see `metrics`), so that what an earlier attempt committed is counted without reading it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import JobFailed
+from tuneyard.api.score import MetricName
+from tuneyard.data.score_rows import ScoreRow
+from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.rows import ScoredRow
+from tuneyard.storage import AlreadyExists, Store
+
+FOLDER = "parts"
+_FOOTER_KEY = b"tuneyard.sums"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rows are in which part: part i holds rows [i * rows_per_part, (i + 1) * rows_per_part)."""
+
+    rows: int
+    rows_per_part: int
+
+    @classmethod
+    def choose(cls, rows: int, rows_per_part: int, instances: int) -> Layout:
+        """Parts of `rows_per_part` rows, or smaller ones where there would not be two for each engine."""
+        return cls(rows, min(rows_per_part, max(1, -(-rows // (2 * instances)))) if instances > 1 else rows_per_part)
+
+    @property
+    def parts(self) -> int:
+        return -(-self.rows // self.rows_per_part)
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First row and the row after the last."""
+        start = part * self.rows_per_part
+        return start, min(start + self.rows_per_part, self.rows)
+
+
+def part_path(part: int) -> str:
+    return f"{FOLDER}/part-{part:05d}.parquet"
+
+
+def committed_parts(store: Store) -> set[int]:
+    """Numbers of the parts that are in the store."""
+    names = [file.path.rsplit("/", 1)[-1] for file in store.list(FOLDER)]
+    return {int(name[5:-8]) for name in names if name.startswith("part-") and name.endswith(".parquet")}
+
+
+def commit(store: Store, part: int, content: bytes) -> bool:
+    """Write a part if nobody has. False: another attempt had, and its part stays."""
+    try:
+        store.create(part_path(part), content)
+    except AlreadyExists:
+        return False
+    return True
+
+
+def read_sums(store: Store, part: int) -> Sums:
+    """The sums of a committed part. Raises JobFailed if the file is not one of ours."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(io.BytesIO(store.get(part_path(part)))).metadata or {}
+        return Sums.from_dict(json.loads(metadata[_FOOTER_KEY]))
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise JobFailed(
+            f"{store.url(part_path(part))} is not a part that this version of Tuneyard wrote ({error})", "remove it, then use --resume"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of the output: kept input columns with their Arrow types, then what scoring adds."""
+
+    kept: Any
+    """pyarrow.Schema"""
+    metrics: tuple[MetricName, ...]
+
+    @classmethod
+    def infer(cls, sample: Sequence[ScoreRow], metrics: Sequence[MetricName]) -> Columns:
+        """Types of kept columns from the first rows, one schema for all parts; JSON text where Arrow has no one type for them."""
+        import pyarrow as pa
+
+        names = dict.fromkeys(name for row in sample for name in row["kept"])
+        return cls(pa.schema([(name, _type_of([row["kept"].get(name) for row in sample])) for name in names]), tuple(metrics))
+
+    def encode(self, rows: Sequence[ScoreRow], scored: Sequence[ScoredRow], sums: Sums) -> bytes:
+        """A Parquet file of scored rows, in the order given."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        added = self._added(scored)
+        arrays: dict[str, Any] = {"row": added.pop("row")}
+        for kept in self.kept:
+            name = kept.name if kept.name not in added and kept.name != "row" else f"input_{kept.name}"
+            arrays[name] = _array([row["kept"].get(kept.name) for row in rows], kept.type)
+        table = pa.table(arrays | added)
+        table = table.replace_schema_metadata({_FOOTER_KEY: json.dumps(sums.to_dict()).encode()})
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        return buffer.getvalue()
+
+    def _added(self, scored: Sequence[ScoredRow]) -> dict[str, Any]:
+        import pyarrow as pa
+
+        types: dict[str, Any] = {
+            "row": pa.int64(),
+            "output": pa.string(),
+            "error": pa.string(),
+            "finish_reason": pa.string(),
+            "input_tokens": pa.int32(),
+            "output_tokens": pa.int32(),
+            "latency_s": pa.float64(),
+        }
+        if "perplexity" in self.metrics:
+            types |= {"nll": pa.float64(), "reference_tokens": pa.int32()}
+        types |= {name: pa.float64() for name in ("exact_match", "rouge_l") if name in self.metrics}
+        return {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}
+
+
+def _type_of(values: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        inferred = pa.array(values).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.string()
+    return pa.string() if pa.types.is_null(inferred) else inferred
+
+
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    """Values as an Arrow array of `kind`; where a later row does not fit what the first ones suggested, as JSON text."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array(
+            [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str) for v in values], type=pa.string()
+        )

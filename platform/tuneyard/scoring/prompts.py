@@ -1,0 +1,102 @@
+"""Rows -> token ids for the engine, by the same code and rules that training tokenises with.
+
+A prompt is text, or a list of chat messages. Where the model has a chat template (or `chat: true`), text becomes the one message
+of a user, and the template opens the assistant's turn. For perplexity the reference follows the prompt as it would in training:
+as the assistant's turn of the rendered chat, or as the completion after the prompt's own tokens, with the end token. Only the
+tokens that training would put loss on count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tuneyard.api import BadInput
+from tuneyard.data.chat import choose_template
+from tuneyard.data.roles import Chat, Completion
+from tuneyard.data.samples import Placed
+from tuneyard.data.tokens import IGNORED, Encoder
+
+_UNLIMITED = 2**31 - 1
+
+
+class BadRow(ValueError):
+    """A row that the engine cannot take; its text is the reason, and becomes the row's `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """Tokens of prompt and reference. `counted[i]`: the likelihood of token i, given those before it, counts."""
+
+    ids: list[int]
+    counted: list[bool]
+
+
+class PromptEncoder:
+    """Turns the values of prompt and reference columns into tokens. Not safe to use from two threads at once."""
+
+    def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int) -> None:
+        """`chat` None: if the tokenizer has a chat template. Raises BadInput if `chat` is true and it has none."""
+        if chat and tokenizer.chat_template is None:
+            raise BadInput(
+                "data.chat is true, but the model's tokenizer has no chat template", "remove data.chat, or give the tokenizer one"
+            )
+        self._tokenizer = tokenizer
+        self._chat = chat if chat is not None else tokenizer.chat_template is not None
+        self._max_length = max_length
+
+    def prompt(self, value: str | list[dict[str, Any]]) -> list[int]:
+        """Tokens to generate from. Raises BadRow."""
+        content = self._content(value)
+        if isinstance(content, str):
+            ids = list(self._tokenizer(content, verbose=False)["input_ids"])
+            if ids and ids[-1] == self._tokenizer.eos_token_id:
+                ids.pop()  # some tokenizers end every text; nothing would be generated after it
+        else:
+            ids = self._rendered(content)
+        if not ids:
+            raise BadRow("the prompt is empty")
+        if len(ids) >= self._max_length:
+            raise BadRow(
+                f"the prompt has {len(ids)} tokens; with one to generate, engine.maxLength {self._max_length} allows {self._max_length - 1}"
+            )
+        return ids
+
+    def likelihood(self, value: str | list[dict[str, Any]], reference: str) -> Likelihood:
+        """Tokens whose likelihood is asked. Raises BadRow."""
+        content = self._content(value)
+        sample = (
+            Completion(content, reference)
+            if isinstance(content, str)
+            else Chat([*content, {"role": "assistant", "content": reference}], context=len(content))
+        )
+        encoded = self._encoder.encode([Placed("row", sample)])
+        if not encoded.ids:
+            reason = (encoded.bad or [("", "no token of the reference carries loss")])[0][1]
+            raise BadRow(f"the reference cannot be scored: {reason}")
+        ids, counted = encoded.ids[0].tolist(), (encoded.labels[0] != IGNORED).tolist()
+        if len(ids) >= self._max_length:
+            raise BadRow(f"prompt and reference have {len(ids)} tokens; engine.maxLength {self._max_length} allows {self._max_length - 1}")
+        return Likelihood(ids, counted)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        template = choose_template(self._tokenizer, None) if self._chat else None
+        return Encoder(self._tokenizer, loss="completion", max_length=_UNLIMITED, overlong="error", template=template)
+
+    def _content(self, value: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+        """Text where prompts are plain, messages where they are chats."""
+        if isinstance(value, str):
+            return [{"role": "user", "content": value}] if self._chat else value
+        if not self._chat:
+            raise BadRow("the prompt is a list of messages, and the model has no chat template (or data.chat is false)")
+        return value
+
+    def _rendered(self, messages: list[dict[str, Any]]) -> list[int]:
+        import jinja2
+
+        try:
+            return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
+        except (jinja2.exceptions.TemplateError, TypeError, KeyError) as error:
+            raise BadRow(f"the chat template refuses the prompt: {error}") from error

@@ -1,0 +1,85 @@
+"""What an engine is built from: the task's wishes with every `auto` decided, for a model that lies in a local folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import BadInput, ScoreTask
+from tuneyard.api import Engine as EngineWishes
+from tuneyard.api.quantities import parse_size_bytes
+from tuneyard.api.train import Precision
+from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog.gpus import Dtype
+from tuneyard.scoring.adapter import LoraAdapter, read_adapter
+
+LONGEST_AUTO = 8192
+_KV_BLOCK_TOKENS = 128  # vLLM's block size on CPU
+_KV_DEFAULT_LIMIT_BYTES = 4 * 1024**3
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """One engine. `kv_cache_bytes` is None on GPUs, where the cache takes what `memory_fraction` leaves."""
+
+    model: str
+    tokenizer: str
+    adapter: LoraAdapter | None
+    precision: Dtype
+    max_length: int
+    batch: int
+    tensor_parallel: int
+    memory_fraction: float
+    kv_cache_bytes: int | None
+    eager: bool
+    trust_remote_code: bool
+    on_cpu: bool
+
+
+def resolve_engine(task: ScoreTask, model: Path, adapter: Path | None, *, sku: str) -> EngineSettings:
+    """Decide every `auto` of `task.engine`. Raises BadInput for a folder that is no model, or settings that cannot work with it."""
+    shape = ModelShape.from_folder(model)
+    engine = task.engine
+    on_cpu = sku == "cpu"
+    max_length = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length
+    if max_length > shape.max_positions:
+        raise BadInput(
+            f"engine.maxLength is {max_length}, but the model was built for {shape.max_positions} positions",
+            f"set engine.maxLength to at most {shape.max_positions}",
+        )
+    precision = _precision(engine.precision, sku)
+    lora = read_adapter(adapter) if adapter is not None else None
+    return EngineSettings(
+        model=str(model),
+        # Training keeps the tokenizer that it used, with its chat template, beside the adapter.
+        tokenizer=str(adapter) if adapter is not None and (adapter / "tokenizer_config.json").exists() else str(model),
+        adapter=lora,
+        precision=precision,
+        max_length=max_length,
+        batch=engine.batch,
+        tensor_parallel=engine.tensor_parallel,
+        memory_fraction=engine.memory_fraction,
+        kv_cache_bytes=_kv_cache_bytes(engine, shape, max_length, precision) if on_cpu else None,
+        # Compilation takes longer than most CPU jobs last, so that on `cpu` it has to be asked for.
+        eager=engine.eager if "eager" in engine.model_fields_set or not on_cpu else True,
+        trust_remote_code=task.model.trust_remote_code,
+        on_cpu=on_cpu,
+    )
+
+
+def _precision(wished: Precision, sku: str) -> Dtype:
+    if wished != "auto":
+        return wished
+    if sku == "cpu":
+        return "fp32"
+    return "bf16" if gpu(sku).has_bf16 else "fp16"
+
+
+def _kv_cache_bytes(engine: EngineWishes, shape: ModelShape, max_length: int, precision: Dtype) -> int:
+    """Room for a whole batch at full length, at most 4 GiB unless the task says otherwise; never less than two sequences."""
+    if engine.kv_cache is not None:
+        return int(parse_size_bytes(engine.kv_cache))
+    per_token = shape.layers * shape.kv_heads * (shape.head_dim + shape.value_dim) * (4 if precision == "fp32" else 2)
+    blocks_per_sequence = -(-(max_length + 1) // _KV_BLOCK_TOKENS) + 1
+    sequence = blocks_per_sequence * _KV_BLOCK_TOKENS * per_token
+    return max(2 * sequence, min((engine.batch + 1) * sequence, _KV_DEFAULT_LIMIT_BYTES))

@@ -1,0 +1,170 @@
+"""One engine with what it needs to score parts on its own: it reads rows, makes prompts, and commits the part.
+
+Knows nothing of Ray: `runtime` makes an actor of it. Each part is scored in a thread of its caller, which reads, tokenises and
+writes; one thread of the worker's own drives the engine, so that parts overlap in it and its batch stays full.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput, FailureKind, JobFailed, TuneyardError
+from tuneyard.catalog import ModelShape
+from tuneyard.data import ScoreRows
+from tuneyard.scoring.engine import Asked, Engine
+from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.open_part import OpenPart
+from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
+from tuneyard.scoring.prompts import PromptEncoder
+from tuneyard.scoring.request import ScoreRequest
+from tuneyard.scoring.settings import EngineSettings, resolve_engine
+from tuneyard.storage import fetch_folder, open_store
+
+
+@dataclass(frozen=True)
+class WorkOrder:
+    """What every worker of a task gets. Crosses processes by pickle."""
+
+    request: ScoreRequest
+    rows: ScoreRows
+    layout: Layout
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A worker that is ready."""
+
+    pid: int
+    load_s: float
+    settings: EngineSettings
+
+
+@dataclass(frozen=True)
+class OpenWork:
+    """Rows that the engine is done with, in parts that are not committed yet."""
+
+    rows: int
+    errors: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class PartDone:
+    """A part that is committed. `ours`: by this worker; else another attempt had committed it before."""
+
+    part: int
+    sums: Sums
+    ours: bool
+    open_work: OpenWork
+    """What is left in this worker's hands."""
+
+
+class PartWorker:
+    """`load` first, then `score` from as many threads as parts shall be in hand."""
+
+    def __init__(self, order: WorkOrder) -> None:
+        self._order = order
+        self._store = open_store(order.request.output)
+        self._asked: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+        self._open: dict[int, OpenPart] = {}
+        self._tokenizer_lock = threading.Lock()
+        self._broken: BaseException | None = None
+
+    def load(self) -> Loaded:
+        """Fetch the model and load the engine. Raises BadInput for what cannot be loaded as it is, JobFailed for what went wrong."""
+        began = time.perf_counter()
+        request = self._order.request
+        cache = Path(request.scratch) / "models"
+        model = fetch_folder(request.model_uri, cache)
+        adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
+        self._settings = resolve_engine(request.task, model, adapter, sku=request.sku)
+        self._shape = ModelShape.from_folder(model)
+        tokenizer = _tokenizer(self._settings)
+        self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
+        try:
+            self._engine = Engine(self._settings, request.task.generation)
+        except Exception as error:
+            raise _load_failure(error, self._settings) from error
+        threading.Thread(target=self._drive, name="engine", daemon=True).start()
+        return Loaded(os.getpid(), time.perf_counter() - began, self._settings)
+
+    def score(self, part: int) -> PartDone:
+        """Score the rows of a part and commit it. Raises what broke the engine."""
+        start, stop = self._order.layout.bounds(part)
+        rows = self._order.rows.read(start, stop)
+        in_hand = OpenPart(rows, self._order.request.task)
+        with self._tokenizer_lock:
+            requests = in_hand.requests(self._prompts)
+        self._open[part] = in_hand
+        try:
+            if self._broken is not None:
+                in_hand.abandon(self._broken)
+            for request in requests:
+                self._asked.put(request)
+            scored = in_hand.finish()
+            sums = Sums.of(scored, self._order.columns.metrics)
+            sums.flops = in_hand.flops(self._shape, self._settings.adapter)
+            ours = commit(self._store, part, self._order.columns.encode(rows, scored, sums))
+        finally:
+            del self._open[part]
+        return PartDone(part, sums if ours else read_sums(self._store, part), ours, self.open_work())
+
+    def open_work(self) -> OpenWork:
+        """What is done and not yet committed; cheap enough to ask for every second."""
+        parts = list(self._open.values())
+        return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
+
+    def _drive(self) -> None:
+        try:
+            for answer in self._engine.run(self._next_requests()):
+                open_part, index = answer.key
+                open_part.take(index, answer)
+        except BaseException as error:
+            self._broken = error
+            for open_part in list(self._open.values()):
+                open_part.abandon(error)
+            raise
+
+    def _next_requests(self) -> Iterator[Asked | None]:
+        while True:
+            try:
+                yield self._asked.get(block=self._engine.in_flight == 0)
+            except queue.Empty:
+                yield None
+
+
+def _tokenizer(settings: EngineSettings) -> Any:
+    """A tokenizer beside the engine's own, which the engine's thread uses. Raises BadInput where there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(settings.tokenizer, trust_remote_code=settings.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{settings.tokenizer} holds no tokenizer that can be loaded: {_first_line(error)}", "save one beside the model"
+        ) from error
+
+
+def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
+    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return JobFailed(
+            f"the engine ran out of memory while it loaded {settings.model}: {_first_line(error)}",
+            "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",
+            kind=FailureKind.OUT_OF_MEMORY,
+        )
+    return JobFailed(
+        f"the engine cannot load {settings.model}: {_first_line(error)}",
+        "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own words",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -1,0 +1,88 @@
+"""What an engine is built from, and which adapters it can apply."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuneyard.api import BadInput, ScoreTask
+from tuneyard.scoring.adapter import read_adapter
+from tuneyard.scoring.settings import EngineSettings, resolve_engine
+
+LLAMA = {
+    "model_type": "llama", "vocab_size": 384, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16384,
+}  # fmt: skip
+
+
+def resolve(folder: Path, *, sku: str = "cpu", adapter: Path | None = None, **engine: Any) -> EngineSettings:
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    task = ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "x"}, "engine": engine})
+    return resolve_engine(task, folder, adapter, sku=sku)
+
+
+def write_adapter(folder: Path, **changes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    config = {"peft_type": "LORA", "r": 12, "lora_alpha": 24, "bias": "none", "target_modules": ["q_proj", "v_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+def test_on_cpu_an_engine_starts_fast_in_fp32_with_room_for_its_batch(tmp_path: Path) -> None:
+    settings = resolve(tmp_path, batch=8)
+
+    per_token = 2 * 2 * (16 + 16) * 4  # layers, kv heads, key and value width, bytes
+    assert (settings.precision, settings.eager, settings.max_length) == ("fp32", True, 8192)
+    assert settings.kv_cache_bytes is not None
+    assert settings.kv_cache_bytes >= 8 * 8192 * per_token
+
+
+def test_compilation_on_cpu_can_be_asked_for(tmp_path: Path) -> None:
+    assert not resolve(tmp_path, eager=False).eager
+
+
+@pytest.mark.parametrize(("sku", "precision"), [("h100-80gb", "bf16"), ("v100-16gb", "fp16")])
+def test_on_gpus_precision_follows_the_device_and_the_cache_its_memory(tmp_path: Path, sku: str, precision: str) -> None:
+    settings = resolve(tmp_path, sku=sku)
+
+    assert (settings.precision, settings.eager, settings.kv_cache_bytes) == (precision, False, None)
+
+
+def test_a_length_that_the_model_was_not_built_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="16384 positions"):
+        resolve(tmp_path, maxLength=20000)
+
+
+def test_the_tokenizer_beside_the_adapter_is_the_one_that_training_used(tmp_path: Path) -> None:
+    adapter = write_adapter(tmp_path / "adapter")
+    (adapter / "tokenizer_config.json").write_text("{}")
+
+    settings = resolve(tmp_path, adapter=adapter)
+
+    assert settings.tokenizer == str(adapter)
+    assert settings.adapter is not None
+    assert settings.adapter.engine_rank == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"modules_to_save": ["lm_head"]}, "lm_head"),
+        ({"bias": "all"}, "biases"),
+        ({"peft_type": "IA3"}, "IA3"),
+        ({"r": 1024}, "1024"),
+    ],
+)
+def test_an_adapter_that_engines_cannot_apply_has_to_be_merged(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason) as refused:
+        read_adapter(write_adapter(tmp_path / "adapter", **changes))
+    assert "merge: true" in refused.value.next_step
+
+
+def test_a_folder_without_an_adapter_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="holds no adapter"):
+        read_adapter(tmp_path)

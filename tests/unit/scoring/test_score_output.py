@@ -1,0 +1,165 @@
+"""The output folder: parts written once, an earlier attempt's parts kept, other settings refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tuneyard.api import BadInput, JobFailed, ScoreTask
+from tuneyard.scoring import Measured, ScoreRequest, Sums, finish, prepare
+from tuneyard.scoring.parts import Columns, Layout, commit, part_path, read_sums
+from tuneyard.scoring.rows import ScoredRow
+from tuneyard.storage import open_store
+
+UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, restarts=0, stopped=False, settings=None)
+
+
+def request(folder: Path, rows: int = 10, *, resume: bool = True, instances: int = 1, **changes: Any) -> ScoreRequest:
+    """A score task over `rows` rows and a folder that looks like a model."""
+    model = folder / "model"
+    if not model.exists():
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"p{i}", "answer": f"a{i}", "n": i}) + "\n" for i in range(rows)))
+    fields: dict[str, Any] = {"model": {"name": str(model)}, "data": {"source": str(data), "reference": "answer"}, "rowsPerPart": 4}
+    task = ScoreTask.model_validate(fields | changes)
+    return ScoreRequest(
+        job="job",
+        name="score",
+        task=task,
+        model_uri=str(model),
+        output=str(folder / "out"),
+        scratch=str(folder),
+        resume=resume,
+        instances=instances,
+    )
+
+
+def score_by_hand(asked: ScoreRequest, parts: list[int], error: str | None = None) -> list[Sums]:
+    """Commit parts as a worker would, without an engine."""
+    job = prepare(asked)
+    sums = []
+    for part in parts:
+        rows = job.order.rows.read(*job.order.layout.bounds(part))
+        scored = [ScoredRow(row["index"], output="x", output_tokens=1, error=error) for row in rows]
+        sums.append(Sums.of(scored, []))
+        assert commit(open_store(asked.output), part, job.order.columns.encode(rows, scored, sums[-1]))
+    return sums
+
+
+@pytest.mark.parametrize(
+    ("rows", "rows_per_part", "instances", "expected"), [(10, 4, 1, 3), (10, 512, 1, 1), (100, 512, 4, 8), (1, 512, 4, 1)]
+)
+def test_there_are_parts_for_every_engine(rows: int, rows_per_part: int, instances: int, expected: int) -> None:
+    layout = Layout.choose(rows, rows_per_part, instances)
+
+    assert layout.parts == expected
+    assert [row for part in range(layout.parts) for row in range(*layout.bounds(part))] == list(range(rows))
+
+
+def test_a_part_is_committed_once_and_the_first_one_stays(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+
+    assert commit(store, 0, b"first")
+    assert not commit(store, 0, b"second")
+    assert store.get(part_path(0)) == b"first"
+
+
+def test_an_interrupted_run_goes_on_with_the_missing_parts(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0, 2])
+
+    job = prepare(request(tmp_path))
+    result = finish(job, score_by_hand(request(tmp_path), [1]), UNMEASURED)
+
+    assert job.missing == [1]
+    assert (result.rows, result.rows_resumed, result.output_tokens) == (10, 6, 10)
+    table = pq.read_table(tmp_path / "out" / "parts")
+    assert table["row"].to_pylist() == table["n"].to_pylist() == list(range(10))
+
+
+def test_another_number_of_engines_keeps_the_layout(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0])
+
+    assert prepare(request(tmp_path, instances=2)).order.layout == Layout(10, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"generation": {"maxTokens": 9}}, "generation.maxTokens was 256, is 9"),
+        ({"metrics": ["bleu"]}, "metrics was"),
+        ({"engine": {"maxLength": 64}}, "engine.maxLength was auto, is 64"),
+    ],
+)
+def test_parts_made_with_other_settings_are_not_mixed(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    score_by_hand(request(tmp_path), [0])
+
+    with pytest.raises(BadInput, match=named) as refused:
+        prepare(request(tmp_path, **changes))
+    assert "--out" in refused.value.next_step
+
+
+def test_settings_that_change_no_output_may_change(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0])
+
+    assert prepare(request(tmp_path, engine={"batch": 7}, maxErrorFraction=0.5)).missing == [1, 2]
+
+
+def test_changed_data_or_weights_are_noticed(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0])
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"new")
+
+    with pytest.raises(BadInput, match=r"model\.files"):
+        prepare(request(tmp_path))
+    with pytest.raises(BadInput, match="rows was 10, is 11"):
+        prepare(request(tmp_path, rows=11))
+
+
+def test_without_resume_everything_is_scored_anew(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0, 1])
+
+    assert prepare(request(tmp_path, resume=False, generation={"maxTokens": 9})).missing == [0, 1, 2]
+
+
+def test_a_part_that_is_not_ours_is_named(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    commit(store, 3, b"not parquet")
+
+    with pytest.raises(JobFailed, match="part-00003"):
+        read_sums(store, 3)
+
+
+def test_metrics_need_something_to_compare_with(tmp_path: Path) -> None:
+    asked = request(tmp_path, data={"source": str(tmp_path / "rows.jsonl")}, metrics=["bleu"])
+
+    with pytest.raises(BadInput, match="nothing to compare with"):
+        prepare(asked)
+
+
+def test_too_many_errors_fail_the_task_after_its_output_is_written(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    sums = score_by_hand(asked, [0], error="the prompt is empty") + score_by_hand(asked, [1, 2])
+    job = prepare(request(tmp_path / "fresh"))
+
+    with pytest.raises(JobFailed, match=r"4 of 10 rows have errors(.|\n)*4 x the prompt is empty"):
+        finish(job, sums, UNMEASURED)
+    assert json.loads((tmp_path / "fresh" / "out" / "metrics.json").read_text())["errors"] == 4
+
+
+def test_kept_columns_have_one_type_in_all_parts_and_never_hide_ours() -> None:
+    head = [{"index": 0, "prompt": "", "reference": None, "error": None, "kept": {"output": "mine", "note": None, "tags": ["a", 1]}}]
+    later = [{"index": 1, "prompt": "", "reference": None, "error": None, "kept": {"output": 5, "note": "x", "tags": []}}]
+    columns = Columns.infer(head, [])  # type: ignore[arg-type]  # rows as the data room reads them
+
+    tables = [pq.read_table(io.BytesIO(columns.encode(r, [ScoredRow(r[0]["index"], output="ours")], Sums()))) for r in (head, later)]  # type: ignore[arg-type]  # same
+
+    assert tables[0].schema.remove_metadata() == tables[1].schema.remove_metadata()
+    assert [t["input_output"].to_pylist() for t in tables] == [["mine"], ["5"]]
+    assert [t["output"].to_pylist() for t in tables] == [["ours"], ["ours"]]
+    assert [t["tags"].to_pylist() for t in tables] == [['["a", 1]'], ["[]"]]
