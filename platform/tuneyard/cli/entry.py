@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,8 @@ def _take_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _refuse_command(name: str) -> int:
+    from difflib import get_close_matches
+
     kind = "option" if name.startswith("-") else "command"
     near = get_close_matches(name, [command.name for command in COMMANDS], n=1)
     _complain(f"there is no {kind} {name!r}", f"did you mean `tuneyard {near[0]}`?" if near else "tuneyard --help lists all commands")

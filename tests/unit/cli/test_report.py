@@ -32,22 +32,8 @@ def test_the_figures_of_each_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["report", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "small: Succeeded"
-    assert re.split(" {2,}", lines[1]) == ["task", "status", "steps", "last loss", "tokens per s", "mfu", "peak memory gb", "rows", "errors"]
-        "task",
-        "status",
-        "steps",
-        "last",
-        "loss",
-        "tokens",
-        "per",
-        "s",
-        "mfu",
-        "peak",
-        "memory",
-        "gb",
-        "rows",
-        "errors",
-    ]
+    heads = ["task", "status", "steps", "last loss", "tokens per s", "mfu", "peak memory gb", "rows", "errors"]
+    assert re.split(" {2,}", lines[1]) == heads
     assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1234", "0.31", "2", "-", "-"]
     assert "judge: exact_match 0.25" in lines
 
