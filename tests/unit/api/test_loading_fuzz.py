@@ -101,19 +101,19 @@ def loads_or_is_refused(text: str) -> None:
     assert all(line.startswith("job.yaml:") for line in complaints)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(mutated(yaml.safe_load(FULL.replace("2e-4", "0.0002"))))
 def test_a_mutated_jobspec_loads_or_is_refused(text: str) -> None:
     loads_or_is_refused(text)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(mutated(SCHEDULE))
 def test_a_mutated_schedule_loads_or_is_refused(text: str) -> None:
     loads_or_is_refused(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_file_with_damaged_text_loads_or_is_refused(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(FULL)))
