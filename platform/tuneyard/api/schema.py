@@ -136,7 +136,7 @@ def defaults_schema(kind: str) -> Schema:
 
 def _yaml(value: Schema) -> str:
     plain = json.loads(json.dumps(value))  # parts that the schema uses twice would become anchors otherwise
-    return yaml.safe_dump(plain, sort_keys=False, width=120)
+    return str(yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, width=120))
 
 
 def main(folder: str) -> None:
