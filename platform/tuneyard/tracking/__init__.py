@@ -1,4 +1,9 @@
-"""Run history (SQL), Comet, reports, and the events that feed them."""
+"""Run history (SQL), Comet, reports, and the events that feed them.
+
+Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them is loaded at its first use.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from tuneyard.tracking.events import (
     Checkpointed,
@@ -14,12 +19,23 @@ from tuneyard.tracking.events import (
     Warned,
     silent,
 )
+from tuneyard.tracking.recorder import Recorder, open_recorder
+from tuneyard.tracking.report import REPORT_HTML, REPORT_JSON, Report, write_report
+
+if TYPE_CHECKING:
+    from tuneyard.tracking.history import History, PastJob
 
 __all__ = [
+    "REPORT_HTML",
+    "REPORT_JSON",
     "Checkpointed",
     "Emit",
     "Evaluated",
     "Event",
+    "History",
+    "PastJob",
+    "Recorder",
+    "Report",
     "Scored",
     "Stage",
     "Step",
@@ -27,5 +43,15 @@ __all__ = [
     "TaskState",
     "TimeSplit",
     "Warned",
+    "open_recorder",
     "silent",
+    "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("History", "PastJob"):
+        from tuneyard.tracking import history
+
+        return getattr(history, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,129 @@
+"""The one listener of a job's events: hands them to run history and Comet, and collects what the report shows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import JobSpec
+from tuneyard.api.secrets import redact, redact_fields
+from tuneyard.tracking.events import Emit, Event, TaskEvent, Warned, silent
+from tuneyard.tracking.report import Report
+from tuneyard.tracking.series import TaskSeries
+from tuneyard.tracking.sink import Sink, Warnings
+
+
+class Recorder:
+    """Takes the events of one job, in the driver's thread: `recorder(event)`. Never raises and never waits.
+
+    `previous`: the report of the run that this one resumes; tasks that were done then keep their curves.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        sinks: Sequence[Sink] = (),
+        *,
+        output: str = "",
+        warnings: Warnings | None = None,
+        warn: Emit = silent,
+        previous: Report | None = None,
+    ) -> None:
+        self._job = job
+        self._sinks = list(sinks)
+        self._output = output
+        self._warnings = warnings or Warnings()
+        self._warn = warn
+        self._previous = previous.tasks if previous else {}
+        self._series: dict[str, TaskSeries] = {}
+        self._states: dict[str, dict[str, Any]] = {task.name: {"kind": task.kind, "status": "pending"} for task in job.spec.task_order()}
+        self._started_at = datetime.now(UTC)
+        self._began = time.monotonic()
+        self._closed: tuple[str, str] | None = None
+
+    def __call__(self, event: Event) -> None:
+        for sink in self._sinks:
+            sink.record(event)
+        if event.task:
+            self._collect(event)
+        self._pass_on_warnings()
+
+    def _collect(self, event: Event) -> None:
+        self._series.setdefault(event.task, TaskSeries()).add(event)
+        if not isinstance(event, TaskEvent):
+            return
+        state = self._states.setdefault(event.task, {})
+        if event.state == "started":
+            # A new attempt starts its curves again, from the checkpoint it resumes from.
+            self._series[event.task] = TaskSeries()
+            state.update(status="running", attempt=event.attempt, plan=event.plan, began=time.monotonic())
+            return
+        state["status"] = "succeeded" if event.state == "skipped" else event.state
+        state["skipped"] = event.state == "skipped"
+        state["failure"], state["message"] = event.failure, redact(event.message)
+        state["result"] = event.result or {}
+        state["seconds"] = time.monotonic() - state["began"] if "began" in state else 0.0
+
+    def _pass_on_warnings(self) -> None:
+        for message in self._warnings.take():
+            self._warn(Warned(task="", message=message))
+
+    def report(self, status: str = "running", message: str = "") -> Report:
+        """The report as of now: at any time while the job runs, and at its end."""
+        if self._closed:
+            status, message = self._closed
+        return Report(
+            job=self._job.metadata.name,
+            status=status,
+            message=redact(message),
+            team=self._job.team,
+            output=redact(self._output),
+            started_at=self._started_at.isoformat(timespec="seconds"),
+            wall_s=time.monotonic() - self._began,
+            spec=redact_fields(self._job.to_yaml_dict()),
+            tasks={name: self._task(name, state) for name, state in self._states.items()},
+        )
+
+    def _task(self, name: str, state: dict[str, Any]) -> dict[str, Any]:
+        series = self._series.get(name)
+        before = self._previous.get(name, {}) if state.get("skipped") else {}
+        values: dict[str, Any] = {"kind": state.get("kind", ""), "status": state["status"]}
+        for key in ("attempt", "plan", "failure", "message"):
+            if state.get(key):
+                values[key] = state[key]
+        if "seconds" in state or "began" in state:
+            values["wall_s"] = state.get("seconds", time.monotonic() - state.get("began", time.monotonic()))
+        seen = series.to_dict() if series else {}
+        # What the task says at its end wins over what was seen on the way.
+        return {**before, **values, **seen, **redact_fields(state.get("result", {}))}
+
+    def close(self, status: str, message: str = "") -> Report:
+        """The job ended: everything is written out, within bounded time. The final report."""
+        self._closed = (status, message)
+        for sink in self._sinks:
+            sink.close(status, message)
+        self._pass_on_warnings()
+        return self.report()
+
+
+def open_recorder(job: JobSpec, *, output: str, folder: Path, warn: Emit = silent, previous: Report | None = None) -> Recorder:
+    """The recorder of a job: run history (unless TUNEYARD_HISTORY=off), and Comet where the job asks for it.
+
+    `output` is the job's output URI, `folder` a local folder: Comet's offline archives go to `folder`/comet. Trouble with
+    either sink is a Warned event to `warn`. `previous`: the report that a resumed run left.
+    """
+    warnings = Warnings()
+    sinks: list[Sink] = []
+    if os.environ.get("TUNEYARD_HISTORY", "on") != "off":
+        from tuneyard.tracking.history_sink import HistorySink
+
+        sinks.append(HistorySink(job, output, warnings))
+    if job.spec.tracking.comet is not None:
+        from tuneyard.tracking.comet_sink import CometSink
+
+        sinks.append(CometSink(job, job.spec.tracking.comet, folder / "comet", warnings))
+    return Recorder(job, sinks, output=output, warnings=warnings, warn=warn, previous=previous)

@@ -1,0 +1,260 @@
+"""From a Report to one HTML page that needs nothing else: styles, charts and data are inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from tuneyard.tracking.charts import Bar, Line, Part, bar_chart, line_chart, share_bar
+from tuneyard.tracking.formats import duration, gigabytes, number, percent
+from tuneyard.tracking.report import Report, json_safe
+
+MOST_RANKS = 16
+MOST_SAMPLES = 8
+MOST_CHARACTERS = 4_000
+LOWER_IS_BETTER = ("perplexity", "loss", "nll", "latency", "errors")
+_SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other")
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "other")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with its heading; `legend` is (name, CSS class, note)."""
+
+    title: str
+    drawing: Markup
+    legend: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row that was scored: its answer, or why there is none."""
+
+    prompt: str
+    answer: str
+    reference: str
+    failed: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of several score tasks. `change` and `better` are of the last against the first, where there are two."""
+
+    metric: str
+    values: list[str]
+    change: str
+    better: bool | None
+
+
+def render(report: Report) -> str:
+    """The page as HTML. Everything that came from people is escaped."""
+    tasks = {name: json_safe(task) for name, task in report.tasks.items()}
+    return _template().render(
+        report=report,
+        wall=duration(report.wall_s) if report.wall_s else "",
+        spec=yaml.safe_dump(json_safe(report.spec), sort_keys=False, allow_unicode=True) if report.spec else "",
+        tasks=[_task_view(name, task) for name, task in tasks.items()],
+        compared=[name for name, task in tasks.items() if task.get("metrics")],
+        comparison=_comparison(tasks),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(loader=PackageLoader("tuneyard.tracking"), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.get_template("report.html")
+
+
+def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
+    scored = task.get("kind") == "score"
+    trained = task.get("kind") == "train"
+    return {
+        "name": name,
+        "kind": task.get("kind", ""),
+        "status": task.get("status", ""),
+        "failure": task.get("failure", ""),
+        "message": task.get("message", ""),
+        "tiles": [tile for tile in (_train_tiles(task) if trained else _score_tiles(task) if scored else _other_tiles(task)) if tile],
+        "charts": [chart for chart in _train_charts(task) if chart.drawing] if trained else [],
+        "metrics": [(metric, number(value, 4)) for metric, value in (task.get("metrics") or {}).items()],
+        "samples": [_sample(row) for row in (task.get("samples") or [])[:MOST_SAMPLES]],
+        "warnings": task.get("warnings", []),
+        "artifacts": _artifacts(task),
+        "progress": _progress(task),
+    }
+
+
+def _progress(task: Mapping[str, Any]) -> float | None:
+    """Share done of a running task, in percent."""
+    progress = task.get("progress") or {}
+    done, of = progress.get("step", progress.get("rows", 0)), progress.get("of", 0)
+    return round(100 * done / of, 1) if task.get("status") == "running" and of else None
+
+
+def _last(task: Mapping[str, Any], column: str) -> Any:
+    values = (task.get("series") or {}).get(column) or [None]
+    return values[-1]
+
+
+def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
+    losses = task.get("losses") or []
+    evaluations = _evaluations(task)
+    peak = _peaks(task)
+    plan = task.get("plan") or {}
+    steps = task.get("steps", (task.get("progress") or {}).get("step"))
+    return [
+        Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
+        Tile("evaluation loss", number(evaluations[-1][1], 4), f"from {number(evaluations[0][1], 4)}") if evaluations else None,
+        Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s")))),
+        Tile("MFU", percent(task.get("mfu", _last(task, "mfu")))),
+        Tile("peak memory per rank", gigabytes(max(peak)), f"planned {gigabytes(task.get('planned_memory_gb'))}") if peak else None,
+        Tile("steps", number(steps), f"resumed from {task['resumed_from']}" if task.get("resumed_from") else "") if steps else None,
+        Tile("workers", number(task.get("world_size") or plan.get("workers", 1)), _layout(plan)),
+        Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
+    ]
+
+
+def _layout(plan: Mapping[str, Any]) -> str:
+    if not plan:
+        return ""
+    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}"
+
+
+def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
+    latency = task.get("latency_s") or {}
+    progress = task.get("progress") or {}
+    rows = task.get("rows", progress.get("rows"))
+    resumed = task.get("rows_resumed")
+    return [
+        Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else "") if rows is not None else None,
+        Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
+        Tile("output tokens/s", number(task.get("output_tokens_per_s", progress.get("output_tokens_per_s")))),
+        Tile("MFU", percent(task["mfu"])) if "mfu" in task else None,
+        *[Tile(f"latency {name}", duration(latency[name])) for name in ("p50", "p90", "p99") if latency.get(name) is not None],
+        Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
+    ]
+
+
+def _other_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
+    return [Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None]
+
+
+def _peaks(task: Mapping[str, Any]) -> list[float]:
+    peak = task.get("peak_memory_gb")
+    if isinstance(peak, int | float):
+        return [float(peak)]
+    seen = [value for value in (task.get("series") or {}).get("memory_gb", []) if value is not None]
+    return [value for value in peak if value is not None] if peak else [max(seen)] if seen else []
+
+
+def _evaluations(task: Mapping[str, Any]) -> list[tuple[float, float]]:
+    return [(step, loss) for step, loss in task.get("eval_losses") or task.get("evaluations") or [] if loss is not None]
+
+
+def _over_steps(task: Mapping[str, Any], column: str) -> list[tuple[float, float]]:
+    series = task.get("series") or {}
+    if series.get(column):
+        return [(step, value) for step, value in zip(series["step"], series[column], strict=False) if value is not None]
+    if column == "loss":
+        first = (task.get("resumed_from") or 0) + 1
+        return [(first + index, loss) for index, loss in enumerate(task.get("losses") or []) if loss is not None]
+    return []
+
+
+def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
+    evaluations = _evaluations(task)
+    loss = [Line("training", _over_steps(task, "loss")), Line("evaluation", evaluations, "c2", dots=True)]
+    legend = [("training", "c1", ""), ("evaluation", "c2", "")] if evaluations else []
+    return [
+        Chart("Loss", line_chart(loss, title="Loss over steps", from_zero=False, value_label=lambda v: number(v, 4)), legend),
+        Chart("Tokens/s", line_chart([Line("tokens/s", _over_steps(task, "tokens_per_s"))], title="Tokens per second", from_zero=True), []),
+        Chart("MFU, %", _mfu_chart(task), []),
+        _memory_chart(task),
+        _split_chart(task),
+    ]
+
+
+def _mfu_chart(task: Mapping[str, Any]) -> Markup:
+    points = [(step, 100 * share) for step, share in _over_steps(task, "mfu")]
+    return line_chart([Line("MFU", points)], title="Model FLOPs utilisation", from_zero=True, value_label=lambda v: percent(v / 100))
+
+
+def _memory_chart(task: Mapping[str, Any]) -> Chart:
+    peaks = _peaks(task)
+    planned = {name: (((task.get("plan") or {}).get("memory") or {}).get(f"{name}_gb") or 0.0) for name in _MEMORY}
+    bars, legend = [], []
+    if sum(planned.values()) > 0:
+        parts = [Part(name, planned[name], f"p{index + 1}") for index, name in enumerate(_MEMORY)]
+        bars.append(Bar("planned", parts))
+        legend = [(part.name, part.style, gigabytes(part.value)) for part in parts if part.value > 0]
+    elif task.get("planned_memory_gb"):
+        bars.append(Bar("planned", [Part("planned", task["planned_memory_gb"], "p6")]))
+    bars += [Bar(f"rank {rank}", [Part("peak", peak, "c1")]) for rank, peak in enumerate(peaks[:MOST_RANKS])]
+    if len(peaks) > MOST_RANKS:
+        bars.append(Bar(f"{len(peaks)} ranks", [Part("largest peak", max(peaks), "c1")]))
+    return Chart("Memory per rank, planned and measured", bar_chart(bars, title="Memory per rank", value_label=gigabytes), legend)
+
+
+def _split_chart(task: Mapping[str, Any]) -> Chart:
+    split = task.get("split") or {}
+    seconds = {name: split.get(f"{name}_s", split.get(name)) or 0.0 for name in _SPLIT}
+    total = sum(seconds.values())
+    parts = [Part(name, seconds[name], f"p{index + 1}") for index, name in enumerate(_SPLIT)]
+    legend = [(part.name, part.style, percent(part.value / total)) for part in parts] if total > 0 else []
+    return Chart("Where the time went", share_bar(parts, title="Time of all steps by kind of work", value_label=duration), legend)
+
+
+def _sample(row: Mapping[str, Any]) -> Sample:
+    prompt, error = row.get("prompt"), row.get("error")
+    if isinstance(prompt, list):
+        prompt = "\n".join(f"{turn.get('role', '')}: {turn.get('content', '')}" if isinstance(turn, dict) else str(turn) for turn in prompt)
+    return Sample(_text(prompt), _text(error or row.get("output")), _text(row.get("reference")), bool(error))
+
+
+def _text(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def _artifacts(task: Mapping[str, Any]) -> list[tuple[str, str]]:
+    artifacts = task.get("artifacts") or {}
+    if isinstance(artifacts, dict):
+        return [(str(name), value if isinstance(value, str) else json.dumps(value)) for name, value in artifacts.items() if value]
+    return [("artifact", str(uri)) for uri in artifacts]
+
+
+def _comparison(tasks: Mapping[str, Mapping[str, Any]]) -> list[Comparison]:
+    """Metrics that at least two score tasks have, in the order of the first."""
+    scored = [task["metrics"] for task in tasks.values() if task.get("metrics")]
+    if len(scored) < 2:
+        return []
+    names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
+    return [_compared(name, [metrics[name] for metrics in scored]) for name in names]
+
+
+def _compared(metric: str, values: list[float | None]) -> Comparison:
+    shown = [number(value, 4) for value in values]
+    first, last = values[0], values[-1]
+    if len(values) != 2 or first is None or last is None:
+        return Comparison(metric, shown, "", None)
+    lower = any(word in metric for word in LOWER_IS_BETTER)
+    better = None if first == last else (last < first) == lower
+    sign = "+" if last > first else "−" if last < first else "±"
+    change = f"{sign}{number(abs(last - first))}" + (f" ({sign}{percent(abs(last / first - 1))})" if first else "")
+    return Comparison(metric, shown, change, better)

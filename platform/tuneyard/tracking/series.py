@@ -1,0 +1,64 @@
+"""What a report draws, collected while a task runs: bounded in memory, however long the run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Scored, Step, Warned
+
+MOST_POINTS = 2_000
+MOST_WARNINGS = 50
+_FIELDS = ("step", "loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm")
+
+
+@dataclass
+class TaskSeries:
+    """Measurements of one task. Beyond MOST_POINTS steps every second point is dropped and then only every second kept."""
+
+    points: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _FIELDS})
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+    split: dict[str, float] = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stride: int = 1
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self._add_step(event)
+        elif isinstance(event, Evaluated):
+            self.evaluations.append((event.step, event.loss))
+        elif isinstance(event, Scored):
+            self.progress = {"rows": event.rows, "of": event.of, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}
+        elif isinstance(event, Checkpointed):
+            self.checkpoints.append({"step": event.step, "uri": event.uri, "seconds": event.seconds, "bytes": event.bytes})
+        elif isinstance(event, Warned) and len(self.warnings) < MOST_WARNINGS:
+            self.warnings.append(event.message)
+
+    def _add_step(self, event: Step) -> None:
+        self.progress = {"step": event.step, "of": event.of, "eta_s": event.eta_s}
+        for name, seconds in asdict(event.split).items():
+            self.split[name] = self.split.get(name, 0.0) + seconds
+        if event.step % self.stride:
+            return
+        for name, column in self.points.items():
+            column.append(getattr(event, name))
+        if len(self.points["step"]) > MOST_POINTS:
+            self.stride *= 2
+            kept = [index for index, step in enumerate(self.points["step"]) if step % self.stride == 0]
+            self.points = {name: [column[index] for index in kept] for name, column in self.points.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """What report.json holds of it; empty parts are left out."""
+        values: dict[str, Any] = {}
+        if self.points["step"]:
+            values["series"] = {name: column for name, column in self.points.items() if any(item is not None for item in column)}
+            values["split"] = dict(self.split)
+            values["losses"] = list(self.points["loss"])
+        if self.evaluations:
+            values["evaluations"] = [list(pair) for pair in self.evaluations]
+        for name in ("progress", "checkpoints", "warnings"):
+            if getattr(self, name):
+                values[name] = getattr(self, name)
+        return values
