@@ -46,7 +46,9 @@ def train_flops(
     their sum is at most `tokens`. `passes`: forward passes that the tokens are split into, which matters for hardware FLOPs where PEFT
     computes with whole weight matrices in each pass (DoRA, adapters on fused experts).
     """
-    work = _Training(shape, method)
+    work = _Training(shape, method, flows_to_embedding=trains_embedding(shape, method))
+    # transformers makes the embedding's output require gradients where layers are recomputed, so that they flow through the first too.
+    executed = _Training(shape, method, flows_to_embedding=True) if recompute else work
     documents = document_lengths if document_lengths is not None else _rows(tokens, seq_len)
     needed = attention_forward_flops(shape, documents, causal=causal)
     model = tokens * work.per_token + needed * (1 + 2 * work.attention_backward_share)
@@ -54,9 +56,9 @@ def train_flops(
     run = needed if attention == "flash" else attention_forward_flops(shape, _rows(tokens, seq_len), causal=False, window=False)
     # Fused kernels compute the scores again in backward: 2.5 times forward instead of 2 (FlashAttention-2, Dao 2023, 3.1).
     backward = 2.0 if attention == "eager" else 2.5
-    hardware = tokens * work.per_token + run * (1 + backward * work.attention_backward_share) + work.folding(tokens, passes)
+    hardware = tokens * executed.per_token + run * (1 + backward * executed.attention_backward_share) + executed.folding(tokens, passes)
     if recompute:
-        hardware += tokens * work.rerun_per_token + run + work.refolding(passes)
+        hardware += tokens * executed.rerun_per_token + run + executed.folding_again(tokens, passes)
     return Flops(model=float(model), hardware=float(hardware))
 
 
@@ -129,14 +131,14 @@ def _rows(tokens: int, seq_len: int) -> list[int]:
 class _Training:
     """What one training pass of a method computes, per token."""
 
-    def __init__(self, shape: ModelShape, method: Method) -> None:
+    def __init__(self, shape: ModelShape, method: Method, *, flows_to_embedding: bool) -> None:
         self._shape = shape
         self._method = method
         adapter = method.adapter
         self._rank = adapter.rank if adapter else 0
         self._adapted = adapted_projections(shape, adapter) if adapter else frozenset[Projection]()
         self._trained = saved_projections(shape, adapter) if adapter else frozenset(shape.projections)
-        self._reached = _gradients_in_first_layer(shape, self._adapted | self._trained, trains_embedding(shape, method))
+        self._reached = _gradients_in_first_layer(shape, self._adapted | self._trained, flows_to_embedding)
 
     @property
     def attention_backward_share(self) -> float:
@@ -150,14 +152,19 @@ class _Training:
 
     def _projection(self, p: Projection) -> int:
         applied = p.layers * p.active
-        without_input_gradient = p.active if p.stage != "head" and p.in_first_layer and not self._reached[p.stage] else 0
-        with_input_gradient = applied - without_input_gradient
-        flops = 2 * p.weights * (applied + with_input_gradient + (applied if p in self._trained else 0))
-        if p in self._adapted:
-            a, b = (2 * self._rank * p.rank_factor * width for width in (p.inputs, p.outputs))
-            # Forward and own gradient of both; B's input gradient always, for A's sake; A's as far as gradients flow.
-            flops += applied * (2 * a + 3 * b) + with_input_gradient * a
-        return flops
+        own_gradient = applied if p in self._trained else 0
+        base = 2 * p.weights * (applied + self._with_input_gradient(p) + own_gradient)
+        return base + (self._adapter(p) if p in self._adapted else 0)
+
+    def _with_input_gradient(self, p: Projection) -> int:
+        """Applications, over all layers, of which the gradient of the input is needed."""
+        first_without = p.stage != "head" and p.in_first_layer and not self._reached[p.stage]
+        return p.active * (p.layers - first_without)
+
+    def _adapter(self, p: Projection) -> int:
+        """A and B: forward and own gradients of both; B's input gradient always, for A's sake; A's as far as gradients flow."""
+        a, b = (2 * self._rank * p.rank_factor * width for width in (p.inputs, p.outputs))
+        return p.layers * p.active * (2 * a + 3 * b) + self._with_input_gradient(p) * a
 
     @property
     def rerun_per_token(self) -> int:
@@ -180,22 +187,20 @@ class _Training:
 
         A folded weight gets a whole gradient, from which those of A and B are computed, instead of two thin matmuls per token.
         """
-        extra = 0
-        for p in self._adapted:
-            whole = 2 * p.layers * p.copies * p.weights * self._rank * p.rank_factor
-            if p.stacked:
-                thin = self._projection(p) - 2 * p.weights * (2 * p.layers * p.active - (p.active if self._skips(p) else 0))
-                extra += tokens * (2 * p.active_weights - thin) + 3 * passes * whole
-        return extra + self._dora_norms(passes)
+        folded = [p for p in self._adapted if p.stacked]
+        thin = sum(self._adapter(p) for p in folded)
+        whole = sum(2 * p.active_weights for p in folded)
+        return tokens * (whole - thin) + 3 * passes * self._fold(folded) + self._dora_norms(passes)
 
-    def refolding(self, passes: int) -> int:
-        """Hardware FLOPs of folding again during recomputation, less the thin matmuls that `rerun_per_token` holds in its place."""
-        return sum(
-            2 * passes * p.layers * p.copies * p.weights * self._rank * p.rank_factor for p in self._adapted if p.stacked
-        ) + self._dora_norms(passes)
+    def folding_again(self, tokens: int, passes: int) -> int:
+        """The same for the forward pass that recomputation runs again."""
+        folded = [p for p in self._adapted if p.stacked]
+        thin = sum(2 * p.layers * p.active * p.adapter_weights(self._rank) for p in folded)
+        return passes * self._fold(folded) - tokens * thin + self._dora_norms(passes)
 
-    def _skips(self, p: Projection) -> bool:
-        return p.in_first_layer and not self._reached[p.stage]
+    def _fold(self, folded: list[Projection]) -> int:
+        """FLOPs of B A for all experts, once."""
+        return sum(2 * p.layers * p.copies * p.weights * self._rank * p.rank_factor for p in folded)
 
     def _dora_norms(self, passes: int) -> int:
         """DoRA's norm of W + BA: PEFT sends an identity matrix through A and B in each pass."""

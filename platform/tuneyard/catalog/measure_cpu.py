@@ -21,7 +21,7 @@ REPEAT_S = 2.0
 def best_s(work: Callable[[], Any]) -> float:
     """Seconds of the fastest run, after one to warm up."""
     work()
-    times = []
+    times: list[float] = []
     while sum(times) < REPEAT_S:
         start = time.perf_counter()
         work()

@@ -1,5 +1,7 @@
 """Memory and speed of a task on a placement, and the choice of a plan that fits. Pure: no clock, network or threads."""
 
+from tuneyard.planning.memory import Estimate, Layout, estimate_memory
 from tuneyard.planning.plan import Memory, Plan
+from tuneyard.planning.resolve import resolve
 
-__all__ = ["Memory", "Plan"]
+__all__ = ["Estimate", "Layout", "Memory", "Plan", "estimate_memory", "resolve"]
