@@ -1,1 +1,13 @@
-"""runtime: see docs/design."""
+"""Runs a JobSpec on a Ray cluster: one embedded in this process, or one that is there already.
+
+`run_job` is the whole of it: checks, tasks in order, retries, stop and resume, report. The tasks themselves are done elsewhere:
+train tasks by `training` in the ranks of a TorchTrainer, score tasks by `scoring` in the engines of a pool, process tasks by a
+command. Importing this room loads neither Ray nor torch.
+"""
+
+from tuneyard.runtime.interrupt import stop_on_interrupt
+from tuneyard.runtime.job import run_job
+from tuneyard.runtime.local import run
+from tuneyard.runtime.output import default_output
+
+__all__ = ["default_output", "run", "run_job", "stop_on_interrupt"]

@@ -55,6 +55,16 @@ def hide(text: str, secrets: Sequence[str]) -> str:
     return redact(text)
 
 
+def scrub(log: Path, secrets: Sequence[str]) -> None:
+    """Take these values out of a file that other programs have written."""
+    if not secrets:
+        return
+    text = log.read_text(errors="replace")
+    clean = hide(text, secrets)
+    if clean != text:
+        log.write_text(clean)
+
+
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set variables of this process for a while; Ray's processes started meanwhile inherit them."""

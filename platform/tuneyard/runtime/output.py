@@ -19,7 +19,6 @@ from tuneyard.api.secrets import redact_fields
 from tuneyard.storage import Store, is_local, local_path, open_store
 
 JOB = "job.json"
-REPORT = "report.json"
 LOGS = "logs"
 _LOCK = ".lock"
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from tuneyard.api import BadInput, Resources, Task, WorkerRange
-from tuneyard.catalog import local_devices
+from tuneyard.catalog import local_devices, local_sku
 
 WORKERS_ON_CPU = 2
 """`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
@@ -30,6 +30,16 @@ def this_machine() -> Machine:
     if devices[0].sku == "cpu":
         return Machine("cpu", len(os.sched_getaffinity(0)))
     return Machine(devices[0].sku, len(devices))
+
+
+def machine_of_cluster() -> Machine:
+    """What the joined Ray cluster has: its GPUs, asked for on a node that has one, or its cores."""
+    import ray
+
+    total = ray.cluster_resources()
+    if gpus := int(total.get("GPU", 0)):
+        return Machine(ray.get(ray.remote(num_gpus=1)(local_sku).remote()), gpus)
+    return Machine("cpu", int(total.get("CPU", 1)))
 
 
 def check_sku(task: Task, machine: Machine) -> None:

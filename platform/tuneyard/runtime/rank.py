@@ -6,6 +6,7 @@ import faulthandler
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,8 @@ def output_to(log: Path, *, attempt: int) -> Iterator[None]:
         os.dup2(file.fileno(), 2)
         sys.stdout = sys.stderr = file
         faulthandler.enable(file)
+        # torch and transformers announce what they will change some day at every call: it would bury what matters in the log.
+        warnings.simplefilter("ignore", FutureWarning)
         try:
             yield
         finally:

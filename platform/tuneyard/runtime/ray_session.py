@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,12 +61,14 @@ def ray_session(
     """Start an embedded Ray with `cpus` and `gpus`, or join the cluster at `address`; leave it whatever happens.
 
     On a joined cluster every worker process gets the environment `values`, and each node runs `setup` once, before the job's
-    first task there; embedded workers inherit both from this process. Raises BadInput where nothing answers at `address`,
-    JobFailed where Ray does not start.
+    first task there; embedded workers inherit both from this process. What is printed to stdout meanwhile is dropped.
+
+    Raises BadInput where nothing answers at `address`, JobFailed where Ray does not start.
     """
     import ray
 
-    with environment(_RAY_SETTINGS):
+    # Ray tells the driver's stdout about every process that dies. Tuneyard says so itself, and stdout is for results.
+    with environment(_RAY_SETTINGS), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         if address is None:
             with _temporary_folder() as folder:
                 with _own_signals():
@@ -107,7 +109,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
             if attempt == _START_TRIES or "timed out" not in str(error):
                 raise JobFailed(
                     f"Ray could not start on this machine: {_first_line(error)}",
-                    "look for a full disk, too little memory, or limits on ports and processes (ulimit -a); or join a cluster: --ray ADDRESS",
+                    "look for a full disk, too little memory, or limits on processes (ulimit -a); or join a cluster: --ray ADDRESS",
                     kind=FailureKind.INTERNAL,
                 ) from error
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import JobSpec, Task, TuneyardError
 from tuneyard.catalog import gpu
+from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, choose_workers
@@ -71,11 +73,15 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
 
     task, start = resolved(task, context.base_dir, context.results)
     assert task.train is not None
+    workers = choose_workers(task, context.machine)
     plan = resolve(
         task.train,
         model_shape(start.model_uri, task.train.model.revision),
         gpu(context.machine.sku),
-        choose_workers(task, context.machine),
+        workers,
+        host_memory_gb=machine_memory_gb() / workers,
+        flash_available=find_spec("flash_attn") is not None,
+        liger_available=find_spec("liger_kernel") is not None,
     )
     return TrainRequest(
         job=context.job.metadata.name,
@@ -124,8 +130,7 @@ def _run_score(task: Task, context: TaskContext) -> Result:
     request = score_request(resolved_task, start, context)
     context.use_ray()
     context.emit(TaskEvent(task=task.name, state="started", kind="score"))
-    result = asdict(score(request, emit=context.emit, should_stop=context.should_stop))
-    return {**result, "status": "stopped" if context.should_stop() else "succeeded"}
+    return asdict(score(request, emit=context.emit, should_stop=context.should_stop))
 
 
 def score_request(task: Task, start: Start, context: TaskContext) -> ScoreRequest:

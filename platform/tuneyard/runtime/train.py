@@ -212,7 +212,10 @@ def _tail(log: Path) -> str:
     if not log.exists():
         return ""
     with log.open(errors="replace") as file:
-        return "\n".join(f"  {line}" for line in deque((line.rstrip() for line in file if line.strip()), maxlen=_SHOWN_LINES))
+        return "\n".join(
+            f"  {line}"
+            for line in deque((line.rstrip() for line in file if line.strip() and not line.startswith("---")), maxlen=_SHOWN_LINES)
+        )
 
 
 def _last_line(error: BaseException) -> str:

@@ -1,0 +1,97 @@
+"""`tuneyard run`: a job on this machine, from its file to its report."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuneyard.api import TuneyardError, load_jobspec
+from tuneyard.cli.output import Format, OutputOption
+
+if TYPE_CHECKING:
+    from tuneyard.tracking import Report
+
+_STOPPED = 1
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML")],
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="folder or URI for all output; default: storage.output, or runs/NAME-N")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on in DIR: finished tasks are skipped, others continue")] = False,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="join this Ray cluster (HOST:PORT, or auto) instead of one of its own")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="start from this model instead of the one the job builds or names")
+    ] = None,
+    output: OutputOption = Format.TABLE,
+) -> int:
+    """Run a job on this machine: all its tasks, in order.
+
+    The last line of stdout is the path of report.json. The first Ctrl-C stops at the next step and keeps a checkpoint; the second
+    ends at once. Exit code 0: all tasks succeeded; 1: one failed, or the job was stopped; 2: bad input, nothing was started.
+
+    Example: tuneyard run job.yaml --out runs/first
+    """
+    from tuneyard.cli.progress import open_progress
+    from tuneyard.runtime import default_output, run_job, stop_on_interrupt
+
+    job = load_jobspec(file)
+    target = out or default_output(job, resume=resume)
+    with open_progress(job) as progress, stop_on_interrupt(progress.stopping) as should_stop:
+        try:
+            report = run_job(
+                job,
+                base_dir=file.absolute().parent,
+                out=target,
+                resume=resume,
+                ray_address=ray,
+                listener=progress,
+                model=model,
+                should_stop=should_stop,
+            )
+        except TuneyardError as error:
+            failure: TuneyardError | None = error
+        else:
+            failure = None
+    if failure is not None:
+        _point_to_report(target)
+        raise failure
+    _show(report, output)
+    if report.status == "stopped":
+        _say_how_to_resume(report, file, target, model)
+    _point_to_report(target)
+    return 0 if report.status == "succeeded" else _STOPPED
+
+
+def _show(report: Report, output: Format) -> None:
+    if output is Format.JSON:
+        import json
+
+        # On one line, so that the path below stays the last line and all before it the report.
+        print(json.dumps(json.loads(report.to_json())))
+        return
+    from tuneyard.cli.summary import print_summary
+
+    print_summary(report)
+
+
+def _say_how_to_resume(report: Report, file: Path, target: str, model: str | None) -> None:
+    again = ["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), "--resume"]
+    print(f"{report.message.split(';')[0]}; go on: {join(again)}", file=sys.stderr)
+
+
+def _point_to_report(target: str) -> None:
+    """The last line of stdout: where report.json is, if the job came far enough to have one."""
+    from tuneyard.runtime.output import JobOutput
+    from tuneyard.tracking import REPORT_JSON
+
+    store = JobOutput(target).store
+    if store.exists(REPORT_JSON):
+        print(store.url(REPORT_JSON), flush=True)

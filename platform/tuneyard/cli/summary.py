@@ -1,0 +1,76 @@
+"""The figures of a finished job, for people: one table of what was trained, one of what was scored, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.cli.output import print_table
+from tuneyard.cli.progress_state import clock, share
+from tuneyard.tracking import Report
+
+
+def print_summary(report: Report) -> None:
+    """Tables on stdout; nothing for tasks that have no figures."""
+    trained = [_trained(name, task) for name, task in report.tasks.items() if task.get("kind") == "train" and task.get("losses")]
+    scored = {name: task for name, task in report.tasks.items() if task.get("kind") == "score" and task.get("metrics") is not None}
+    if trained:
+        print_table(["trained", "steps", "loss", "tokens_per_s", "MFU", "peak_GB", "time"], trained)
+    if trained and scored:
+        print()
+    if scored:
+        metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
+        rows = [_scored(name, task, metrics) for name, task in scored.items()]
+        print_table(["scored", "rows", "errors", *metrics, "output_tokens_per_s", "MFU", "time"], rows)
+    for line in comparisons(scored):
+        print(line)
+
+
+def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """How each score task differs from the first, by metric: `tuned against base: perplexity 41.2 -> 18.7 (-55%)`."""
+    names = list(scored)
+    lines = []
+    for name in names[1:]:
+        first, other = scored[names[0]]["metrics"], scored[name]["metrics"]
+        parts = [
+            f"{metric} {first[metric]:.4g} -> {other[metric]:.4g}{_change(first[metric], other[metric])}"
+            for metric in first
+            if metric in other
+        ]
+        if parts:
+            lines.append(f"{name} against {names[0]}: {', '.join(parts)}")
+    return lines
+
+
+def _change(before: float, after: float) -> str:
+    return f" ({(after - before) / before:+.0%})" if before else ""
+
+
+def _trained(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
+    losses = task["losses"]
+    peak = task.get("peak_memory_gb")
+    return {
+        "trained": name,
+        "steps": task.get("steps", len(losses)),
+        "loss": f"{losses[0]:.3f} -> {losses[-1]:.3f}",
+        "tokens_per_s": _whole(task.get("tokens_per_s")),
+        "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
+        "peak_GB": round(max(peak), 2) if isinstance(peak, list) and peak else peak,
+        "time": clock(task.get("wall_s", 0.0)),
+    }
+
+
+def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str, Any]:
+    return {
+        "scored": name,
+        "rows": task.get("rows"),
+        "errors": task.get("errors"),
+        **{metric: task["metrics"].get(metric) for metric in metrics},
+        "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
+        "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
+        "time": clock(task.get("wall_s", 0.0)),
+    }
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

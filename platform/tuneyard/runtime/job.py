@@ -1,0 +1,227 @@
+"""A job on this machine (or on a Ray cluster that it joins): checks first, then its tasks in order, then the report, whatever happened.
+
+Tasks run one after the other, upstream first: on one machine two of them would only share the same cores or GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
+from tuneyard.runtime.checks import check_job
+from tuneyard.runtime.environment import SETUP_LOG, environment, hide, resolve_environment, run_setup, scrub, secret_values
+from tuneyard.runtime.interrupt import ShouldStop, never
+from tuneyard.runtime.output import LOGS, JobOutput
+from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
+from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.references import with_model
+from tuneyard.runtime.tasks import Result, TaskContext, run_task
+from tuneyard.tracking import Event, Report, TaskEvent, Warned, open_recorder, write_report
+
+Listener = Callable[[Event], None]
+
+
+def run_job(
+    job: JobSpec,
+    *,
+    base_dir: Path,
+    out: str,
+    resume: bool = False,
+    ray_address: str | None = None,
+    listener: Listener = lambda _event: None,
+    model: str | None = None,
+    should_stop: ShouldStop = never,
+) -> Report:
+    """Run a job to its end, or to a clean stop that `should_stop` asks for, and return its report (status succeeded or stopped).
+
+    `base_dir`: where relative paths of the JobSpec start. `out`: folder or URI of the output. `resume`: tasks that have succeeded
+    there are not run again, and the others go on from what they committed. `ray_address`: a running cluster to join. `model`: see
+    `with_model`.
+
+    Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
+    the moment that `out` was taken, report.json and report.html are written there.
+    """
+    if model is not None:
+        job = with_model(job, model, Path.cwd())
+    values = resolve_environment(job.spec.env, os.environ)
+    secrets = secret_values(job.spec.env, values)
+    output = JobOutput(out)
+    with ExitStack() as stack:
+        stack.enter_context(environment(values))
+        ray = _Ray(stack, job, ray_address, values, secrets)
+        machine = ray.machine()
+        check_job(job, base_dir=base_dir, machine=machine)
+        stack.enter_context(output.locked())
+        output.claim(job, resume=resume)
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix=f"tuneyard-{job.metadata.name}-", ignore_cleanup_errors=True))
+        )
+        logs = stack.enter_context(_log_folder(output, scratch, secrets))
+        watch = _Watch(should_stop, job.spec.deadline)
+        recorder = open_recorder(job, output=output.uri, folder=output.local_folder or scratch, warn=listener)
+
+        def emit(event: Event) -> None:
+            recorder(event)
+            listener(event)
+
+        context = TaskContext(
+            job=job,
+            base_dir=base_dir,
+            output=output,
+            machine=machine,
+            scratch=scratch,
+            logs=logs,
+            secrets=secrets,
+            emit=emit,
+            should_stop=watch.should_stop,
+            use_ray=ray.use,
+        )
+        status, message = "failed", "Tuneyard ended without saying why"
+        try:
+            if ray_address is None:
+                run_setup(job.spec.setup, log=logs / SETUP_LOG, secrets=secrets)
+            status, message = _run_tasks(context, watch, resume=resume)
+        except TuneyardError as error:
+            status, message = "failed", hide(str(error), secrets)
+            raise
+        except KeyboardInterrupt:
+            status, message = "stopped", "ended at once by a second Ctrl-C; go on with --resume"
+            raise
+        except BaseException as error:
+            status, message = "failed", hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
+            raise
+        finally:
+            report = recorder.close(status, message)
+            _write(report, output, listener)
+        return report
+
+
+def _write(report: Report, output: JobOutput, listener: Listener) -> None:
+    """Write the report; where that fails after the job has failed, its own error is the one to show."""
+    try:
+        write_report(output.store, report)
+    except StorageError as error:
+        if report.status == "succeeded":
+            raise
+        listener(Warned(task="", message=f"the report could not be written: {error.cause}"))
+
+
+@dataclass
+class _Watch:
+    """Whether the job was asked to stop: by a person, or by its deadline."""
+
+    asked: ShouldStop
+    deadline_s: float | None
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def past_deadline(self) -> bool:
+        return self.deadline_s is not None and time.monotonic() - self._began > self.deadline_s
+
+    def should_stop(self) -> bool:
+        return self.asked() or self.past_deadline
+
+
+def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool) -> tuple[str, str]:
+    """Status and message of the job. Raises the error of the task that failed, or JobFailed past the deadline."""
+    for task in context.job.spec.task_order():
+        done = context.output.finished(task) if resume else None
+        if done is not None:
+            context.results[task.name] = done
+            context.emit(TaskEvent(task=task.name, state="skipped", kind=task.kind, result=done))
+            continue
+        result: Result = {"status": "stopped"}
+        if not watch.should_stop():
+            result = _run_one(task, context)
+        if result["status"] == "stopped":
+            if watch.past_deadline and not watch.asked():
+                raise JobFailed(
+                    f"the job's deadline of {watch.deadline_s:g} s has passed in task {task.name}; its checkpoints are kept",
+                    "set a later deadline and go on with --resume",
+                    kind=FailureKind.DEADLINE,
+                )
+            return "stopped", f"stopped in task {task.name}; go on with --resume"
+        context.results[task.name] = result
+    return "succeeded", ""
+
+
+def _run_one(task: Task, context: TaskContext) -> Result:
+    context.output.begin(task)
+    try:
+        result = run_task(task, context)
+        if result["status"] == "succeeded":
+            context.output.finish(task.name, result)
+    except TuneyardError as error:
+        message = hide(error.cause, context.secrets)
+        context.emit(TaskEvent(task=task.name, state="failed", kind=task.kind, failure=str(error.kind), message=message))
+        raise
+    context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, result=result))
+    return result
+
+
+class _Ray:
+    """Ray when the first task needs it: an embedded one starts late, a cluster to join is joined at once, to see what it has."""
+
+    def __init__(self, stack: ExitStack, job: JobSpec, address: str | None, values: dict[str, str], secrets: list[str]) -> None:
+        self._stack = stack
+        self._job = job
+        self._address = address
+        self._values = values
+        self._secrets = secrets
+        self._machine: Machine | None = None
+        self._running = False
+
+    def machine(self) -> Machine:
+        if self._machine is None:
+            if self._address is None:
+                self._machine = this_machine()
+            else:
+                self.use()
+                self._machine = machine_of_cluster()
+        return self._machine
+
+    def use(self) -> None:
+        if self._running:
+            return
+        machine = self._machine or Machine("cpu", 1)
+        self._stack.enter_context(
+            ray_session(
+                address=self._address,
+                cpus=max(os.cpu_count() or 1, *(processes(task) for task in self._job.spec.tasks)),
+                gpus=machine.devices if machine.has_gpus else 0,
+                values=self._values,
+                setup=self._job.spec.setup,
+                secrets=self._secrets,
+                job=self._job.metadata.name,
+            )
+        )
+        self._running = True
+
+
+def processes(task: Task) -> int:
+    """How many processes of a task Ray must have room for, where that does not follow from the machine."""
+    if task.train is not None and isinstance(task.resources.workers, int):
+        return task.resources.workers
+    return task.resources.instances if task.score is not None else 0
+
+
+@contextmanager
+def _log_folder(output: JobOutput, scratch: Path, secrets: list[str]) -> Iterator[Path]:
+    """The folder for logs of this machine: in the output where that is local, else copied there at the end."""
+    folder = (output.local_folder or scratch) / LOGS
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        for log in folder.glob("*.log"):
+            scrub(log, secrets)
+            if output.local_folder is None:
+                output.store.put_file(f"{LOGS}/{log.name}", log)
