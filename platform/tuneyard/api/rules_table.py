@@ -46,6 +46,11 @@ def _instead_of_qlora(case: Case) -> Fix:
     return {"train.method": {"lora": {"rank": _adapter(case).rank}}}
 
 
+def _takes_result(case: Case) -> bool:
+    """The model that an earlier task trained, and not a folder inside its output."""
+    return case.train.model.from_task is not None and case.train.model.path is None
+
+
 def _evaluates_nothing(case: Case) -> bool:
     data, evaluation = case.train.data, case.train.evaluation
     asked = evaluation.early_stop is not None or evaluation.every_steps != "auto"
@@ -213,18 +218,18 @@ TRAIN_RULES = (
         refused="an adapter on a model from scratch",
         why="an adapter corrects weights that already know something: random ones would stay random",
         field="train.model.init",
-        breaks=lambda c: c.train.model.init == "scratch" and c.train.method.name != "full" and c.train.model.from_task is None,
+        breaks=lambda c: c.train.model.init == "scratch" and c.train.method.name != "full" and not _takes_result(c),
         nearest=_always({"train.method": {"full": {}}}, {"train.model.init": "pretrained"}),
         example={"train.model.init": "scratch", "train.method": {"lora": {"rank": 16}}},
     ),
     Rule(
         id="scratch-from",
         kind="train",
-        refused="`init: scratch` with a model from an earlier task",
+        refused="`init: scratch` with the model that an earlier task made",
         why="the weights that the earlier task made would be thrown away",
         field="train.model.init",
-        breaks=lambda c: c.train.model.init == "scratch" and c.train.model.from_task is not None,
-        nearest=_always({"train.model.init": "pretrained"}),
+        breaks=lambda c: c.train.model.init == "scratch" and _takes_result(c),
+        nearest=_always({"train.model.init": "pretrained"}, {"train.model.path": "model"}),
         example={"train.model": {"from": "earlier", "init": "scratch"}},
     ),
     Rule(
