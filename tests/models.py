@@ -14,12 +14,13 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog", "run", "over", "two", "hills", "while", "red", "birds", "sang", "old", "songs", "near", "cold", "blue", "lakes"]
+TEXT = "the cat sat on a mat and saw one dog run over two hills while red birds sang old songs near cold blue lakes"
 
 
 def sentences(count: int) -> list[str]:
     """Texts of 5 to 24 words, the same in every run."""
-    return [" ".join(WORDS[(i * 7 + j * (i % 5 + 1)) % len(WORDS)] for j in range(5 + i * 3 % 20)) for i in range(count)]
+    words = TEXT.split()
+    return [" ".join(words[(i * 7 + j * (i % 5 + 1)) % len(words)] for j in range(5 + i * 3 % 20)) for i in range(count)]
 
 
 def write_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Any:

@@ -51,7 +51,7 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
     plan = request.plan
-    with joined_world(on_gpu=plan.sku != "cpu", needs_group=plan.zero > 0) as world, listening(should_stop) as stop, _quiet():
+    with joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0) as world, listening(should_stop) as stop, _quiet():
         if world.size != plan.workers:
             raise BadInput(
                 f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
@@ -151,6 +151,8 @@ class _Attempt:
             arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch)
         else:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+        # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
+        arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.source, self.world)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)

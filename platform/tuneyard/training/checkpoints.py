@@ -101,7 +101,8 @@ class Checkpoints:
         folder = self._folder(step)
         try:
             if self._local is not None:
-                manifest = self._store.manifest(_name(step))
+                manifest: Manifest | None = self._store.manifest(_name(step))
+                assert manifest is not None
                 whole = all(_is_whole(folder, file) for file in _share(manifest.files, self._world.rank, self._world.size))
             else:
                 manifest = self._store.download_folder(_name(step), folder) if self._world.is_first_here else None

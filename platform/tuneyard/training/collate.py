@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -73,5 +74,5 @@ def _account(position_ids: list[Sequence[int]]) -> dict[str, int]:
     for row in position_ids:
         starts = [i for i, position in enumerate(row) if position == 0] + [len(row)]
         tokens += len(row)
-        squares += sum((end - begin) ** 2 for begin, end in zip(starts, starts[1:], strict=False))
+        squares += sum((end - begin) ** 2 for begin, end in pairwise(starts))
     return {"tokens": tokens, "squares": squares}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -41,24 +41,30 @@ class World:
 
 
 @contextmanager
-def joined_world(*, on_gpu: bool, needs_group: bool) -> Iterator[World]:
-    """The world, with a process group if there is more than one rank or `needs_group` (DeepSpeed asks for one even alone).
+def joined_world(*, on_gpu: bool, with_deepspeed: bool) -> Iterator[World]:
+    """The world, with a process group if there is more than one rank, or DeepSpeed, which asks for one even alone.
 
-    A group made here is destroyed at the end; one made by the launcher is left alone.
+    A group made here is left at the end, except that DeepSpeed's lives as long as the process: DeepSpeed never lets go of it.
     """
     if not on_gpu:
         # DeepSpeed and accelerate each look for an accelerator of their own; a CPU task on a GPU machine must not find one.
         os.environ["DS_ACCELERATOR"] = "cpu"
     world = _world_of_environment(on_gpu)
-    ours = False
-    if (world.size > 1 or needs_group) and not dist.is_initialized():
-        _initialise_group(world, with_deepspeed=needs_group)
-        ours = True
-    try:
-        yield world
-    finally:
-        if ours and dist.is_initialized():
-            dist.destroy_process_group()
+    backend = "nccl" if on_gpu else "gloo"
+    makes_group = not dist.is_initialized() and (world.size > 1 or with_deepspeed)
+    with _environment_of_one() if world.size == 1 and with_deepspeed else nullcontext():
+        if makes_group:
+            dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
+        if with_deepspeed:
+            import deepspeed
+
+            # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
+            deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+        try:
+            yield world
+        finally:
+            if makes_group and not with_deepspeed:
+                dist.destroy_process_group()
 
 
 def barrier(world: World) -> None:
@@ -93,18 +99,17 @@ def _world_of_environment(on_gpu: bool) -> World:
     return World(int(os.environ.get("RANK", "0")), size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))), device)
 
 
-def _initialise_group(world: World, *, with_deepspeed: bool) -> None:
+@contextmanager
+def _environment_of_one() -> Iterator[None]:
+    """What torchrun would set for one rank, for libraries that read it."""
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    if world.size == 1:
-        os.environ.update({name: os.environ.get(name, value) for name, value in alone.items()})
-        os.environ.setdefault("MASTER_PORT", str(_free_port()))
-    backend = "nccl" if world.device.type == "cuda" else "gloo"
-    dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
-    if with_deepspeed:
-        import deepspeed
-
-        # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
-        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False)
+    missing = {name: value for name, value in {**alone, "MASTER_PORT": str(_free_port())}.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
 
 
 def _free_port() -> int:

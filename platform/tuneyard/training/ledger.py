@@ -105,7 +105,8 @@ class Ledger(TrainerCallback):
     def _tell(self, keep: int) -> None:
         while len(self._open) > keep and self._open[0].lap is not None:
             entry = self._open.popleft()
-            assert entry.totals is not None and entry.lap is not None
+            assert entry.totals is not None
+            assert entry.lap is not None
             loss, tokens, squares, _ = entry.totals
             seconds = entry.lap.seconds()
             rate = self._throughput.add(tokens, squares, seconds)

@@ -29,13 +29,13 @@ def reset_peak(device: torch.device) -> None:
 def peak_gb(device: torch.device) -> float:
     """Peak since `reset_peak` in 1e9 bytes: allocated device memory on a GPU, resident memory of the process on cpu."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
+        return float(torch.cuda.max_memory_allocated(device)) / 1e9
     return _status_bytes("VmHWM") / 1e9
 
 
 def reserved_gb(device: torch.device) -> float:
     """Peak of what the allocator took from the GPU, fragmentation included; 0 on cpu."""
-    return torch.cuda.max_memory_reserved(device) / 1e9 if device.type == "cuda" else 0.0
+    return float(torch.cuda.max_memory_reserved(device)) / 1e9 if device.type == "cuda" else 0.0
 
 
 def is_out_of_memory(error: BaseException) -> bool:

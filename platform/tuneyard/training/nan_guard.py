@@ -18,7 +18,8 @@ def check_loss(step: int, loss: float, *, learning_rate: float, precision: str, 
         "fp32": "lower optimizer.learningRate, raise optimizer.warmup, or set optimizer.maxGradNorm to 1.0",
     }[precision]
     raise JobFailed(
-        f"the loss became {loss} at step {step} (learning rate {learning_rate:.3g}, precision {precision}; {before}); nothing was saved since",
+        f"the loss became {loss} at step {step} (learning rate {learning_rate:.3g}, precision {precision}; {before}); "
+        "nothing was saved since",
         f"{remedy}; samples whose labels are all masked can cause it too. The last committed checkpoint is untouched",
         kind=FailureKind.USER_ERROR,
     )

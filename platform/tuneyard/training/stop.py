@@ -60,7 +60,7 @@ def _signals(request: StopRequest) -> Iterator[None]:
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         request.set()
-        signal.signal(number, before[number] or signal.SIG_DFL)
+        signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
 
     for number in SIGNALS:
         signal.signal(number, on_signal)

@@ -118,7 +118,7 @@ class SteppedTrainer(Trainer):
         self._step_learning_rate = self._get_learning_rate()
         return self._step_grad_norm
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:  # noqa: ARG002 - transformers' signature
         return 0
 
     def account_step(self) -> StepAccount:
@@ -142,7 +142,7 @@ class SteppedTrainer(Trainer):
 
     # Saving and evaluating
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:  # noqa: ARG002 - transformers' signature
         self.watch.mark("checkpoint")
         self.save(self)
         self.watch.mark("other")
@@ -162,7 +162,7 @@ class SteppedTrainer(Trainer):
         self.state.best_model_checkpoint = str(folder)
         self._load_best_model()
 
-    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
         """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""
         dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
         rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.args.process_index, self.args.world_size)
@@ -185,7 +185,7 @@ class SteppedTrainer(Trainer):
             torch.distributed.all_reduce(totals)
         metrics = {f"{metric_key_prefix}_loss": float(totals[0] / totals[1].clamp(min=1))}
         self.on_evaluation(self.state.global_step, metrics["eval_loss"])
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def weight_of(self, batch: dict[str, Any]) -> int:
