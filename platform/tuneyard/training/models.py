@@ -56,8 +56,18 @@ def adapter_source(request: TrainRequest, world: World) -> str:
 
 def load_tokenizer(request: TrainRequest, source: str) -> Any:
     """The tokenizer, with the task's chat template; one without a padding token pads with its end token."""
+    tokenizer = _read_tokenizer(request, source)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    template = request.task.data.chat_template
+    if template is not None:
+        tokenizer.chat_template = Path(template).read_text() if "{" not in template else template
+    return tokenizer
+
+
+def _read_tokenizer(request: TrainRequest, source: str) -> Any:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
+        return AutoTokenizer.from_pretrained(
             source, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
         )
     except (OSError, ValueError) as error:
@@ -65,12 +75,6 @@ def load_tokenizer(request: TrainRequest, source: str) -> Any:
             f"{request.model_uri} has no tokenizer that can be read: {_first_line(error)}",
             "put tokenizer.json and tokenizer_config.json beside the weights (tokenizer.save_pretrained)",
         ) from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    template = request.task.data.chat_template
-    if template is not None:
-        tokenizer.chat_template = Path(template).read_text() if "{" not in template else template
-    return tokenizer
 
 
 def load_model(request: TrainRequest, source: str, world: World) -> Any:
@@ -151,6 +155,7 @@ def _initialise(source: str, folder: Path, request: TrainRequest) -> None:
     config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
     set_seed(request.task.seed)
     AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32).save_pretrained(folder)
+    _read_tokenizer(request, source).save_pretrained(folder)
 
 
 def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> None:
@@ -158,6 +163,7 @@ def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> No
 
     base = AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=request.task.model.trust_remote_code)
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
+    _read_tokenizer(request, source).save_pretrained(folder)
 
 
 def _loading_advice(plan: Plan) -> str:
