@@ -86,8 +86,9 @@ def show(found: Inspection, console: Console) -> None:
     for note in found.notes:
         console.print(Text(f"note {note}", style="yellow"))
     for number, pieces in enumerate(found.shown, start=1):
-        console.rule(f"sample {number}: highlighted text carries loss", style="dim")
-        console.print(_highlighted([(piece.text, piece.loss) for piece in pieces]))
+        how = "highlighted" if console.is_terminal else "marked «»"
+        console.rule(f"sample {number}: {how} text carries loss", style="dim")
+        console.print(_highlighted([(piece.text, piece.loss) for piece in pieces], marks=not console.is_terminal))
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:
@@ -95,9 +96,9 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
         f"{found.samples:,} good" + (f", {found.bad:,} bad" if found.bad else "") + ("" if found.complete else " (of the first rows only)")
     )
     facts = [
-        ("source", f"{found.uri}  ({found.files} {found.file_type} file{'s' if found.files > 1 else ''}, {_size(found.size_bytes)})"),
+        ("source", f"{found.uri}  ({found.files} x {found.file_type}, {_size(found.size_bytes)})"),
         ("format", f"{found.format}  ({found.why})"),
-        ("rows", rows),
+        ("rows", rows if found.complete else f"{rows} (of the first rows only)"),
         ("duplicates", f"{found.duplicate_fraction:.1%}"),
     ]
     for name, lengths in (("characters", found.characters), ("tokens", found.tokens)):
@@ -109,12 +110,13 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     return facts
 
 
-def _highlighted(pieces: list[tuple[str, bool]]) -> Any:
+def _highlighted(pieces: list[tuple[str, bool]], *, marks: bool) -> Any:
     from rich.text import Text
 
     text, left = Text(), _SHOWN_CHARS
     for piece, loss in pieces:
-        text.append(piece[:left], style="black on green" if loss else "")
+        shown = piece[:left]
+        text.append(f"«{shown}»" if loss and marks else shown, style="black on green" if loss else "")
         left -= len(piece)
         if left <= 0:
             return text.append(" …", style="dim")

@@ -26,7 +26,8 @@ def filesystem(scheme: str, host: str) -> Any:
 
         limits: dict[str, Any] = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 5, "retry_timeout": _TIMEOUT}}
         open_store: Any = FsspecStore  # its overloads want the scheme as a literal
-        return open_store(scheme, config=s3_settings(os.environ) if scheme == "s3" else None, **limits)
+        settings = s3_settings(os.environ) if scheme == "s3" else None
+        return open_store(scheme, config=settings, skip_instance_cache=True, **limits)
     import fsspec
 
     name, _, port = host.partition(":")
@@ -43,9 +44,7 @@ def reading(uri: str) -> Iterator[None]:
     except (FileNotFoundError, NotFoundError) as error:
         raise BadInput(f"{redact(uri)}: nothing is there", "check the path; `tuneyard data inspect` shows what a path holds") from error
     except (PermissionError, PermissionDeniedError, UnauthenticatedError) as error:
-        local = "://" not in uri
-        next_step = "make the file readable for this user" if local else f"check the keys and their rights. {NO_CREDENTIALS}"
-        raise BadInput(f"{redact(uri)}: access was refused: {first_line(error)}", next_step) from error
+        raise _refused(redact(uri), first_line(error)) from error
     except (BaseError, OSError, ImportError) as error:
         raise _explained(redact(uri), error) from error
 
@@ -55,10 +54,17 @@ def first_line(error: BaseException) -> str:
     return redact((str(error).splitlines() or [type(error).__name__])[0][:300])
 
 
+def _refused(uri: str, why: str) -> BadInput:
+    next_step = f"check the keys and their rights. {NO_CREDENTIALS}" if "://" in uri else "make the file readable for this user"
+    return BadInput(f"{uri}: access was refused: {why}", next_step)
+
+
 def _explained(uri: str, error: BaseException) -> BadInput | StorageError:
     text = first_line(error)
     if any(server in text for server in _METADATA_SERVERS):  # object stores ask there when they were given no key at all
         return BadInput(f"{uri}: no credentials were found", NO_CREDENTIALS)
+    if "403 Forbidden" in text or "401 Unauthorized" in text:
+        return _refused(uri, text.rpartition(" - ")[2])
     if isinstance(error, ImportError) or "libhdfs" in text or "JAVA_HOME" in text:
         return BadInput(f"{uri}: its client cannot be used here: {text}", "install it (HDFS: libhdfs and Java), or use webhdfs://")
     return StorageError(f"{uri}: could not be read: {text}", "check the network and the address, then try again")

@@ -51,7 +51,7 @@ def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
     Raises BadInput for a path that is not there.
     """
     if given is not None:
-        text = given if "{" in given else _read_template(given)
+        text = template_text(given)
         return ChatTemplate(text, "data.chatTemplate", bool(_MARKER.search(text)), True)
     if tokenizer.chat_template is None:
         if tokenizer.eos_token is None:
@@ -66,11 +66,14 @@ def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
     return ChatTemplate(own, "the tokenizer's own; assistant turns found by prefixes", False, False)
 
 
-def _read_template(path: str) -> str:
+def template_text(given: str) -> str:
+    """Jinja, given as such or as the path of a file. Raises BadInput where that file cannot be read."""
+    if "{" in given:
+        return given
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(given).read_text(encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"data.chatTemplate: {path}: {error.strerror}", "give Jinja text, or a path to a file that holds it") from error
+        raise BadInput(f"data.chatTemplate: {given}: {error.strerror}", "give Jinja text, or a path to a file that holds it") from error
 
 
 def _marked_twin(tokenizer: Any) -> str | None:

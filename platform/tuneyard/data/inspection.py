@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -207,7 +207,7 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None) -> dict[str, An
     template = choose_template(tokenizer, None) if any(isinstance(p.sample, Chat) for p in samples) else None
     encoded = Encoder(tokenizer, kind, _UNLIMITED, "error", template).encode(samples)
     if not encoded.ids:
-        return {"shown": [], "notes": [reason for _, reason in encoded.bad[:1]]}
+        return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}
     lengths = [len(ids) for ids in encoded.ids]
     counted = sum(int((labels >= 0).sum()) for labels in encoded.labels)
     return {
@@ -222,4 +222,4 @@ def _pieces(tokenizer: Any, ids: Any, labels: Any) -> list[Piece]:
     """Decode runs of tokens that carry loss, or do not."""
     counted = labels >= 0
     borders = [0, *(np.flatnonzero(np.diff(counted)) + 1).tolist(), len(ids)]
-    return [Piece(tokenizer.decode(ids[a:b]), bool(counted[a])) for a, b in zip(borders, borders[1:], strict=False)]
+    return [Piece(tokenizer.decode(ids[a:b]), bool(counted[a])) for a, b in pairwise(borders)]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
-from tuneyard.data.chat import ChatTemplate, choose_template
+from tuneyard.data.chat import ChatTemplate, choose_template, template_text
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
@@ -101,7 +101,7 @@ def _rows(path: Path) -> Any | None:
 
 
 def _cache_key(work: _Work) -> dict[str, Any]:
-    spec = work.spec.model_dump(mode="json", exclude={"source", "from_task", "path", "shuffle", "validation"})
+    spec = work.spec.model_dump(mode="json", exclude={"source", "from_task", "path", "shuffle", "validation", "chat_template"})
     held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
     return {
         "code": CODE_VERSION,
@@ -113,7 +113,7 @@ def _cache_key(work: _Work) -> dict[str, Any]:
         "objective": work.objective,
         "seed": work.seed if work.spec.validation_fraction else 0,
         "tokenizer": tokenizer_identity(work.tokenizer),
-        "template": Path(spec["chat_template"]).read_text() if spec["chat_template"] and "{" not in spec["chat_template"] else None,
+        "template": template_text(work.spec.chat_template) if work.spec.chat_template else None,
     }
 
 

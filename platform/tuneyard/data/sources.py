@@ -50,7 +50,7 @@ def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Lo
     if scheme == "hf":
         return _locate_hub(uri, rest, split)
     if scheme not in SCHEMES:
-        near = difflib.get_close_matches(scheme, [*SCHEMES, "hf", "file"], n=1)
+        near = difflib.get_close_matches(scheme, [*SCHEMES, "hf", "file"], n=1, cutoff=0.5)
         raise BadInput(
             f"{uri}: {scheme}:// is not a kind of source{f' (did you mean {near[0]}://?)' if near else ''}",
             "use a local path, file://, s3://, gs://, hdfs://, webhdfs:// or hf://owner/name",
@@ -161,7 +161,7 @@ def _locate_hub(uri: str, rest: str, split: str | None) -> Located:
 
 def _of_one_kind(uri: str, found: list[FoundFile], file_type: str, split: str | None) -> Located:
     """Keep the data files and check that they are of one kind. Texts beside tables (README.txt) are no data."""
-    if file_type == "auto" and len(found) > 1:
+    if file_type in ("auto", "hf") and len(found) > 1:
         known = [file for file in found if kind_by_ending(file.path)[0] is not None]
         tables = [file for file in known if kind_by_ending(file.path)[0] != "text"]
         found = [file for file in tables or known if PurePosixPath(file.path).name not in _METADATA]

@@ -1,0 +1,67 @@
+"""`tuneyard data inspect`: what a person sees before training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tuneyard.api import BadInput
+from tuneyard.cli.data import app
+from tuneyard.data import inspect
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    answer = {"role": "assistant", "content": "say"}
+    rows: list[dict[str, Any]] = [{"messages": [{"role": "user", "content": f"ask {i % 8}"}, answer], "id": i} for i in range(10)]
+    lines = [json.dumps(row) for row in rows]
+    lines[3] = lines[3][:20]
+    lines[5] = json.dumps({"messages": rows[5]["messages"][:1], "id": 5})
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_what_is_found(chats: Path) -> None:
+    found = inspect(str(chats))
+    assert (found.format, found.why, found.samples, found.bad, found.complete) == ("chat", "columns messages", 8, 2, True)
+    described = [(column.name, column.types, column.role) for column in found.columns]
+    assert described == [("messages", ["list"], "messages"), ("id", ["int"], "")]
+    assert [example.split(":")[1] for example in found.bad_examples] == ["4", "6"]
+    assert found.duplicate_fraction == pytest.approx(2 / 8)
+    assert found.characters is not None
+    assert found.characters.max == len("user: ask 0\nassistant: say\n")
+    assert [(piece.text, piece.loss) for piece in found.shown[0]] == [("user: ask 0\n", False), ("assistant: say\n", True)]
+
+
+def test_only_the_first_rows(chats: Path) -> None:
+    found = inspect(str(chats), limit=3)
+    assert (found.samples, found.complete) == (3, False)
+
+
+def test_columns_that_mean_nothing_are_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,score\n1,2\n")
+    found = inspect(str(tmp_path / "a.csv"))
+    assert found.format == "unknown"
+    assert "columns found: id, score" in found.why
+    assert [column.name for column in found.columns] == ["id", "score"]
+
+
+def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(BadInput, match="the data set is empty"):
+        inspect(str(tmp_path / "a.jsonl"))
+
+
+def test_the_command_prints_a_table(chats: Path) -> None:
+    shown = CliRunner().invoke(app, ["inspect", str(chats)])
+    assert shown.exit_code == 0
+    for words in ("chat  (columns messages)", "8 good, 2 bad", "25.0%", "chats.jsonl:6: no assistant turn", "«assistant: say"):
+        assert words in shown.output.replace("\n", " ").replace("  ", " ").replace("  ", " ") or words in shown.output
+
+
+def test_the_command_prints_json(chats: Path) -> None:
+    shown = CliRunner().invoke(app, ["inspect", str(chats), "-o", "json"])
+    assert json.loads(shown.stdout)["samples"] == 8

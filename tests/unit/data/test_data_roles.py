@@ -1,0 +1,111 @@
+"""Columns become roles: detection, what the JobSpec says, and what is wrong with a row."""
+
+from typing import Any
+
+import pytest
+
+from tuneyard.api import BadInput
+from tuneyard.data.roles import BadSample, Canonical, Chat, Completion, Pair, Text, detect
+
+TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+
+
+def sample_of(row: dict[str, Any], **detection: Any) -> Any:
+    return Canonical(detect([row], **detection))(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"messages": TURNS}, Chat(TURNS)),
+        ({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]}, Chat(TURNS)),
+        ({"messages": '[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]'}, Chat(TURNS)),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}, TURNS[1]]}, Chat(TURNS)),
+        ({"prompt": "2+2=", "completion": "4"}, Completion("2+2=", "4")),
+        ({"question": "2+2?", "answer": "4", "context": "sums"}, Completion("2+2?", "4")),
+        ({"instruction": "Add", "input": "2 2", "output": "4"}, Completion("Add\n\n2 2", "4")),
+        ({"instruction": "Say 4", "input": "", "output": "4"}, Completion("Say 4", "4")),
+        ({"prompt": TURNS[:1], "completion": TURNS[1:]}, Chat(TURNS, context=1)),
+        ({"prompt": "2+2?", "chosen": "4", "rejected": "5"}, Pair("2+2?", "4", "5")),
+        (
+            {"chosen": "\n\nHuman: 2+2?\n\nAssistant: 4", "rejected": "\n\nHuman: 2+2?\n\nAssistant: 5"},
+            Pair("\n\nHuman: 2+2?\n\nAssistant:", " 4", " 5"),
+        ),
+        (
+            {"chosen": TURNS, "rejected": [TURNS[0], {"role": "assistant", "content": "go away"}]},
+            Pair(TURNS[:1], TURNS[1:], [{"role": "assistant", "content": "go away"}]),
+        ),
+        ({"text": "once upon a time"}, Text("once upon a time")),
+        ({"story": "once upon a time"}, Text("once upon a time")),
+    ],
+)
+def test_formats_are_detected(row: dict[str, Any], expected: Any) -> None:
+    assert sample_of(row) == expected
+
+
+def test_a_given_mapping_wins() -> None:
+    row = {"prompt": "old", "completion": "old", "q": "2+2?", "a": "4"}
+    assert sample_of(row, columns={"prompt": "q", "completion": "a"}) == Completion("2+2?", "4")
+
+
+def test_a_mapping_may_name_one_role_and_leave_the_other_to_detection() -> None:
+    assert sample_of({"q": "2+2?", "answer": "4"}, columns={"prompt": "q"}) == Completion("2+2?", "4")
+
+
+def test_a_mapped_column_that_is_missing_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"no column questoin .*columns found: question, answer") as refused:
+        detect([{"question": "", "answer": ""}], columns={"prompt": "questoin"})
+    assert refused.value.next_step == "did you mean question?"
+
+
+def test_a_format_that_does_not_fit_lists_what_was_found_and_expected() -> None:
+    with pytest.raises(BadInput, match=r"not of format chat; columns found: prompt, completion; expected chat: messages/conversations"):
+        detect([{"prompt": "a", "completion": "b"}], format="chat")
+
+
+def test_columns_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(BadInput, match="of no known format; columns found: id, value"):
+        detect([{"id": 1, "value": 2.5}])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": TURNS[:1]}, "no assistant turn: nothing to learn from"),
+        ({"messages": []}, "messages is empty"),
+        ({"messages": None}, "messages is missing"),
+        ({"messages": 5}, "messages is int, not a list of messages"),
+        ({"messages": [*TURNS, "bye"]}, "messages[2] is str, not a message"),
+        ({"messages": [TURNS[0], {"role": "assistant", "content": None}]}, "messages[1] has no content"),
+        ({"messages": [TURNS[0], {"role": "assistant", "content": "  "}]}, "messages[1]: the assistant says nothing"),
+        ({"messages": [{"content": "hi"}]}, "messages[0] has no role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0] holds something other than text"),
+    ],
+)
+def test_bad_chats_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadSample) as bad:
+        Canonical(detect([{"messages": TURNS}]))(row)
+    assert str(bad.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"prompt": "a", "completion": ""}, "completion is empty"),
+        ({"prompt": None, "completion": "b"}, "prompt is missing"),
+        ({"prompt": "a", "completion": 4}, "completion is int, not text"),
+    ],
+)
+def test_bad_completions_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadSample) as bad:
+        Canonical(detect([{"prompt": "a", "completion": "b"}]))(row)
+    assert str(bad.value) == reason
+
+
+def test_equal_answers_are_no_preference() -> None:
+    with pytest.raises(BadSample, match="chosen and rejected are the same"):
+        sample_of({"prompt": "a", "chosen": "b", "rejected": "b"})
+
+
+def test_a_chat_without_an_assistant_is_fine_where_all_tokens_count() -> None:
+    assert Canonical(detect([{"messages": TURNS}]), needs_assistant=False)({"messages": TURNS[:1]}) == Chat(TURNS[:1])

@@ -1,0 +1,151 @@
+"""What a path may be, and what is said when it is nothing."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tuneyard.api import BadInput
+from tuneyard.data.records import BadRow, Record, read_records
+from tuneyard.data.sources import locate
+
+ROWS = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def values(uri: str | Path, **how: str) -> list[object]:
+    return [row.values if isinstance(row, Record) else row for row in read_records(locate(str(uri), **how).files)]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.json", "a.dat"])
+def test_json_lines_under_any_name(tmp_path: Path, name: str) -> None:
+    assert values(write(tmp_path / name, JSONL)) == ROWS
+
+
+@pytest.mark.parametrize("content", [json.dumps(ROWS), json.dumps(ROWS, indent=1), json.dumps({"data": ROWS}, indent=1)])
+def test_a_json_array(tmp_path: Path, content: str) -> None:
+    assert values(write(tmp_path / "a.json", content)) == ROWS
+
+
+def test_gzip_and_zstd(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl.gz", gzip.compress(JSONL.encode()))
+    with pa.CompressedOutputStream(str(tmp_path / "b.jsonl.zst"), "zstd") as out:
+        out.write(JSONL.encode())
+    assert values(tmp_path / "a.jsonl.gz") == values(tmp_path / "b.jsonl.zst") == ROWS
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
+def test_csv_with_its_separator(tmp_path: Path, name: str, separator: str) -> None:
+    write(tmp_path / name, f'prompt{separator}completion\n"two\nlines"{separator}x\na{separator}b\n')
+    assert values(tmp_path / name) == [{"prompt": "two\nlines", "completion": "x"}, {"prompt": "a", "completion": "b"}]
+
+
+def test_parquet_and_arrow(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.OSFile(str(tmp_path / "b.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    assert values(tmp_path / "a.parquet") == values(tmp_path / "b.arrow") == ROWS
+
+
+def test_text_has_a_sample_per_line(tmp_path: Path) -> None:
+    assert values(write(tmp_path / "a.txt", "one\n\ntwo\r\n")) == [{"text": "one"}, {"text": "two"}]
+
+
+def test_folders_globs_and_file_uris_are_read_in_order_of_name(tmp_path: Path) -> None:
+    write(tmp_path / "b.jsonl", '{"text": "two"}\n')
+    write(tmp_path / "a.jsonl", '{"text": "one"}\n')
+    write(tmp_path / "sub" / "c.jsonl", '{"text": "three"}\n')
+    write(tmp_path / "README.md", "not data")
+    write(tmp_path / "_SUCCESS", "")
+    assert values(tmp_path) == values(f"file://{tmp_path}") == ROWS
+    assert values(tmp_path / "[ab].jsonl") == values(tmp_path / "?.jsonl") == ROWS[:2]
+
+
+def test_a_folder_with_files_per_split_gives_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "train-00000-of-00001.jsonl", JSONL)
+    write(tmp_path / "test-00000-of-00001.jsonl", '{"text": "secret"}\n')
+    assert values(tmp_path) == ROWS
+    assert locate(str(tmp_path)).notes == ("only files of the split train are used; 1 others are left out",)
+    assert values(tmp_path, split="test") == [{"text": "secret"}]
+
+
+def test_a_missing_file_names_what_is_near(tmp_path: Path) -> None:
+    write(tmp_path / "chats.jsonl", JSONL)
+    with pytest.raises(BadInput, match="no such file or folder") as refused:
+        locate(str(tmp_path / "chat.jsonl"))
+    assert refused.value.next_step == f"did you mean chats.jsonl? (in {tmp_path})"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.jsonl": ""}, "the file is empty"),
+        ({"a.xyz": "what is this"}, "what type of file is this.*it holds text"),
+        ({"a.bin": b"\0\1\2"}, "what type of file is this.*it holds binary data"),
+        ({"a.parquet": b"PAR1 cut off"}, "not a complete Parquet file"),
+        ({"a.arrow": b"ARROW1 cut off"}, "not a complete Arrow file"),
+        ({"a.jsonl": "{}", "b.csv": "a,b"}, r"files of several types: csv \(1\), jsonl \(1\)"),
+        ({"notes.md": "x", "b.md": "y"}, "holds no data file"),
+        ({"a.jsonl.gz": gzip.compress(JSONL.encode() * 1000)[:-20]}, "the compressed data breaks off here"),
+        ({"a.json": '[{"text": "x"},\n'}, "not a JSON array"),
+        ({"a.csv": "x,x\n1,2\n"}, "two columns have the same name"),
+    ],
+)
+def test_files_that_cannot_be_read_say_why(tmp_path: Path, files: dict[str, str | bytes], message: str) -> None:
+    for name, content in files.items():
+        write(tmp_path / name, content)
+    with pytest.raises(BadInput, match=message) as refused:
+        values(tmp_path if len(files) > 1 else tmp_path / next(iter(files)))
+    assert refused.value.next_step
+
+
+def test_bad_rows_come_with_their_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n{"text": \n[1]\n"x"\n{"text": "\xff"}\n')
+    bad = [row for row in values(path) if isinstance(row, BadRow)]
+    assert [row.place.rpartition(":")[2] for row in bad] == ["2", "3", "4", "5"]
+    assert [row.reason.partition(":")[0] for row in bad] == [
+        "not JSON",
+        "a row must be an object, this is a list",
+        "a row must be an object, this is a text",
+        "not UTF-8",
+    ]
+
+
+def test_bad_csv_rows_come_with_their_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'a,b\n1,2\n1,2,3\n\xff,2\n3,4\n"open,5\n')
+    assert [row if isinstance(row, dict) else (row.place.rpartition(":")[2], row.reason) for row in values(path)] == [  # type: ignore[attr-defined]
+        {"a": "1", "b": "2"},
+        ("3", "3 fields where the header has 2"),
+        ("4", "not UTF-8"),
+        {"a": "3", "b": "4"},
+        ("6", "not CSV: unexpected end of data"),
+    ]
+
+
+def test_a_damaged_row_group_costs_its_rows_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"text": [f"row {i} " + "x" * 50 for i in range(300)]}), path, row_group_size=100, compression="zstd", use_dictionary=False
+    )
+    content = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    content[start + 5 : start + 60] = b"\0" * 55
+    path.write_bytes(content)
+    rows = values(path)
+    assert sum(isinstance(row, dict) for row in rows) == 200
+    assert [(row.count, "row group 1 is damaged" in row.reason) for row in rows if isinstance(row, BadRow)] == [(100, True)]
+
+
+def test_an_unknown_scheme_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"did you mean s3://"):
+        locate("s4://bucket/a.jsonl")
