@@ -17,6 +17,8 @@ from tuneyard.catalog.shapes import ModelShape, Projection
 
 Attention = Literal["flash", "sdpa", "eager"]
 FULL = Method.model_validate({"full": {}})
+FOLDS_FORWARD = 2
+"""PEFT registers the folded weight anew in each forward pass, and torch's parametrize computes it once more to check its shape."""
 
 
 @dataclass(frozen=True)
@@ -190,13 +192,13 @@ class _Training:
         folded = [p for p in self._adapted if p.stacked]
         thin = sum(self._adapter(p) for p in folded)
         whole = sum(2 * p.active_weights for p in folded)
-        return tokens * (whole - thin) + 3 * passes * self._fold(folded) + self._dora_norms(passes)
+        return tokens * (whole - thin) + passes * (FOLDS_FORWARD + 2) * self._fold(folded) + self._dora_norms(passes)
 
     def folding_again(self, tokens: int, passes: int) -> int:
         """The same for the forward pass that recomputation runs again."""
         folded = [p for p in self._adapted if p.stacked]
         thin = sum(2 * p.layers * p.active * p.adapter_weights(self._rank) for p in folded)
-        return passes * self._fold(folded) - tokens * thin + self._dora_norms(passes)
+        return passes * FOLDS_FORWARD * self._fold(folded) - tokens * thin + self._dora_norms(passes)
 
     def _fold(self, folded: list[Projection]) -> int:
         """FLOPs of B A for all experts, once."""

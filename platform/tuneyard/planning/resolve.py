@@ -220,6 +220,8 @@ class _Search:
             yield "set batch.micro to auto", self._with(batch={"micro": "auto"})
         if asked.recompute is False:
             yield "set strategy.recompute to true", self._with(strategy={"recompute": True})
+        if asked.liger == "auto" and not self.liger and not self.gpu.is_cpu:
+            yield "install liger-kernel, whose fused loss keeps no logits", replace(self, liger=True)
         if asked.zero != "auto":
             yield "set strategy.zero to auto", self._with(strategy={"zero": "auto"})
         if self.task.optimizer.name == "adamw" and not self.gpu.is_cpu:

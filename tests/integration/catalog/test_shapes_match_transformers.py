@@ -10,17 +10,27 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tuneyard.api import Method
 from tuneyard.catalog import ModelShape, trainable_parameters
 
-SMALL = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 160, "vocab_size": 512, "pad_token_id": 0}
+SMALL = {
+    "hidden_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "intermediate_size": 160,
+    "vocab_size": 512,
+    "pad_token_id": 0,
+}
 GQA = {**SMALL, "num_key_value_heads": 2}
 EXPERTS = {**GQA, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
-DEEPSEEK = {
-    **{**SMALL, "moe_intermediate_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
-    **{"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12},
-}
+LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
+DEEPSEEK = {**SMALL, **LATENT, "moe_intermediate_size": 32, "n_routed_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
 GPT2 = {"n_embd": 96, "n_head": 4, "n_layer": 3, "n_positions": 128, "vocab_size": 512}
 OPT = {
-    **{"hidden_size": 96, "num_attention_heads": 4, "num_hidden_layers": 3, "ffn_dim": 200},
-    **{"vocab_size": 512, "max_position_embeddings": 64, "word_embed_proj_dim": 96},
+    "hidden_size": 96,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "ffn_dim": 200,
+    "vocab_size": 512,
+    "max_position_embeddings": 64,
+    "word_embed_proj_dim": 96,
 }
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", GQA),

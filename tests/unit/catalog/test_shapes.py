@@ -1,0 +1,94 @@
+"""Shapes from configurations as they are found on disk: published sizes, missing defaults, errors that name what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuneyard.api import BadInput, Method
+from tuneyard.catalog import ModelShape, trainable_parameters
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "active"),
+    [(LLAMA, 8_030_261_248, 8_030_261_248), (MIXTRAL, 46_702_792_704, 12_879_925_248), (GPT2, 124_439_808, 124_439_808)],
+    ids=["Llama 3 8B", "Mixtral 8x7B", "GPT-2"],
+)
+def test_published_models_have_their_published_parameters(config: dict[str, Any], parameters: int, active: int) -> None:
+    shape = ModelShape.from_config(config)
+    assert (shape.parameters, shape.active_parameters) == (parameters, active)
+
+
+def test_matmul_parameters_leave_the_embedding_lookup_out_and_the_head_in() -> None:
+    shape = ModelShape.from_config(LLAMA)
+    assert shape.linear_parameters == shape.parameters - 128256 * 4096 - (2 * 32 + 1) * 4096
+    tied = ModelShape.from_config(LLAMA | {"tie_word_embeddings": True})
+    assert tied.linear_parameters == shape.linear_parameters
+    assert tied.parameters == shape.parameters - 128256 * 4096
+
+
+def test_an_unknown_architecture_with_the_dimensions_of_llama_is_taken_for_one_and_says_so() -> None:
+    shape = ModelShape.from_config(LLAMA | {"model_type": "llama7"})
+    assert not shape.exact
+    assert shape.parameters == ModelShape.from_config(LLAMA).parameters
+
+
+def test_gemma_without_a_head_dim_has_that_of_its_family() -> None:
+    assert ModelShape.from_config(LLAMA | {"model_type": "gemma"}).head_dim == 256
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "bert", "hidden_size": 768}, "cannot tell the shape of a model of type 'bert'"),
+        ({}, "model_type is absent"),
+        ({k: v for k, v in LLAMA.items() if k != "vocab_size"}, "has no vocab_size"),
+        (LLAMA | {"num_attention_heads": 33}, "does not divide into 33 attention heads"),
+        (LLAMA | {"num_key_value_heads": 5}, "do not divide into 5 key-value heads"),
+        (LLAMA | {"hidden_size": "wide"}, "hidden_size in the model's config.json is 'wide'"),
+    ],
+)
+def test_a_config_that_is_no_language_model_is_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        ModelShape.from_config(config)
+
+
+def test_a_model_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert ModelShape.from_folder(tmp_path) == ModelShape.from_config(LLAMA)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]"])
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(BadInput, match="save_pretrained"):
+        ModelShape.from_folder(tmp_path)
+
+
+def test_lora_trains_rank_times_inputs_and_outputs() -> None:
+    shape = ModelShape.from_config(LLAMA)
+    method = Method.model_validate({"lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}})
+    assert trainable_parameters(shape, method) == 32 * 8 * (4096 + 4096 + 4096 + 1024)
+
+
+@pytest.mark.parametrize(
+    ("config", "targets", "words"),
+    [(LLAMA, ["q_prj"], "no module 'q_prj'.*\n.*q_proj"), (MIXTRAL, ["w1"], "only a part of gate_up_proj.*\n.*add w3")],
+)
+def test_lora_targets_that_the_model_does_not_have_are_refused(config: dict[str, Any], targets: list[str], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        trainable_parameters(ModelShape.from_config(config), Method.model_validate({"lora": {"targets": targets}}))

@@ -1,0 +1,81 @@
+"""Memory per rank by the dtypes that the libraries keep, and how it moves with each setting."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuneyard.api import TrainTask
+from tuneyard.catalog import ModelShape, gpu, trainable_parameters
+from tuneyard.planning import Layout, Memory, estimate_memory
+
+SHAPE = ModelShape.from_config(
+    {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+    | {"intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True}
+)
+BASE = Layout(workers=4, zero=0, precision="bf16", attention="flash", micro_batch=1, seq_len=2048)
+
+
+def task(method: str = "full", **fields: Any) -> TrainTask:
+    return TrainTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "method": {method: {}}, **fields})
+
+
+def memory(layout: Layout, method: str = "full", **fields: Any) -> Memory:
+    return estimate_memory(task(method, **fields), SHAPE, gpu("h100"), layout).device
+
+
+def states_gb(found: Memory) -> float:
+    return found.weights_gb + found.gradients_gb + found.optimizer_gb
+
+
+def test_plain_adamw_keeps_sixteen_bytes_per_parameter() -> None:
+    assert states_gb(memory(BASE)) == pytest.approx(16 * SHAPE.parameters / 1e9)
+
+
+@pytest.mark.parametrize(("zero", "per_parameter"), [(1, 2 + 2 + (4 + 12) / 4), (2, 2 + (2 + 4 + 12) / 4), (3, (2 + 2 + 4 + 12) / 4)])
+def test_zero_shards_states_then_gradients_then_weights(zero: Any, per_parameter: float) -> None:
+    assert states_gb(memory(replace(BASE, zero=zero))) == pytest.approx(per_parameter * SHAPE.parameters / 1e9)
+
+
+def test_lora_keeps_gradients_and_states_of_the_adapter_only() -> None:
+    trained = trainable_parameters(SHAPE, task("lora").method)
+    found = memory(BASE, "lora")
+    assert found.gradients_gb == pytest.approx(4 * trained / 1e9)
+    assert found.optimizer_gb == pytest.approx(8 * trained / 1e9)
+    assert found.weights_gb == pytest.approx((2 * SHAPE.parameters + 4 * trained) / 1e9)
+
+
+def test_qlora_keeps_the_layers_in_about_half_a_byte_per_parameter() -> None:
+    trained = trainable_parameters(SHAPE, task("qlora").method)
+    embedding = SHAPE.embedding_parameters + SHAPE.other_parameters
+    layers = SHAPE.parameters - embedding
+    per_parameter = (memory(BASE, "qlora").weights_gb * 1e9 - 2 * embedding - 4 * trained) / layers
+    assert per_parameter == pytest.approx(0.5 + 1 / 64 + 4 / (64 * 256))
+
+
+@pytest.mark.parametrize("change", [{"recompute": True}, {"liger": True}, {"seq_len": 1024}])
+def test_what_saves_activations_saves_nothing_else(change: dict[str, Any]) -> None:
+    before, after = memory(BASE), memory(replace(BASE, **change))
+    assert after.activations_gb < before.activations_gb
+    assert states_gb(after) == states_gb(before)
+
+
+def test_eager_attention_grows_with_the_square_of_the_row() -> None:
+    rows = [memory(replace(BASE, attention="eager", seq_len=length)).activations_gb for length in (2048, 4096)]
+    assert rows[1] > 3 * rows[0]
+
+
+def test_offloading_moves_states_to_the_host() -> None:
+    offloaded = estimate_memory(task(), SHAPE, gpu("h100"), replace(BASE, zero=2, offload_optimizer="cpu"))
+    assert offloaded.device.optimizer_gb == 0
+    assert offloaded.host_gb == pytest.approx(16 * SHAPE.parameters / 4 / 1e9)
+
+
+@settings(deadline=None)
+@given(method=st.sampled_from(["full", "lora", "dora"]), workers=st.integers(1, 64), recompute=st.booleans())
+def test_more_workers_never_need_more_memory_per_rank_under_zero_3(method: str, workers: int, recompute: bool) -> None:
+    layout = replace(BASE, zero=3, recompute=recompute)
+    fewer, more = (memory(replace(layout, workers=count), method).total_gb for count in (workers, workers + 1))
+    assert more <= fewer
