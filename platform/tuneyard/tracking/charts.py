@@ -15,7 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 38
 MOST_DRAWN = 400
 """Points of a line: more would not be told apart at this width."""
 MOST_HOVERED = 100
-BAR_HEIGHT, BAR_GAP, BAR_LEFT, BAR_RIGHT = 18, 9, 66, 66
+BAR_HEIGHT, BAR_GAP, BAR_LEFT, BAR_RIGHT = 18, 9, 74, 80
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def line_chart(lines: Sequence[Line], *, title: str, from_zero: bool, value_labe
     ys = [y for line in lines for _, y in line.points]
     ticks = nice_ticks(0 if from_zero else min(ys), max(ys))
     plot = _Plot(min(xs), max(xs), ticks[0], ticks[-1])
-    parts = [_axes(plot, ticks, _whole(nice_ticks(min(xs), max(xs))))]
+    parts = [_axes(plot, ticks, _whole(nice_ticks(min(xs), max(xs), most=6)))]
     parts += [_drawn(line, plot) for line in lines]
     parts += [_hover(line, plot, value_label) for line in lines]
     return _svg("".join(parts), HEIGHT, title)
@@ -208,8 +208,10 @@ def share_bar(parts: Sequence[Part], *, title: str, value_label: Callable[[float
             f"<title>{escape(part.name)} {escape(value_label(part.value))} ({100 * part.value / total:.1f} %)</title></rect>"
         )
         x += width
-    return _svg("".join(drawn), 34, title)
+    return _svg("".join(drawn), 34, title, stretched=True)
 
 
-def _svg(content: str, height: float, title: str) -> Markup:
-    return Markup(f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">{content}</svg>')
+def _svg(content: str, height: float, title: str, *, stretched: bool = False) -> Markup:
+    """`stretched`: the drawing, which has no text, takes any width at its own height."""
+    fit = ' class="flat" preserveAspectRatio="none"' if stretched else ""
+    return Markup(f'<svg viewBox="0 0 {WIDTH} {height}"{fit} role="img" aria-label="{escape(title)}">{content}</svg>')

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -15,84 +16,76 @@ from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking.events import Evaluated, Event, Scored, Step, TaskEvent
 from tuneyard.tracking.sink import Warnings
 
-END_LIMIT_S = 60.0
-"""How long the end of a job waits for Comet to take the last metrics."""
+END_LIMIT_S = 90.0
+"""How long the end of a job waits for Comet to take the last metrics, or to give up its server and write an archive."""
 _METRICS = ("loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm", "step_s")
 
 
+@dataclass(frozen=True)
+class _End:
+    status: str
+    message: str
+
+
 class CometSink:
-    """One Comet experiment per job; metrics are named TASK/METRIC. No failure of Comet's is a failure of the job."""
+    """One Comet experiment per job; metrics are named TASK/METRIC. No failure of Comet's is a failure of the job.
+
+    All of Comet runs in a thread of its own: even connecting takes it most of a minute where its server is away.
+    """
 
     def __init__(self, job: JobSpec, settings: Comet, folder: Path, warnings: Warnings) -> None:
-        self._warnings = warnings
+        self._job = job
+        self._settings = settings
         self._folder = folder
-        self._experiment: Any = None
-        try:
-            self._experiment = _experiment(settings, folder, warnings)
-            self._experiment.set_name(job.metadata.name)
-            self._experiment.add_tags([*settings.tags, "tuneyard", f"team:{job.team}"])
-            self._experiment.log_parameters(_flat("job", redact_fields(job.to_yaml_dict()["spec"])))
-        except Exception as error:  # noqa: BLE001 -- Comet raises whatever its network and server code raises
-            self._gone(error)
+        self._warnings = warnings
+        self._events: SimpleQueue[Event | _End] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="tuneyard-comet", daemon=True)
+        self._thread.start()
 
     def record(self, event: Event) -> None:
-        if self._experiment is None:
-            return
-        try:
-            self._log(event)
-        except Exception as error:  # noqa: BLE001 -- as above
-            self._gone(error)
-
-    def _log(self, event: Event) -> None:
-        if isinstance(event, Step):
-            values = {name: value for name, value in asdict(event).items() if name in _METRICS and value is not None}
-            self._metrics(event.task, {**values, **{f"time/{name}": value for name, value in asdict(event.split).items()}}, event.step)
-        elif isinstance(event, Evaluated):
-            self._metrics(event.task, {"eval_loss": event.loss}, event.step)
-        elif isinstance(event, Scored):
-            values = {"rows": event.rows, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}
-            self._metrics(event.task, values, event.rows)
-        elif isinstance(event, TaskEvent):
-            if event.plan:
-                self._experiment.log_parameters(_flat(f"{event.task}/plan", redact_fields(event.plan)))
-            if event.ended:
-                self._experiment.log_other(f"{event.task}/status", event.state)
-                numbers = _flat("result", event.result or {})
-                self._metrics(event.task, {name: value for name, value in numbers.items() if isinstance(value, int | float)}, None)
-
-    def _metrics(self, task: str, values: dict[str, Any], step: int | None) -> None:
-        self._experiment.log_metrics({f"{task}/{name}": value for name, value in values.items()}, step=step)
+        self._events.put(event)
 
     def close(self, status: str, message: str) -> None:
-        if self._experiment is None:
-            return
-        experiment, self._experiment = self._experiment, None
-
-        def end() -> None:
-            try:
-                experiment.log_other("status", status)
-                if message:
-                    experiment.log_other("message", redact(message))
-                experiment.end()
-            except Exception as error:  # noqa: BLE001 -- as above
-                self._gone(error)
-
-        # end() waits for Comet's server: not for ever.
-        ending = Thread(target=end, name="tuneyard-comet", daemon=True)
-        ending.start()
-        ending.join(END_LIMIT_S)
-        if ending.is_alive():
+        self._events.put(_End(status, redact(message)))
+        self._thread.join(END_LIMIT_S)
+        if self._thread.is_alive():
             self._warnings.add("comet-slow", f"Comet did not take all metrics within {END_LIMIT_S:.0f} s; the report has them all")
 
-    @property
-    def archives(self) -> list[Path]:
-        """Offline archives that were written; `comet upload FILE` sends them."""
-        return sorted(self._folder.glob("*.zip"))
+    def _run(self) -> None:
+        try:
+            experiment = _experiment(self._settings, self._folder, self._warnings)
+            experiment.set_name(self._job.metadata.name)
+            experiment.add_tags([*self._settings.tags, "tuneyard", f"team:{self._job.team}"])
+            experiment.log_parameters(_flat("job", redact_fields(self._job.to_yaml_dict()["spec"])))
+            while not isinstance(event := self._events.get(), _End):
+                _log(experiment, event)
+            experiment.log_other("status", event.status)
+            if event.message:
+                experiment.log_other("message", event.message)
+            experiment.end()
+        except Exception as error:  # noqa: BLE001 -- Comet raises whatever its network and server code raises
+            reason = redact(str(error) or type(error).__name__).splitlines()[0]
+            self._warnings.add("comet", f"Comet gets no metrics: {reason}. The job goes on; the report has them all")
 
-    def _gone(self, error: Exception) -> None:
-        self._experiment = None
-        reason = redact(str(error) or type(error).__name__).splitlines()[0]
-        self._warnings.add("comet", f"Comet gets no metrics: {reason}. The job goes on; the report has them all")
+
+def _log(experiment: Any, event: Event) -> None:
+    def metrics(values: dict[str, Any], step: int | None) -> None:
+        experiment.log_metrics({f"{event.task}/{name}": value for name, value in values.items()}, step=step)
+
+    if isinstance(event, Step):
+        values = {name: value for name, value in asdict(event).items() if name in _METRICS and value is not None}
+        metrics({**values, **{f"time/{name}": value for name, value in asdict(event.split).items()}}, event.step)
+    elif isinstance(event, Evaluated):
+        metrics({"eval_loss": event.loss}, event.step)
+    elif isinstance(event, Scored):
+        metrics({"rows": event.rows, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}, event.rows)
+    elif isinstance(event, TaskEvent):
+        if event.plan:
+            experiment.log_parameters(_flat(f"{event.task}/plan", redact_fields(event.plan)))
+        if event.ended:
+            experiment.log_other(f"{event.task}/status", event.state)
+            results = _flat("result", event.result or {})
+            metrics({name: value for name, value in results.items() if isinstance(value, int | float)}, None)
 
 
 def _experiment(settings: Comet, folder: Path, warnings: Warnings) -> Any:
@@ -123,7 +116,9 @@ def _experiment(settings: Comet, folder: Path, warnings: Warnings) -> Any:
 
 
 def _quiet_comet() -> Any:
-    """comet_ml, without its banners, its patches of other libraries and its hook for uncaught errors."""
+    """comet_ml, without its banners, its patches of other libraries, its hook for uncaught errors, and its reports of errors
+    (anyone's, from the root logger) to its makers."""
+    os.environ.setdefault("COMET_ERROR_TRACKING_ENABLE", "false")
     os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
     os.environ.setdefault("COMET_LOGGING_CONSOLE", "critical")
     hook = sys.excepthook

@@ -23,6 +23,8 @@ def number(value: float | int | None, digits: int = 3) -> str:
 def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
+    # Rounded first: 0.9996 has one digit more before the point than its logarithm says.
+    value = float(f"{value:.{digits - 1}e}")
     places = digits - 1 - math.floor(math.log10(abs(value)))
     if places > digits + 2:
         return f"{value:.{digits - 1}e}"

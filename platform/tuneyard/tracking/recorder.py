@@ -60,7 +60,13 @@ class Recorder:
         if event.state == "started":
             # A new attempt starts its curves again, from the checkpoint it resumes from.
             self._series[event.task] = TaskSeries()
-            state.update(status="running", attempt=event.attempt, plan=event.plan, began=time.monotonic())
+            self._states[event.task] = {
+                "kind": event.kind or state.get("kind", ""),
+                "status": "running",
+                "attempt": event.attempt,
+                "plan": event.plan,
+                "began": time.monotonic(),
+            }
             return
         state["status"] = "succeeded" if event.state == "skipped" else event.state
         state["skipped"] = event.state == "skipped"

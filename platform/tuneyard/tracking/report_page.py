@@ -59,6 +59,7 @@ class Comparison:
     metric: str
     values: list[str]
     change: str
+    relative: str
     better: bool | None
 
 
@@ -117,13 +118,16 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     evaluations = _evaluations(task)
     peak = _peaks(task)
     plan = task.get("plan") or {}
+    if task.get("status") == "pending":
+        return []
+    since = f"from {number(evaluations[0][1], 4)}" if len(evaluations) > 1 else ""
     steps = task.get("steps", (task.get("progress") or {}).get("step"))
     return [
         Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
-        Tile("evaluation loss", number(evaluations[-1][1], 4), f"from {number(evaluations[0][1], 4)}") if evaluations else None,
+        Tile("evaluation loss", number(evaluations[-1][1], 4), since) if evaluations else None,
         Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s")))),
         Tile("MFU", percent(task.get("mfu", _last(task, "mfu")))),
-        Tile("peak memory per rank", gigabytes(max(peak)), f"planned {gigabytes(task.get('planned_memory_gb'))}") if peak else None,
+        Tile("peak memory", gigabytes(max(peak)), f"of one rank; planned {gigabytes(_planned(task))}") if peak else None,
         Tile("steps", number(steps), f"resumed from {task['resumed_from']}" if task.get("resumed_from") else "") if steps else None,
         Tile("workers", number(task.get("world_size") or plan.get("workers", 1)), _layout(plan)),
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
@@ -141,8 +145,10 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     progress = task.get("progress") or {}
     rows = task.get("rows", progress.get("rows"))
     resumed = task.get("rows_resumed")
+    if rows is None:
+        return []
     return [
-        Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else "") if rows is not None else None,
+        Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else ""),
         Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
         Tile("output tokens/s", number(task.get("output_tokens_per_s", progress.get("output_tokens_per_s")))),
         Tile("MFU", percent(task["mfu"])) if "mfu" in task else None,
@@ -161,6 +167,10 @@ def _peaks(task: Mapping[str, Any]) -> list[float]:
         return [float(peak)]
     seen = [value for value in (task.get("series") or {}).get("memory_gb", []) if value is not None]
     return [value for value in peak if value is not None] if peak else [max(seen)] if seen else []
+
+
+def _planned(task: Mapping[str, Any]) -> float | None:
+    return task.get("planned_memory_gb") or ((task.get("plan") or {}).get("memory") or {}).get("total_gb")
 
 
 def _evaluations(task: Mapping[str, Any]) -> list[tuple[float, float]]:
@@ -252,9 +262,9 @@ def _compared(metric: str, values: list[float | None]) -> Comparison:
     shown = [number(value, 4) for value in values]
     first, last = values[0], values[-1]
     if len(values) != 2 or first is None or last is None:
-        return Comparison(metric, shown, "", None)
+        return Comparison(metric, shown, "", "", None)
     lower = any(word in metric for word in LOWER_IS_BETTER)
     better = None if first == last else (last < first) == lower
     sign = "+" if last > first else "−" if last < first else "±"
-    change = f"{sign}{number(abs(last - first))}" + (f" ({sign}{percent(abs(last / first - 1))})" if first else "")
-    return Comparison(metric, shown, change, better)
+    relative = f"{sign}{percent(abs(last / first - 1))}" if first else ""
+    return Comparison(metric, shown, f"{sign}{number(abs(last - first))}", relative, better)

@@ -1,0 +1,155 @@
+"""report.json and report.html, from the events of a job."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.reports import finished_report, make_job, score_events, tell, train_events, train_result
+
+from tuneyard.storage import open_store
+from tuneyard.tracking import Recorder, Report, Step, TaskEvent, Warned, write_report
+from tuneyard.tracking.report_page import render
+from tuneyard.tracking.series import MOST_POINTS, TaskSeries
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text between them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + "\n"
+
+
+def test_a_finished_job_has_what_others_read(tmp_path: Path) -> None:
+    write_report(open_store(str(tmp_path)), finished_report())
+
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["job"], report["status"]) == ("support-bot", "succeeded")
+    assert list(report["tasks"]) == ["base", "train", "judge"]
+    train = report["tasks"]["train"]
+    needed = {"losses", "tokens_per_s", "mfu", "flops_per_step", "peak_memory_gb", "planned_memory_gb", "steps", "world_size", "wall_s"}
+    assert needed | {"artifacts"} <= set(train)
+    assert len(train["losses"]) == 120
+    assert {"rows", "errors", "metrics", "output_tokens_per_s", "mfu", "output"} <= set(report["tasks"]["judge"])
+
+
+def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
+    page = Page(render(finished_report()))
+
+    for shown in ("1.175", "41.8 %", "54.2 GB", "1 min 39 s", "410 ms", "+0.235 better", "−6.72 better", "Where the time went"):
+        assert shown in page.text, shown
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5
+
+
+def test_the_page_refers_to_nothing_outside() -> None:
+    page = Page(render(finished_report()))
+
+    assert [tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "img")] == []
+    assert [values for _, values in page.tags if "src" in values] == []
+    assert {values["href"] for _, values in page.tags if "href" in values} == {"data:,"}
+
+
+@pytest.mark.parametrize("attack", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "</style><script>"])
+def test_what_people_wrote_is_text(attack: str) -> None:
+    recorder = Recorder(make_job(setup=[attack]), output=attack)
+    tell(recorder, score_events("base", {attack: 0.5}, prompt=attack))
+    recorder(Warned(task="base", message=attack))
+    recorder(TaskEvent(task="train", state="started", kind="train"))
+    recorder(TaskEvent(task="train", state="failed", kind="train", failure="UserError", message=attack))
+
+    page = Page(render(recorder.close("failed", attack)))
+
+    assert [tag for tag, _ in page.tags if tag in ("script", "img")] == []
+    assert page.text.count(attack) >= 5
+
+
+def test_a_report_can_be_written_at_any_moment(tmp_path: Path) -> None:
+    recorder = Recorder(make_job())
+    statuses = []
+    for event in train_events(3):
+        recorder(event)
+        write_report(tmp_path, recorder.report())
+        statuses.append(json.loads((tmp_path / "report.json").read_text())["tasks"]["train"]["status"])
+
+    assert set(statuses) == {"running"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
+
+
+def test_a_job_without_any_event_has_a_page() -> None:
+    assert "pending" in Page(render(Recorder(make_job()).report())).text
+
+
+def test_numbers_that_json_lacks_become_null() -> None:
+    report = Report(job="x", status="failed", tasks={"train": {"losses": [1.0, math.nan, math.inf], "path": Path("/x")}})
+
+    assert json.loads(report.to_json())["tasks"]["train"] == {"losses": [1.0, None, None], "path": "/x"}
+    render(Report(job="x", status="failed", tasks={"train": {"kind": "train", "status": "failed", "losses": [math.nan], "mfu": math.nan}}))
+
+
+def test_a_report_comes_back_from_json() -> None:
+    report = finished_report()
+
+    assert Report.from_json(report.to_json()).to_json() == report.to_json()
+    assert Report.from_json('{"job": "x", "status": "running", "from_the_future": 1}').job == "x"
+
+
+def test_no_secret_is_in_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_environment_secret")
+    recorder = Recorder(make_job(env=[{"name": "API_TOKEN", "value": "written-secret"}]), output="s3://key:uri-secret@bucket/x")
+    recorder(TaskEvent(task="train", state="started", kind="train"))
+    recorder(TaskEvent(task="train", state="failed", kind="train", message="401 for hf_environment_secret"))
+
+    report = recorder.close("failed", "train failed: 401 for hf_environment_secret")
+
+    assert "secret" not in report.to_json().replace("SECRET", "")
+    assert "secret" not in render(report)
+
+
+def test_a_resumed_run_keeps_the_curves_of_tasks_that_were_done() -> None:
+    first = Recorder(make_job())
+    tell(first, train_events(5))
+    first(TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
+
+    second = Recorder(make_job(), previous=first.close("stopped"))
+    second(TaskEvent(task="train", state="skipped", kind="train", result=train_result()))
+
+    train = second.report().tasks["train"]
+    assert train["status"] == "succeeded"
+    assert train["series"]["step"] == [1, 2, 3, 4, 5]
+
+
+def test_a_new_attempt_starts_its_curves_again() -> None:
+    recorder = Recorder(make_job())
+    tell(recorder, train_events(5))
+    recorder(TaskEvent(task="train", state="failed", kind="train", failure="OutOfMemory", message="no memory"))
+    tell(recorder, train_events(3))
+
+    train = recorder.report().tasks["train"]
+    assert train["status"] == "running"
+    assert train["series"]["step"] == [1, 2, 3]
+    assert "failure" not in train
+
+
+def test_a_long_run_keeps_a_bounded_series() -> None:
+    series = TaskSeries()
+    for step in range(1, 50_001):
+        series.add(
+            Step(task="t", step=step, of=50_000, loss=1.0, learning_rate=1.0, tokens=1, step_s=1.0, tokens_per_s=1.0, mfu=0.1, eta_s=0.0)
+        )
+
+    steps = series.to_dict()["series"]["step"]
+    assert MOST_POINTS / 2 <= len(steps) <= MOST_POINTS
+    assert len({b - a for a, b in itertools.pairwise(steps)}) == 1
