@@ -155,15 +155,10 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool) -> tuple[st
 
 def _run_one(task: Task, context: TaskContext) -> Result:
     context.output.begin(task)
-    try:
-        result = run_task(task, context)
-        if result["status"] == "succeeded":
-            context.output.finish(task.name, result)
-    except TuneyardError as error:
-        message = hide(error.cause, context.secrets)
-        context.emit(TaskEvent(task=task.name, state="failed", kind=task.kind, failure=str(error.kind), message=message))
-        raise
-    context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, result=result))
+    result = run_task(task, context)
+    if result["status"] == "succeeded":
+        context.output.finish(task.name, result)
+    context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, attempt=max(1, len(result["attempts"])), result=result))
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from tuneyard.api import JobSpec, Task, TuneyardError
 from tuneyard.catalog import gpu
 from tuneyard.catalog.cpu import machine_memory_gb
+from tuneyard.planning import Plan
+from tuneyard.runtime.environment import hide
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, choose_workers
@@ -48,13 +50,43 @@ class TaskContext:
 def run_task(task: Task, context: TaskContext) -> Result:
     """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
     run = {"train": _run_train, "score": _run_score, "process": _run_process}[task.kind]
-    result = run(task, context)
-    return {"kind": task.kind, "status": "succeeded", "output": context.output.task_uri(task.name), **result}
+    attempts = Attempts(task, context)
+    try:
+        result = run(task, context, attempts)
+    except TuneyardError as error:
+        attempts.failed(error)
+        raise
+    return {"kind": task.kind, "status": "succeeded", "output": context.output.task_uri(task.name), **result, "attempts": attempts.made}
 
 
-def _run_process(task: Task, context: TaskContext) -> Result:
+class Attempts:
+    """Tells of each attempt's begin and failure once, and remembers them for the report."""
+
+    def __init__(self, task: Task, context: TaskContext) -> None:
+        self._task = task
+        self._context = context
+        self.made: list[dict[str, Any]] = []
+
+    def begin(self, plan: Plan | None = None) -> None:
+        self.made.append({"attempt": len(self.made) + 1, **({"micro_batch": plan.micro_batch} if plan else {})})
+        self._tell(TaskEvent(task=self._task.name, state="started", kind=self._task.kind, plan=plan.to_dict() if plan else None))
+
+    def failed(self, error: TuneyardError) -> None:
+        """Nothing more happens where the last attempt is known to have failed."""
+        if self.made and "failure" in self.made[-1]:
+            return
+        message = hide(error.cause, self._context.secrets)
+        if self.made:
+            self.made[-1] |= {"failure": str(error.kind), "message": message}
+        self._tell(TaskEvent(task=self._task.name, state="failed", kind=self._task.kind, failure=str(error.kind), message=message))
+
+    def _tell(self, event: TaskEvent) -> None:
+        self._context.emit(replace(event, attempt=max(1, len(self.made))))
+
+
+def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     assert task.process is not None
-    context.emit(TaskEvent(task=task.name, state="started", kind="process"))
+    attempts.begin()
     request = ProcessRequest(
         name=task.name,
         task=task.process,
@@ -64,7 +96,8 @@ def _run_process(task: Task, context: TaskContext) -> Result:
         log=context.logs / f"{task.name}.log",
         secrets=context.secrets,
     )
-    return asdict(run_process(request, context.emit, context.should_stop))
+    result = asdict(run_process(request, context.emit, context.should_stop))
+    return {name: value for name, value in result.items() if name != "output" or value}
 
 
 def train_request(task: Task, context: TaskContext) -> TrainRequest:
@@ -95,41 +128,28 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
     )
 
 
-def _run_train(task: Task, context: TaskContext) -> Result:
+def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     request = train_request(task, context)
-    attempts: list[dict[str, Any]] = []
-
-    def on_attempt(attempt: TrainRequest) -> None:
-        attempts.append({"attempt": attempt.attempt, "micro_batch": attempt.plan.micro_batch})
-        context.emit(TaskEvent(task=task.name, state="started", kind="train", attempt=attempt.attempt, plan=attempt.plan.to_dict()))
-
-    def on_failure(attempt: TrainRequest, error: TuneyardError) -> None:
-        attempts[-1] |= {"failure": str(error.kind), "message": error.cause}
-        context.emit(
-            TaskEvent(task=task.name, state="failed", kind="train", attempt=attempt.attempt, failure=str(error.kind), message=error.cause)
-        )
-
     context.use_ray()
     setting = TrainSetting(
         use_gpu=context.machine.has_gpus,
         retries=context.job.spec.retries,
         logs=context.logs,
         secrets=context.secrets,
-        on_attempt=on_attempt,
-        on_failure=on_failure,
+        on_attempt=lambda attempt: attempts.begin(attempt.plan),
+        on_failure=lambda _attempt, error: attempts.failed(error),
     )
     result = asdict(run_train(request, setting, context.emit, context.should_stop))
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
-    return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict(), "attempts": attempts}
+    return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
 
 
-def _run_score(task: Task, context: TaskContext) -> Result:
+def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     from tuneyard.runtime.pool import score
 
-    resolved_task, start = resolved(task, context.base_dir, context.results)
-    request = score_request(resolved_task, start, context)
+    request = score_request(*resolved(task, context.base_dir, context.results), context)
     context.use_ray()
-    context.emit(TaskEvent(task=task.name, state="started", kind="score"))
+    attempts.begin()
     return asdict(score(request, emit=context.emit, should_stop=context.should_stop))
 
 

@@ -1,0 +1,100 @@
+"""Failures told apart, and what `retries` makes of each kind."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models import cpu_plan
+
+from tuneyard.api import BadInput, FailureKind, Retries
+from tuneyard.runtime.failures import Evidence, Lost, answer_to, explain, shrunk
+
+
+def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
+    evidence = Evidence(
+        lost=[Lost(1, 4711, "node-a")],
+        raised={0: "RuntimeError: [gloo] Connection closed by peer [10.0.0.2]:1234"},
+        log="logs/train-rank-1.log",
+        log_tail="  step 7",
+    )
+    error = explain(evidence)
+    assert error.kind is FailureKind.NODE_LOST
+    assert error.cause.startswith("rank 1 (process 4711 on node-a) died without a word")
+    assert "step 7" in error.cause
+    assert "logs/train-rank-1.log" in error.next_step
+
+
+def test_the_kernel_killing_a_rank_is_out_of_memory() -> None:
+    error = explain(Evidence(lost=[Lost(0, 12)], oom_kills=1))
+    assert error.kind is FailureKind.OUT_OF_MEMORY
+    assert "killed by the kernel for want of memory" in error.cause
+    assert "batch.micro" in error.next_step
+
+
+def test_a_crash_is_named() -> None:
+    error = explain(Evidence(lost=[Lost(0, 12)], log_tail="Fatal Python error: Segmentation fault\n  File ..."))
+    assert error.kind is FailureKind.NODE_LOST
+    assert "crashed (Segmentation fault)" in error.cause
+
+
+def test_our_own_errors_stay_as_they_are() -> None:
+    own = BadInput("chat 7 has no assistant turn", "remove it")
+    assert explain(Evidence(told=[own], raised={0: "BadInput: chat 7"}, lost=[Lost(1)])) is own
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", FailureKind.OUT_OF_MEMORY),
+        ("RuntimeError: DefaultCPUAllocator: can't allocate memory", FailureKind.OUT_OF_MEMORY),
+        ("OSError: [Errno 28] No space left on device", FailureKind.STORAGE),
+        ("RuntimeError: Connection reset by peer", FailureKind.NETWORK),
+        ("KeyError: 'hidden_size'", FailureKind.INTERNAL),
+    ],
+)
+def test_errors_of_libraries_are_told_apart(message: str, kind: FailureKind) -> None:
+    error = explain(Evidence(raised={2: message}))
+    assert error.kind is kind
+    assert "rank 2" in error.cause
+    assert error.next_step
+
+
+def test_the_first_cause_wins_over_what_followed_from_it() -> None:
+    error = explain(Evidence(raised={0: "RuntimeError: Connection closed by peer", 1: "KeyError: 'x'"}))
+    assert error.cause == "rank 1 failed: KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (FailureKind.NODE_LOST, "retry"),
+        (FailureKind.NETWORK, "retry"),
+        (FailureKind.OUT_OF_MEMORY, "shrink"),
+        (FailureKind.USER_ERROR, "stop"),
+        (FailureKind.STORAGE, "stop"),
+        (FailureKind.INTERNAL, "stop"),
+    ],
+)
+def test_each_kind_is_treated_its_own_way(kind: FailureKind, answer: str) -> None:
+    assert answer_to(kind, Retries(), attempt=1) == answer
+    assert answer_to(kind, Retries(max=0), attempt=1) == "stop"
+
+
+def test_the_jobspec_may_ask_for_something_else() -> None:
+    retries = Retries(on_out_of_memory="stop", on_node_failure="stop", on_user_error="retry")
+    assert answer_to(FailureKind.OUT_OF_MEMORY, retries, 1) == "stop"
+    assert answer_to(FailureKind.NODE_LOST, retries, 1) == "stop"
+    assert answer_to(FailureKind.USER_ERROR, retries, 1) == "retry"
+
+
+@given(micro=st.integers(1, 64), accumulation=st.integers(1, 64), workers=st.integers(1, 8))
+def test_shrinking_keeps_the_global_batch(micro: int, accumulation: int, workers: int) -> None:
+    plan = cpu_plan(micro_batch=micro, grad_accum=accumulation, workers=workers)
+    smaller = shrunk(plan)
+    if micro == 1:
+        assert smaller is None
+    else:
+        assert smaller is not None
+        assert smaller.micro_batch <= micro // 2
+        assert smaller.global_batch == plan.global_batch

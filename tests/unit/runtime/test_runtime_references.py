@@ -1,0 +1,94 @@
+"""`from`, relative paths and `--model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuneyard.api import BadInput, JobSpec
+from tuneyard.runtime.references import looks_like_path, named_model, resolved, with_model
+
+TRAIN = {"data": {"source": "train.jsonl"}, "steps": 1}
+BASE = {"name": "base", "train": {"model": {"name": "shape", "init": "scratch"}, **TRAIN}}
+TUNE = {"name": "tune", "train": {"model": {"from": "base"}, **TRAIN}}
+SCORE = {"name": "score", "score": {"model": {"from": "tune"}, "data": {"source": "heldout.parquet"}}}
+SCORE_BASE = {"name": "score-base", "score": {"model": {"from": "base"}, "data": {"source": "heldout.parquet"}}}
+
+
+def job(*tasks: dict) -> JobSpec:
+    return JobSpec.model_validate({"kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": list(tasks)}})
+
+
+def test_relative_paths_start_at_the_jobspec(tmp_path: Path) -> None:
+    (tmp_path / "shape").mkdir()
+    task, start = resolved(job(BASE).spec.tasks[0], tmp_path, {})
+    assert task.train is not None
+    assert task.train.data.source == str(tmp_path / "train.jsonl")
+    assert start.model_uri == str(tmp_path / "shape")
+
+
+def test_uris_and_hub_names_stay(tmp_path: Path) -> None:
+    task = {"name": "t", "train": {"model": {"name": "Qwen/Qwen2.5-0.5B"}, "data": {"source": "s3://bucket/x.jsonl"}}}
+    resolved_task, start = resolved(job(task).spec.tasks[0], tmp_path, {})
+    assert resolved_task.train is not None
+    assert resolved_task.train.data.source == "s3://bucket/x.jsonl"
+    assert start.model_uri == "Qwen/Qwen2.5-0.5B"
+
+
+def test_data_and_shape_from_a_process_task(tmp_path: Path) -> None:
+    corpus = {"name": "corpus", "process": {"command": ["true"]}}
+    base = {
+        "name": "base",
+        "train": {"model": {"from": "corpus", "path": "model", "init": "scratch"}, "data": {"from": "corpus", "path": "text.jsonl"}},
+    }
+    task, start = resolved(job(corpus, base).spec.task("base"), tmp_path, {"corpus": {"output": "s3://b/out/corpus/files"}})
+    assert task.train is not None
+    assert task.train.data.source == "s3://b/out/corpus/files/text.jsonl"
+    assert task.train.data.from_task is None
+    assert start.model_uri == "s3://b/out/corpus/files/model"
+
+
+def test_full_weights_from_a_train_task(tmp_path: Path) -> None:
+    results = {"tune": {"output": "/o/tune", "model_uri": "/o/tune/model", "adapter_uri": None, "base_model_uri": "/o/base/model"}}
+    _, start = resolved(job(BASE, TUNE, SCORE).spec.task("score"), tmp_path, results)
+    assert (start.model_uri, start.adapter_uri) == ("/o/tune/model", None)
+
+
+def test_an_adapter_from_a_train_task_comes_with_its_base(tmp_path: Path) -> None:
+    results = {"tune": {"output": "/o/tune", "model_uri": None, "adapter_uri": "/o/tune/model", "base_model_uri": "/o/base/model"}}
+    _, start = resolved(job(BASE, TUNE, SCORE).spec.task("score"), tmp_path, results)
+    assert (start.model_uri, start.adapter_uri) == ("/o/base/model", "/o/tune/model")
+
+
+def test_model_option_leaves_out_what_is_trained_from_scratch(tmp_path: Path) -> None:
+    changed = with_model(job(BASE, TUNE, SCORE, SCORE_BASE), "Qwen/Qwen2.5-0.5B", tmp_path)
+    assert [task.name for task in changed.spec.task_order()] == ["tune", "score-base", "score"]
+    tune, score_base = changed.spec.task("tune").train, changed.spec.task("score-base").score
+    assert tune is not None
+    assert score_base is not None
+    assert tune.model.name == score_base.model.name == "Qwen/Qwen2.5-0.5B"
+    assert tune.model.from_task is None
+    assert changed.spec.task("score").score.model.from_task == "tune"  # type: ignore[union-attr]
+
+
+def test_model_option_replaces_names_where_nothing_is_from_scratch(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    tune = {"name": "tune", "train": {"model": {"name": "org/other", "attention": "eager"}, **TRAIN}}
+    changed = with_model(job(tune, SCORE), "mine", tmp_path).spec.task("tune").train
+    assert changed is not None
+    assert changed.model.name == str(tmp_path / "mine")
+    assert changed.model.attention == "eager"
+
+
+def test_model_option_with_nothing_left_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="nothing is left to do"):
+        with_model(job(BASE), "any/model", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_path"), [("gpt2", False), ("org/model", False), ("./m", True), ("/m", True), ("s3://b/m", True), ("a/b/c", True)]
+)
+def test_paths_are_told_from_hub_names(name: str, is_path: bool, tmp_path: Path) -> None:
+    assert looks_like_path(name) is is_path
+    assert (named_model(name, tmp_path) == name) is (not is_path or "://" in name or name.startswith("/"))
