@@ -53,7 +53,7 @@ def score(request: ScoreRequest, *, emit: Emit = silent, should_stop: Callable[[
         return finish(
             job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, restarts=0, stopped=False, settings=None)
         )
-    pool = _Pool(job, emit)
+    pool = EnginePool(job, emit)
     try:
         stopped = pool.run(should_stop)
     finally:
@@ -86,7 +86,9 @@ class _Asked:
     loads: bool = False
 
 
-class _Pool:
+class EnginePool:
+    """The engines of one task, and what they have been asked. `run` once, then `close`."""
+
     def __init__(self, job: ScoreJob, emit: Emit) -> None:
         request = job.order.request
         self._job, self._emit, self._name = job, emit, request.name
@@ -141,6 +143,10 @@ class _Pool:
             settings=self._loaded.settings if self._loaded else None,
         )
 
+    def new_engine(self) -> Any:
+        """A new actor, that has not loaded yet."""
+        return ray.remote(PartWorker).options(**self._options).remote(self._order)
+
     # --- engines ------------------------------------------------------------------------------------------------------------------
 
     def _start_engines(self) -> None:
@@ -152,7 +158,7 @@ class _Pool:
             )
         for slot in self._slots:
             if slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at and self._partition.outstanding > slot.rank:
-                slot.actor = ray.remote(PartWorker).options(**self._options).remote(self._order)
+                slot.actor = self.new_engine()
                 self._asked[slot.actor.load.remote()] = _Asked(slot, loads=True)
 
     def _lost(self, slot: _Slot, error: RayActorError) -> None:

@@ -60,6 +60,8 @@ class Engine:
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
+        if settings.on_cpu and settings.eager:
+            _never_compile()
         self._settings = settings
         self._generation = generation
         self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
@@ -198,6 +200,13 @@ def _set_environment(settings: EngineSettings) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # Bound to cores, the threads of several engines would share the first ones: leave them to the scheduler.
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+
+
+def _never_compile() -> None:
+    """`enforce_eager` spares the model alone: the likelihoods' ranks would still be compiled, which takes seconds and a C++ compiler."""
+    import torch._dynamo
+
+    torch._dynamo.config.disable = True
 
 
 def _lora_request(settings: EngineSettings) -> Any:

@@ -1,0 +1,225 @@
+"""Real engines in a real Ray: what is scored, and that nothing is lost or doubled when an engine or the driver is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from tests.models import sentences, write_model
+
+from tuneyard.api import BadInput, ScoreTask
+from tuneyard.runtime.pool import score
+from tuneyard.runtime.ray_session import ray_session
+from tuneyard.scoring import ScoreRequest, ScoreResult
+from tuneyard.scoring.prompts import PromptEncoder
+from tuneyard.tracking import Event, Scored, Warned
+
+ROWS = 96
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model saved by transformers, an adapter saved by PEFT, their merged weights, and questions with answers; one row is too long."""
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    made = tmp_path_factory.mktemp("scoring")
+    write_model(made / "base", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(made / "base"), LoraConfig(r=4, target_modules="all-linear"))
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights, std=0.1)  # PEFT starts B at zero: such an adapter would change nothing
+    adapted.save_pretrained(made / "adapter")
+    merged = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(made / "base"), made / "adapter").merge_and_unload()
+    merged.save_pretrained(made / "merged")
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (made / "merged" / file).write_bytes((made / "base" / file).read_bytes())
+    texts = sentences(2 * ROWS)
+    rows = [{"question": texts[i], "answer": texts[ROWS + i], "n": i} for i in range(ROWS)]
+    rows[5]["question"] = "cat " * 1000
+    rows[6]["question"] = " "
+    (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return made
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> Iterator[None]:
+    with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
+        yield
+
+
+def request(folder: Path, output: str, model: str = "base", *, adapter: bool = False, instances: int = 1, **changes: Any) -> ScoreRequest:
+    fields: dict[str, Any] = {
+        "model": {"name": "set below"},
+        "data": {"source": str(folder / "rows.jsonl"), "prompt": "question", "reference": "answer"},
+        "generation": {"maxTokens": 24},
+        "engine": {"batch": 8},
+        "metrics": ["exact_match", "rouge_l", "bleu", "perplexity"],
+        "rowsPerPart": 8,
+    }
+    return ScoreRequest(
+        job="test",
+        name="judge",
+        task=ScoreTask.model_validate(fields | changes),
+        model_uri=str(folder / model),
+        adapter_uri=str(folder / "adapter") if adapter else None,
+        output=str(folder / output),
+        scratch=str(folder / "scratch"),
+        instances=instances,
+    )
+
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path, ray_here: None) -> ScoreResult:  # noqa: ARG001  # needed, and not by name
+    """The base model's result, from one engine that nothing happened to."""
+    return score(request(folder, "out-base"))
+
+
+def table(result: ScoreResult) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(Path(result.output) / "parts").to_pylist()
+    return rows
+
+
+def assert_every_row_once_in_input_order(result: ScoreResult) -> None:
+    assert [row["row"] for row in table(result)] == list(range(ROWS))
+    assert [row["n"] for row in table(result)] == list(range(ROWS))
+
+
+def transformers_losses(folder: Path, model: str, adapter: bool, rows: list[dict[str, Any]]) -> list[float]:
+    """Loss of each reference as transformers computes it from labels, in fp32."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    loaded = AutoModelForCausalLM.from_pretrained(folder / model, dtype=torch.float32)
+    if adapter:
+        loaded = PeftModel.from_pretrained(loaded, folder / "adapter")
+    prompts = PromptEncoder(AutoTokenizer.from_pretrained(folder / model), chat=None, max_length=256)
+    losses = []
+    for row in rows:
+        tokens = prompts.likelihood(row["question"], row["answer"])
+        labels = [token if counts else -100 for token, counts in zip(tokens.ids, tokens.counted, strict=True)]
+        with torch.no_grad():
+            losses.append(loaded(torch.tensor([tokens.ids]), labels=torch.tensor([labels])).loss.item())
+    return losses
+
+
+def test_rows_come_out_in_input_order_with_errors_of_their_own(base: ScoreResult) -> None:
+    assert_every_row_once_in_input_order(base)
+    rows = table(base)
+    errors = {row["row"]: row["error"] for row in rows if row["error"] is not None}
+    assert sorted(errors) == [5, 6]
+    assert "engine.maxLength 256" in errors[5]
+    assert "question is empty" in errors[6]
+    assert (base.rows, base.errors, base.status) == (ROWS, 2, "succeeded")
+    assert all(row["finish_reason"] in ("stop", "length") and row["output_tokens"] > 0 for row in rows if row["error"] is None)
+    assert base.output_tokens == sum(row["output_tokens"] for row in rows)
+    assert base.output_tokens_per_s > 0
+    assert 0 < base.mfu < 1
+    assert 0 < base.latency_s["p50"] <= base.latency_s["p90"] <= base.latency_s["p99"]
+
+
+def test_perplexity_is_the_loss_that_transformers_computes(folder: Path, base: ScoreResult) -> None:
+    rows = [row for row in table(base) if row["error"] is None]
+
+    losses = transformers_losses(folder, "base", False, rows[:16])
+
+    assert [row["nll"] / row["reference_tokens"] for row in rows[:16]] == pytest.approx(losses, rel=1e-4)
+    assert base.metrics["loss"] == pytest.approx(sum(r["nll"] for r in rows) / sum(r["reference_tokens"] for r in rows))
+
+
+def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResult) -> None:
+    perplexity_only = {"metrics": ["perplexity"]}
+    adapted = score(request(folder, "out-adapter", adapter=True, **perplexity_only))
+    merged = score(request(folder, "out-merged", "merged", **perplexity_only))
+
+    rows = [row for row in table(adapted) if row["error"] is None][:8]
+    assert [row["nll"] / row["reference_tokens"] for row in rows] == pytest.approx(
+        transformers_losses(folder, "base", True, rows), rel=1e-3
+    )
+    assert adapted.metrics["loss"] == pytest.approx(merged.metrics["loss"], rel=1e-3)
+    assert adapted.metrics["loss"] != pytest.approx(base.metrics["loss"], rel=1e-2)
+    assert adapted.output_tokens == 0
+
+
+def test_an_engine_killed_mid_run_costs_no_row(folder: Path) -> None:
+    seen: list[Event] = []
+    killed: list[int] = []
+
+    def kill_one_engine_after_the_first_rows(event: Event) -> None:
+        seen.append(event)
+        if isinstance(event, Scored) and event.rows > 0 and not killed:
+            engines = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::PartWorker")]
+            killed.append(engines[0].pid)
+            os.kill(engines[0].pid, signal.SIGKILL)
+
+    result = score(request(folder, "out-killed", instances=2, generation={"maxTokens": 192}), emit=kill_one_engine_after_the_first_rows)
+
+    assert killed
+    assert any(isinstance(event, Warned) and "died" in event.message for event in seen)
+    assert result.details["engine_restarts"] == 1
+    assert_every_row_once_in_input_order(result)
+    assert (result.rows, result.errors) == (ROWS, 2)
+
+
+DRIVER = """
+import pickle, sys
+from tuneyard.runtime.pool import score
+from tuneyard.runtime.ray_session import ray_session
+with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
+    score(pickle.load(open(sys.argv[1], "rb")))
+"""
+
+
+def test_a_run_whose_driver_was_killed_goes_on_to_the_same_metrics(folder: Path, base: ScoreResult) -> None:
+    import pickle
+
+    asked = request(folder, "out-resumed")
+    (folder / "request.pickle").write_bytes(pickle.dumps(asked))
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(folder / "request.pickle")])
+    parts = folder / "out-resumed" / "parts"
+    while len(list(parts.glob("*.parquet"))) < 2:
+        assert driver.poll() is None, "the driver ended before it could be killed"
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+
+    result = score(replace(asked, attempt=2))
+
+    assert 0 < result.rows_resumed < ROWS
+    assert_every_row_once_in_input_order(result)
+    assert (result.rows, result.errors) == (base.rows, base.errors)
+    assert result.metrics == pytest.approx(base.metrics, rel=1e-4)
+
+
+def test_being_asked_to_stop_leaves_what_is_committed(folder: Path) -> None:
+    result = score(request(folder, "out-stopped"), should_stop=lambda: True)
+
+    assert (result.status, result.rows) == ("stopped", 0)
+
+
+def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: Path) -> None:
+    bare = folder / "bare"
+    bare.mkdir()
+    for file in (folder / "base").iterdir():
+        if file.name != "chat_template.jinja":
+            (bare / file.name).write_bytes(file.read_bytes())
+    data = {"source": str(folder / "rows.jsonl"), "prompt": "question", "reference": "answer", "chat": True}
+
+    with pytest.raises(BadInput, match="no chat template"):
+        score(request(folder, "out-bare", "bare", data=data))
