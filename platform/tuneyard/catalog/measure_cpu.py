@@ -9,12 +9,13 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-SIZE, PROBE_SIZE = 2048, 256
-"""Rows and columns of the matrices: large enough that a matmul is bound by arithmetic. The probe tells whether it would end soon."""
+SIZES = (256, 512, 1024, 2048)
+"""Rows and columns of the matrices. Large ones suit many cores; small ones end before something else on a busy machine cuts in."""
 BUFFER_BYTES = 256 * 2**20
-REPEAT_S = 2.0
+REPEAT_S = 1.0
 """Seconds of repeats, of which the fastest counts: other work on the machine can only make a run slower."""
 
 
@@ -29,6 +30,16 @@ def best_s(work: Callable[[], Any]) -> float:
     return min(times)
 
 
+def best_rate(rate: Callable[[int], float]) -> float:
+    """FLOP/s of the size that does best. A size that would take too long is left out: bf16 may be emulated a hundred times slower."""
+    best = 0.0
+    for size in SIZES:
+        if best and 2 * size**3 / best > REPEAT_S:
+            break
+        best = max(best, rate(size))
+    return best
+
+
 def measure_with_torch(threads: int) -> dict[str, Any]:
     import torch
 
@@ -37,11 +48,8 @@ def measure_with_torch(threads: int) -> dict[str, Any]:
         return 2 * size**3 / best_s(lambda: a @ b)
 
     torch.set_num_threads(threads)
-    peaks = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        # A CPU without bf16 units may compute them a hundred times slower: the probe is then all there is time for.
-        probe = rate(PROBE_SIZE, dtype)
-        peaks[name] = rate(SIZE, dtype) if 2 * SIZE**3 / probe < REPEAT_S else probe
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    peaks = {name: best_rate(partial(rate, dtype=dtype)) for name, dtype in dtypes.items()}
     source, target = torch.ones(BUFFER_BYTES // 4), torch.empty(BUFFER_BYTES // 4)
     return {"peak_flops": peaks, "memory_bandwidth_gb_s": 2 * BUFFER_BYTES / best_s(lambda: target.copy_(source)) / 1e9}
 
@@ -49,10 +57,13 @@ def measure_with_torch(threads: int) -> dict[str, Any]:
 def measure_with_numpy() -> dict[str, Any]:
     import numpy as np
 
-    a = np.ones((SIZE, SIZE), dtype=np.float32)
+    def rate(size: int) -> float:
+        a = np.ones((size, size), dtype=np.float32)
+        return 2 * size**3 / best_s(lambda: a @ a)
+
     source, target = np.ones(BUFFER_BYTES // 4, dtype=np.float32), np.empty(BUFFER_BYTES // 4, dtype=np.float32)
     bandwidth = 2 * BUFFER_BYTES / best_s(lambda: np.copyto(target, source)) / 1e9
-    return {"peak_flops": {"fp32": 2 * SIZE**3 / best_s(lambda: a @ a)}, "memory_bandwidth_gb_s": bandwidth}
+    return {"peak_flops": {"fp32": best_rate(rate)}, "memory_bandwidth_gb_s": bandwidth}
 
 
 def main() -> None:
