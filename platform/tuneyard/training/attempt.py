@@ -27,7 +27,8 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, load_model, load_tokenizer, model_source
+from tuneyard.training.models import Start, adapter_source, find_start, load_model, load_tokenizer
+from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches, steps_of_epochs
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
@@ -80,7 +81,7 @@ def _quiet() -> Any:
 class _Material:
     """What all later steps need: the same on every rank."""
 
-    source: str
+    start: Start
     tokenizer: Any
     train: Any
     validation: Any | None
@@ -115,7 +116,7 @@ class _Attempt:
             self._restore_best(trainer, checkpoints, progress)
         card = model_card(self.request, self._figures(progress, throughput))
         artifacts = save_artifacts(
-            trainer, self.request, source=material.source, tokenizer=material.tokenizer, card=card, world=self.world, emit=self.emit
+            trainer, self.request, start=material.start, tokenizer=material.tokenizer, card=card, world=self.world, emit=self.emit
         )
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
@@ -124,9 +125,10 @@ class _Attempt:
 
     def _prepare(self) -> _Material:
         request, task, plan = self.request, self.request.task, self.request.plan
+        prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
         self._stage("loading the model")
-        source = model_source(request, self.world)
-        tokenizer = load_tokenizer(request, source)
+        start = find_start(request, self.world)
+        tokenizer = load_tokenizer(request, start)
         prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
@@ -141,7 +143,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(source, tokenizer, prepared.train, prepared.validation, steps, batches)
+        return _Material(start, tokenizer, prepared.train, prepared.validation, steps, batches)
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -153,7 +155,7 @@ class _Attempt:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        model = load_model(request, material.source, self.world)
+        model = load_model(request, material.start, self.world)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         if task.objective == "dpo":
@@ -164,7 +166,7 @@ class _Attempt:
                 model,
                 arguments,
                 self.world,
-                source=material.source,
+                start=material.start,
                 tokenizer=material.tokenizer,
                 train=material.train,
                 validation=material.validation,

@@ -12,7 +12,7 @@ from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
 from tuneyard.training.arguments import argument_values
 from tuneyard.training.distributed import World
-from tuneyard.training.models import load_model
+from tuneyard.training.models import Start, load_model
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -31,13 +31,13 @@ def preference_trainer(
     arguments: DPOConfig,
     world: World,
     *,
-    source: str,
+    start: Start,
     tokenizer: Any,
     train: Any,
     validation: Any | None,
 ) -> SteppedTrainer:
     """The reference is the start itself: a second copy of the weights for full training, the model without its new adapter else."""
-    reference = load_model(request, source, world) if request.task.method.adapter is None else None
+    reference = load_model(request, start, world) if request.task.method.adapter is None else None
     return PreferenceTrainer(
         model=model,
         ref_model=reference,

@@ -1,0 +1,123 @@
+"""`python -m tuneyard.training JOB.yaml --task NAME --out DIR`: one train task without Ray, in one process or under torchrun."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
+from tuneyard.catalog import ModelShape, gpu, local_sku
+from tuneyard.planning import resolve
+from tuneyard.storage import absolute
+from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, Stage, Step, Warned
+from tuneyard.training import TrainRequest, train
+
+RESULT = "result.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a task; exit status 0 if it succeeded or was stopped at a checkpoint, else as in the error."""
+    options = _parser().parse_args(arguments)
+    is_first = os.environ.get("RANK", "0") == "0"
+    try:
+        request = _request(options)
+        result = train(request, emit=_printer())
+    except TuneyardError as error:
+        if is_first:
+            print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if is_first:
+        path = Path(request.output) / RESULT
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(result), indent=1))
+        print(path)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tuneyard.training", description=__doc__)
+    parser.add_argument("job", type=Path, help="JobSpec file")
+    parser.add_argument("--task", required=True, help="name of the train task")
+    parser.add_argument("--out", type=Path, required=True, help="output folder; the task's own folder is made in it")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest committed checkpoint in the output")
+    return parser
+
+
+def _request(options: argparse.Namespace) -> TrainRequest:
+    job = load_jobspec(options.job)
+    task = next((t.train for t in job.spec.tasks if t.name == options.task), None)
+    if task is None:
+        names = ", ".join(t.name for t in job.spec.tasks if t.train is not None) or "none"
+        raise BadInput(f"{options.job} has no train task {options.task!r}", f"train tasks in it: {names}")
+    task = _with_absolute_paths(task, options.job.absolute().parent)
+    assert task.model.name is not None
+    out = options.out.absolute() / options.task
+    workers = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = resolve(task, _shape(task), gpu(local_sku()), workers)
+    return TrainRequest(
+        job=job.metadata.name,
+        name=options.task,
+        task=task,
+        plan=plan,
+        model_uri=task.model.name,
+        output=str(out),
+        scratch=str(out / "scratch"),
+        resume=options.resume,
+    )
+
+
+def _with_absolute_paths(task: TrainTask, base: Path) -> TrainTask:
+    if task.model.from_task or task.data.from_task or (task.data.validation is not None and task.data.validation.from_task):
+        raise BadInput("the task starts from another task's output", "run the whole job: tuneyard run")
+    assert task.model.name is not None
+    assert task.data.source is not None
+    model = absolute(task.model.name, base) if (base / task.model.name).exists() or task.model.name.startswith(".") else task.model.name
+    data = task.data.model_copy(update={"source": absolute(task.data.source, base)})
+    if data.validation is not None and data.validation.source is not None:
+        data = data.model_copy(update={"validation": data.validation.model_copy(update={"source": absolute(data.validation.source, base)})})
+    return task.model_copy(update={"model": task.model.model_copy(update={"name": model}), "data": data})
+
+
+def _shape(task: TrainTask) -> ModelShape:
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(task.model.name, revision=task.model.revision, trust_remote_code=task.model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{task.model.name} is not a model: {str(error).splitlines()[0]}", "point model.name at a folder with config.json"
+        ) from error
+    return ModelShape.from_config(config.to_dict())
+
+
+def _printer() -> Emit:
+    def show(event: Event) -> None:
+        line = _line(event)
+        if line:
+            print(line, flush=True)
+
+    return show
+
+
+def _line(event: Event) -> str:
+    match event:
+        case Step():
+            return (
+                f"step {event.step}/{event.of}  loss {event.loss:.4f}  lr {event.learning_rate:.2e}  {event.tokens_per_s:,.0f} tokens/s  "
+                f"MFU {event.mfu:.1%}  ETA {event.eta_s:.0f} s"
+            )
+        case Evaluated():
+            return f"step {event.step}  held-out loss {event.loss:.4f}"
+        case Checkpointed():
+            return f"step {event.step}  checkpoint {event.uri} ({event.bytes / 1e6:.1f} MB, {event.seconds:.1f} s)"
+        case Warned():
+            return f"warning: {event.message}"
+        case Stage(of=of, done=done) if not of or done >= of:
+            return event.name
+        case _:
+            return ""

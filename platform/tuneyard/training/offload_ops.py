@@ -1,0 +1,70 @@
+"""DeepSpeed's own C++ for offloading, compiled once on the machine that trains, before the model takes the memory.
+
+CPU Adam is compiled by ninja and a C++ compiler into the user's cache (~/.cache/torch_extensions, or $TORCH_EXTENSIONS_DIR);
+NVMe offload needs libaio as well. What is missing is said here, not from the middle of an engine's constructor.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tuneyard.api import BadInput, JobFailed
+from tuneyard.planning import Plan
+from tuneyard.tracking.events import Emit, Stage
+from tuneyard.training.distributed import World, barrier
+
+COMPILER_ERRORS = (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError)
+
+
+def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit: Emit) -> None:
+    """Compile what the plan's offloading needs; one rank of each machine does, the others wait.
+
+    Raises BadInput where NVMe offload cannot work here, JobFailed where the compiler is missing or fails.
+    """
+    needs_nvme = "nvme" in (plan.offload_optimizer, plan.offload_parameters)
+    needs_adam = plan.offload_optimizer != "none" and optimizer == "adamw"
+    if world.is_first_here and (needs_nvme or needs_adam):
+        emit(Stage(task=task, name="compiling DeepSpeed's offload code (once per machine)"))
+        if needs_nvme:
+            _prepare_nvme(plan)
+        if needs_adam:
+            _compile_cpu_adam()
+    barrier(world)
+
+
+def _prepare_nvme(plan: Plan) -> None:
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    builder = AsyncIOBuilder()
+    try:
+        if not builder.is_compatible(verbose=False):
+            raise RuntimeError("libaio was not found")
+        builder.load(verbose=False)
+    except COMPILER_ERRORS as error:
+        raise BadInput(
+            f"offload to nvme needs DeepSpeed's async_io, which cannot be built here: {_first_line(error)}",
+            "install libaio with its headers (Debian: apt-get install libaio-dev), g++ and ninja in the image, or offload to cpu",
+        ) from error
+    try:
+        Path(plan.nvme_path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the folder for nvme offload cannot be made: {error}", "set strategy.offload.nvmePath to a folder on a local disk"
+        ) from error
+
+
+def _compile_cpu_adam() -> None:
+    from deepspeed.ops.op_builder import CPUAdamBuilder
+
+    try:
+        CPUAdamBuilder().load(verbose=False)
+    except COMPILER_ERRORS as error:
+        raise JobFailed(
+            f"DeepSpeed's CPU Adam could not be compiled: {_first_line(error)}",
+            "install g++ and ninja (Debian: apt-get install g++ ninja-build) in the image, or set strategy.offload.optimizer: none",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
