@@ -18,7 +18,7 @@ from tuneyard.api import StorageError
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World, broadcast_object
-from tuneyard.training.models import DTYPES, Start, quantization
+from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -34,7 +34,7 @@ class Artifacts:
 
 
 def save_artifacts(
-    trainer: SteppedTrainer, request: TrainRequest, *, start: Start, tokenizer: Any, card: str, world: World, emit: Emit
+    trainer: SteppedTrainer, request: TrainRequest, *, start: str, tokenizer: Any, card: str, world: World, emit: Emit
 ) -> Artifacts:
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights.
 
@@ -70,7 +70,7 @@ def _gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[st
     return dict(trainer.accelerator.get_state_dict(trainer.deepspeed))
 
 
-def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, start: Start, tokenizer: Any, card: str) -> None:
+def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, start: str, tokenizer: Any, card: str) -> None:
     staging = Path(request.scratch) / "final"
     shutil.rmtree(staging, ignore_errors=True)
     store = open_store(request.output)
@@ -88,7 +88,7 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, star
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         # After training: ZeRO-3 would partition the model that is loaded here.
         unset_hf_deepspeed_config()
-        _merge(start.weights, folder, staging / MERGED, request)
+        _merge(start, folder, staging / MERGED, request)
         _dress(staging / MERGED, tokenizer, card)
         _commit(store, staging / MERGED, MERGED)
     _commit(store, folder, MODEL)

@@ -27,7 +27,7 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import Start, adapter_source, find_start, load_model, load_tokenizer
+from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches, steps_of_epochs
 from tuneyard.training.progress import Progress
@@ -81,7 +81,7 @@ def _quiet() -> Any:
 class _Material:
     """What all later steps need: the same on every rank."""
 
-    start: Start
+    start: str
     tokenizer: Any
     train: Any
     validation: Any | None

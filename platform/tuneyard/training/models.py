@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,8 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
 
 
-@dataclass(frozen=True)
-class Start:
-    """What a task starts from: local folders, or a Hugging Face name."""
-
-    weights: str
-    tokenizer: str
-
-
-def find_start(request: TrainRequest, world: World) -> Start:
-    """The starting weights and the tokenizer that goes with them. One rank of each machine fetches.
+def find_start(request: TrainRequest, world: World) -> str:
+    """A local folder with the starting weights and tokenizer, or a Hugging Face name. One rank of each machine fetches.
 
     With `init: scratch`, and for full training on top of an adapter, that folder is made here once, so that every layout
     starts from the same weights. Must be called before TrainingArguments exist: ZeRO-3 would partition what is made here.
@@ -45,11 +36,11 @@ def find_start(request: TrainRequest, world: World) -> Start:
         source = _fetched(uri, cache / "model", world)
         _check_is_model(Path(source), uri, needs_weights=request.task.model.init == "pretrained")
     if request.task.model.init == "scratch":
-        return Start(_made_once(cache / "scratch", world, lambda folder: _initialise(source, folder, request)), source)
+        return _made_once(cache / "scratch", world, lambda folder: _initialise(source, folder, request))
     if request.adapter_uri is not None and request.task.method.name == "full":
         adapter = adapter_source(request, world)
-        return Start(_made_once(cache / "merged", world, lambda folder: _merge(source, adapter, folder, request)), source)
-    return Start(source, source)
+        return _made_once(cache / "merged", world, lambda folder: _merge(source, adapter, folder, request))
+    return source
 
 
 def adapter_source(request: TrainRequest, world: World) -> str:
@@ -63,18 +54,18 @@ def adapter_source(request: TrainRequest, world: World) -> str:
     return folder
 
 
-def load_tokenizer(request: TrainRequest, start: Start) -> Any:
+def load_tokenizer(request: TrainRequest, start: str) -> Any:
     """The tokenizer; one without a padding token pads with its end token."""
-    tokenizer = _read_tokenizer(request, source)
+    tokenizer = _read_tokenizer(request, start)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
 
 
-def _read_tokenizer(request: TrainRequest, source: str) -> Any:
+def _read_tokenizer(request: TrainRequest, start: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(
-            start.tokenizer, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
+            start, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
         )
     except (OSError, ValueError) as error:
         raise BadInput(
@@ -83,7 +74,7 @@ def _read_tokenizer(request: TrainRequest, source: str) -> Any:
         ) from error
 
 
-def load_model(request: TrainRequest, start: Start, world: World) -> Any:
+def load_model(request: TrainRequest, start: str, world: World) -> Any:
     """The model without adapters, ready for them. With ZeRO-3, TrainingArguments must exist: weights are partitioned while they load."""
     plan = request.plan
     options: dict[str, Any] = {}
@@ -92,7 +83,7 @@ def load_model(request: TrainRequest, start: Start, world: World) -> Any:
     set_seed(request.task.seed)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            start.weights,
+            start,
             revision=request.task.model.revision,
             dtype=load_dtype(request),
             attn_implementation=ATTENTION[plan.attention],

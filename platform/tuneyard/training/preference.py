@@ -12,7 +12,7 @@ from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
 from tuneyard.training.arguments import argument_values
 from tuneyard.training.distributed import World
-from tuneyard.training.models import Start, load_model
+from tuneyard.training.models import load_model
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
@@ -31,7 +31,7 @@ def preference_trainer(
     arguments: DPOConfig,
     world: World,
     *,
-    start: Start,
+    start: str,
     tokenizer: Any,
     train: Any,
     validation: Any | None,
