@@ -54,6 +54,33 @@ def test_an_upload_outlives_a_restart_of_the_server(tmp_path: Path, monkeypatch:
     }
 
 
+def test_a_download_outlives_a_restart_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make_s3(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    store = open_store(f"s3://{server.bucket}/run")
+    (tmp_path / "model").mkdir()
+    for index in range(4):
+        (tmp_path / "model" / f"shard-{index}").write_bytes(os.urandom(40 * MIB))
+    begun = threading.Event()
+
+    def slowly(_done: int, _of: int) -> None:
+        begun.set()
+        time.sleep(0.02)
+
+    with server.started() as pid:
+        store.upload_folder(tmp_path / "model", "model")
+        worker = threading.Thread(target=store.download_folder, args=("model", tmp_path / "copy", slowly))
+        worker.start()
+        begun.wait(20)
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(1)
+    with server.started():
+        worker.join(100)
+
+    assert (tmp_path / "copy" / "shard-3").read_bytes() == (tmp_path / "model" / "shard-3").read_bytes()
+
+
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = make_s3(tmp_path)
     for name, value in server.environment.items():
