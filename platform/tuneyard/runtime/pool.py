@@ -51,7 +51,7 @@ def score(request: ScoreRequest, *, emit: Emit = silent, should_stop: Callable[[
     job = prepare(request)
     if not job.missing:
         return finish(
-            job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, restarts=0, stopped=False, settings=None)
+            job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
         )
     pool = EnginePool(job, emit)
     try:
@@ -79,11 +79,10 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A call that has not been answered: `part` for score, None for load (`loads`) and open_work."""
+    """A call that has not been answered: `part` for score, None for load and open_work."""
 
     slot: _Slot
     part: int | None = None
-    loads: bool = False
 
 
 class EnginePool:
@@ -107,7 +106,7 @@ class EnginePool:
         self._generating_since: float | None = None
         self._last_commit = 0.0
         self._began = time.monotonic()
-        self._restarts = 0
+        self._deaths = 0
         self.sums: list[Sums] = []
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
@@ -138,7 +137,7 @@ class EnginePool:
             wall_s=wall_s,
             load_s=since - self._began if since is not None else 0.0,
             generation_s=max(0.0, self._last_commit - since) if since is not None else 0.0,
-            restarts=self._restarts,
+            deaths=self._deaths,
             stopped=stopped,
             settings=self._loaded.settings if self._loaded else None,
         )
@@ -157,9 +156,11 @@ class EnginePool:
                 kind=FailureKind.NODE_LOST,
             )
         for slot in self._slots:
-            if slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at and self._partition.outstanding > slot.rank:
+            running = sum(other.actor is not None for other in self._slots)
+            due = slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at
+            if due and running < self._partition.outstanding:
                 slot.actor = self.new_engine()
-                self._asked[slot.actor.load.remote()] = _Asked(slot, loads=True)
+                self._asked[slot.actor.load.remote()] = _Asked(slot)
 
     def _lost(self, slot: _Slot, error: RayActorError) -> None:
         if slot.actor is None:
@@ -169,7 +170,7 @@ class EnginePool:
         parts = self._partition.give_back(slot.rank)
         slot.deaths_in_a_row += 1
         slot.start_at = time.monotonic() + _FIRST_PAUSE_S * 4 ** (slot.deaths_in_a_row - 1)
-        self._restarts += 1
+        self._deaths += 1
         again = "it is not started again" if slot.given_up else "another takes its place"
         cause = str(error).splitlines()[0]
         self._emit(Warned(task=self._name, message=f"engine {slot.rank} died with {len(parts)} parts in hand; {again} ({cause})"))
@@ -237,13 +238,15 @@ class EnginePool:
     # --- progress -----------------------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
+        if self._generating_since is None:
+            return
         resumed = sum(sums.rows for sums in self._job.committed.values())
         open_work = [slot.open_work for slot in self._slots]
         new_rows = sum(sums.rows for sums in self.sums) + sum(work.rows for work in open_work)
         tokens = sum(sums.output_tokens for sums in self.sums) + sum(work.output_tokens for work in open_work)
         errors = sum(sums.errors for sums in [*self.sums, *self._job.committed.values()]) + sum(work.errors for work in open_work)
         of = self._job.order.layout.rows
-        elapsed = time.monotonic() - self._generating_since if self._generating_since is not None else 0.0
+        elapsed = time.monotonic() - self._generating_since
         self._emit(
             Scored(
                 task=self._name,

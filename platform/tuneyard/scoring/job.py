@@ -45,7 +45,8 @@ class Measured:
     wall_s: float
     load_s: float
     generation_s: float
-    restarts: int
+    deaths: int
+    """Engines that died."""
     stopped: bool
     settings: EngineSettings | None
 
@@ -112,7 +113,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "reference_tokens": total.reference_tokens,
         "evaluated_tokens": total.evaluated_tokens,
         "model_flops": total.flops,
-        "engine_restarts": measured.restarts,
+        "engine_deaths": measured.deaths,
         "parts": job.order.layout.parts,
         "rows_per_part": job.order.layout.rows_per_part,
         "instances": job.order.request.instances,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from tuneyard.api import ScoreTask
+from tuneyard.api import Adapter, ScoreTask
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
-from tuneyard.scoring.adapter import LoraAdapter
 from tuneyard.scoring.engine import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
 from tuneyard.scoring.rows import ScoredRow
@@ -104,9 +103,8 @@ class OpenPart:
     def output_tokens(self) -> int:
         return sum(row.output_tokens for row in self.scored)
 
-    def flops(self, shape: ModelShape, lora: LoraAdapter | None) -> float:
+    def flops(self, shape: ModelShape, adapter: Adapter | None) -> float:
         """Model FLOPs of what was asked: prefill and decode of outputs, one pass over prompts and references for likelihoods."""
-        adapter = lora.as_trained() if lora else None
         generated = [(row.input_tokens, row.output_tokens) for row in self.scored if row.output_tokens]
         evaluated = [row.evaluated_tokens for row in self.scored if row.evaluated_tokens]
         return forward_flops(

@@ -14,7 +14,6 @@ class Partition:
         ordered = sorted(parts)
         self._waiting = [deque(ordered[len(ordered) * r // ranks : len(ordered) * (r + 1) // ranks]) for r in range(ranks)]
         self._held: dict[int, int] = {}
-        self._done = 0
 
     @property
     def finished(self) -> bool:
@@ -41,7 +40,6 @@ class Partition:
     def done(self, part: int) -> None:
         """`part` was committed by the rank that holds it."""
         del self._held[part]
-        self._done += 1
 
     def give_back(self, rank: int) -> list[int]:
         """`rank` died: what it held waits again, at the front of its share. Returns those parts."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, FailureKind, JobFailed, TuneyardError
-from tuneyard.catalog import ModelShape
+from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
+from tuneyard.catalog import ModelShape, adapted_projections
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.engine import Asked, Engine
 from tuneyard.scoring.metrics import Sums
@@ -58,11 +58,10 @@ class OpenWork:
 
 @dataclass(frozen=True)
 class PartDone:
-    """A part that is committed. `ours`: by this worker; else another attempt had committed it before."""
+    """A part that is committed, with the sums of the file that is there: this worker's, or one that another attempt wrote before."""
 
     part: int
     sums: Sums
-    ours: bool
     open_work: OpenWork
     """What is left in this worker's hands."""
 
@@ -87,6 +86,7 @@ class PartWorker:
         adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
         self._settings = resolve_engine(request.task, model, adapter, sku=request.sku)
         self._shape = ModelShape.from_folder(model)
+        self._adapter = _countable_adapter(self._shape, self._settings)
         tokenizer = _tokenizer(self._settings)
         self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
         try:
@@ -111,11 +111,11 @@ class PartWorker:
                 self._asked.put(request)
             scored = in_hand.finish()
             sums = Sums.of(scored, self._order.columns.metrics)
-            sums.flops = in_hand.flops(self._shape, self._settings.adapter)
+            sums.flops = in_hand.flops(self._shape, self._adapter)
             ours = commit(self._store, part, self._order.columns.encode(rows, scored, sums))
         finally:
             del self._open[part]
-        return PartDone(part, sums if ours else read_sums(self._store, part), ours, self.open_work())
+        return PartDone(part, sums if ours else read_sums(self._store, part), self.open_work())
 
     def open_work(self) -> OpenWork:
         """What is done and not yet committed; cheap enough to ask for every second."""
@@ -151,6 +151,15 @@ def _tokenizer(settings: EngineSettings) -> Any:
         raise BadInput(
             f"{settings.tokenizer} holds no tokenizer that can be loaded: {_first_line(error)}", "save one beside the model"
         ) from error
+
+
+def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
+    """The adapter for counting FLOPs; None where its targets are not known by name, which leaves out about a percent."""
+    adapter = settings.adapter.as_trained() if settings.adapter else None
+    try:
+        return adapter if adapter and adapted_projections(shape, adapter) else None
+    except BadInput:
+        return None
 
 
 def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:

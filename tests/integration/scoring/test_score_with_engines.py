@@ -172,7 +172,7 @@ def test_an_engine_killed_mid_run_costs_no_row(folder: Path) -> None:
 
     assert killed
     assert any(isinstance(event, Warned) and "died" in event.message for event in seen)
-    assert result.details["engine_restarts"] == 1
+    assert result.details["engine_deaths"] == 1
     assert_every_row_once_in_input_order(result)
     assert (result.rows, result.errors) == (ROWS, 2)
 

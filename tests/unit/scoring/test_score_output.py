@@ -16,7 +16,7 @@ from tuneyard.scoring.parts import Columns, Layout, commit, part_path, read_sums
 from tuneyard.scoring.rows import ScoredRow
 from tuneyard.storage import open_store
 
-UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, restarts=0, stopped=False, settings=None)
+UNMEASURED = Measured(wall_s=1.0, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
 
 
 def request(folder: Path, rows: int = 10, *, resume: bool = True, instances: int = 1, **changes: Any) -> ScoreRequest:

@@ -1,0 +1,70 @@
+"""Which tokens an engine gets: the chat template's, or the prompt's own, and those of training for likelihoods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models import write_tokenizer
+
+from tuneyard.api import BadInput
+from tuneyard.scoring.prompts import BadRow, PromptEncoder
+
+
+@pytest.fixture(scope="module")
+def with_template(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return write_tokenizer(Path(tmp_path_factory.mktemp("tokenizer")))
+
+
+@pytest.fixture(scope="module")
+def without_template(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return write_tokenizer(Path(tmp_path_factory.mktemp("tokenizer")), chat_template=None)
+
+
+def test_text_becomes_a_users_message_where_there_is_a_template(with_template: Any) -> None:
+    prompts = PromptEncoder(with_template, chat=None, max_length=64)
+
+    assert with_template.decode(prompts.prompt("the cat")) == "<|user|>the cat<|end|><|assistant|>"
+    assert prompts.prompt("the cat") == prompts.prompt([{"role": "user", "content": "the cat"}])
+
+
+def test_text_is_sent_as_it_is_without_a_template_or_on_wish(with_template: Any, without_template: Any) -> None:
+    for tokenizer, chat in ((without_template, None), (with_template, False)):
+        assert tokenizer.decode(PromptEncoder(tokenizer, chat=chat, max_length=64).prompt("the cat")) == "the cat"
+
+
+def test_a_completion_follows_the_prompts_own_tokens_and_ends(without_template: Any) -> None:
+    prompts = PromptEncoder(without_template, chat=None, max_length=64)
+
+    tokens = prompts.likelihood("the cat s", "at on a mat")  # a tokenizer would like to join "s" and "at"
+
+    prompt = prompts.prompt("the cat s")
+    assert tokens.ids[: len(prompt)] == prompt
+    assert tokens.counted == [False] * len(prompt) + [True] * (len(tokens.ids) - len(prompt))
+    assert without_template.decode(tokens.ids[len(prompt) :]) == "at on a mat<|end|>"
+
+
+def test_of_a_chat_the_assistants_last_turn_counts(with_template: Any) -> None:
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "cat"}]
+
+    tokens = PromptEncoder(with_template, chat=None, max_length=64).likelihood(history, "sat")
+
+    counted = [token for token, counts in zip(tokens.ids, tokens.counted, strict=True) if counts]
+    assert with_template.decode(counted) == "sat<|end|>"
+
+
+def test_a_prompt_that_leaves_no_room_is_a_bad_row(without_template: Any) -> None:
+    prompts = PromptEncoder(without_template, chat=None, max_length=4)
+
+    with pytest.raises(BadRow, match=r"engine\.maxLength 4 allows 3"):
+        prompts.prompt("the cat sat on a mat")
+    with pytest.raises(BadRow, match="prompt and reference have"):
+        prompts.likelihood("the", "cat sat on a mat")
+
+
+def test_messages_need_a_template(without_template: Any) -> None:
+    with pytest.raises(BadRow, match="no chat template"):
+        PromptEncoder(without_template, chat=None, max_length=64).prompt([{"role": "user", "content": "cat"}])
+    with pytest.raises(BadInput, match="no chat template"):
+        PromptEncoder(without_template, chat=True, max_length=64)
