@@ -44,6 +44,7 @@ def run(
 
     job = load_jobspec(file)
     target = out or default_output(job, resume=resume)
+    written: list[str] = []
     with open_progress(job) as progress, stop_on_interrupt(progress.stopping) as should_stop:
         try:
             report = run_job(
@@ -55,18 +56,19 @@ def run(
                 listener=progress,
                 model=model,
                 should_stop=should_stop,
+                on_report=written.append,
             )
         except TuneyardError as error:
             failure: TuneyardError | None = error
         else:
             failure = None
     if failure is not None:
-        _point_to_report(target)
+        _point_to(written)
         raise failure
     _show(report, output)
     if report.status == "stopped":
         _say_how_to_resume(report, file, target, model)
-    _point_to_report(target)
+    _point_to(written)
     return 0 if report.status == "succeeded" else _STOPPED
 
 
@@ -87,11 +89,7 @@ def _say_how_to_resume(report: Report, file: Path, target: str, model: str | Non
     print(f"{report.message.split(';')[0]}; go on: {join(again)}", file=sys.stderr)
 
 
-def _point_to_report(target: str) -> None:
+def _point_to(written: list[str]) -> None:
     """The last line of stdout: where report.json is, if the job came far enough to have one."""
-    from tuneyard.runtime.output import JobOutput
-    from tuneyard.tracking import REPORT_JSON
-
-    store = JobOutput(target).store
-    if store.exists(REPORT_JSON):
-        print(store.url(REPORT_JSON), flush=True)
+    for uri in written:
+        print(uri, flush=True)

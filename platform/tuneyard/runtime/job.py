@@ -22,7 +22,7 @@ from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
 from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.references import with_model
 from tuneyard.runtime.tasks import Result, TaskContext, run_task
-from tuneyard.tracking import Event, Report, TaskEvent, Warned, open_recorder, write_report
+from tuneyard.tracking import REPORT_JSON, Event, Report, TaskEvent, Warned, open_recorder, write_report
 
 Listener = Callable[[Event], None]
 
@@ -37,6 +37,7 @@ def run_job(
     listener: Listener = lambda _event: None,
     model: str | None = None,
     should_stop: ShouldStop = never,
+    on_report: Callable[[str], None] = lambda _uri: None,
 ) -> Report:
     """Run a job to its end, or to a clean stop that `should_stop` asks for, and return its report (status succeeded or stopped).
 
@@ -45,7 +46,7 @@ def run_job(
     `with_model`.
 
     Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
-    the moment that `out` was taken, report.json and report.html are written there.
+    the moment that `out` was taken, report.json and report.html are written there, and `on_report` is told where.
     """
     if model is not None:
         job = with_model(job, model, Path.cwd())
@@ -98,18 +99,21 @@ def run_job(
             raise
         finally:
             report = recorder.close(status, message)
-            _write(report, output, listener)
+            if _write(report, output, listener):
+                on_report(output.store.url(REPORT_JSON))
         return report
 
 
-def _write(report: Report, output: JobOutput, listener: Listener) -> None:
-    """Write the report; where that fails after the job has failed, its own error is the one to show."""
+def _write(report: Report, output: JobOutput, listener: Listener) -> bool:
+    """Write the report; where that fails after the job has failed, its own error is the one to show. True if it was written."""
     try:
         write_report(output.store, report)
     except StorageError as error:
         if report.status == "succeeded":
             raise
         listener(Warned(task="", message=f"the report could not be written: {error.cause}"))
+        return False
+    return True
 
 
 @dataclass

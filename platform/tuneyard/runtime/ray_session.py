@@ -133,13 +133,13 @@ def _join(address: str, prepare: Callable[[], None]) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()
-        raise BadInput(
-            f"no Ray cluster of this version answers at {address}: {_first_line(error)}",
-            "another program may hold that port: check it with `ray status --address ADDRESS`; or leave out --ray to run on this machine",
-        ) from error
+        raise _no_cluster(address, _first_line(error)) from error
 
 
 def _check_listening(address: str) -> None:
+    """Raises BadInput where nothing listens, or something that does not speak Ray's protocol: Ray itself would try for minutes."""
+    import grpc
+
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise BadInput(f"--ray {address} is not an address", "write it as HOST:PORT, such as 10.0.0.4:6379, or auto")
@@ -150,6 +150,18 @@ def _check_listening(address: str) -> None:
             f"nothing answers at the Ray address {address}: {error.strerror or error}",
             "start a cluster there (ray start --head --port PORT), correct the address, or leave out --ray to run on this machine",
         ) from error
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=_CONNECT_TIMEOUT_S)
+        except grpc.FutureTimeoutError as error:
+            raise _no_cluster(address, "it does not speak Ray's protocol") from error
+
+
+def _no_cluster(address: str, why: str) -> BadInput:
+    return BadInput(
+        f"no Ray cluster of this version answers at {address}: {why}",
+        "another program may hold that port: check it with `ray status --address ADDRESS`; or leave out --ray to run on this machine",
+    )
 
 
 def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[str], job: str) -> Callable[[], None]:

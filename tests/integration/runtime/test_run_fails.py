@@ -1,0 +1,59 @@
+"""What goes wrong inside the ranks: told in two lines, and nothing committed is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
+
+
+def test_a_loss_that_is_not_a_number(write_job: WriteJob, ray_address: str, tmp_path: Path) -> None:
+    body = train(optimizer={"learningRate": 1e38, "maxGradNorm": 0, "warmup": 0, "name": "sgd"}, steps=10)
+    done = tuneyard("run", write_job({"name": "tune", "train": body}), "--out", tmp_path / "out", "--ray", ray_address)
+    assert done.returncode == 1
+    assert "loss" in done.stderr
+    assert "Traceback" not in done.stderr
+    report = read_report(tmp_path / "out")
+    assert report["status"] == "failed"
+    assert not (tmp_path / "out/tune/model").exists()
+
+
+def test_a_chat_without_an_assistant_turn(write_job: WriteJob, inputs: Path, ray_address: str, tmp_path: Path) -> None:
+    rows = [json.dumps({"messages": [{"role": "user", "content": "hello"}]})] * 8
+    (inputs / "one-sided.jsonl").write_text("\n".join(rows))
+    job = write_job({"name": "tune", "train": train(data={"source": "one-sided.jsonl"})})
+    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", ray_address)
+    assert done.returncode == 2
+    assert "assistant" in done.stderr
+    assert "next: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for one checkpoint, and not for a second."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: Path, ray_address: str) -> None:
+    out = small_disk / "out"
+    job = write_job({"name": "tune", "train": train(checkpoint={"everySteps": 5, "keep": 9})})
+    done = tuneyard("run", job, "--out", out, "--ray", ray_address)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "free space" in done.stderr
+    committed = [path.parent for path in (out / "tune/checkpoints").glob("step-*/manifest.json")]
+    assert committed, "the first checkpoint fits"
+    for folder in committed:
+        files = json.loads((folder / "manifest.json").read_text())["files"]
+        assert all((folder / file["path"]).stat().st_size == file["size"] for file in files)

@@ -1,0 +1,183 @@
+"""A job with a train task, from the command to the report; interrupted, killed, resumed; alone, with two workers, and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.runtime.conftest import (
+    STEPS,
+    TUNEYARD,
+    environment,
+    read_report,
+    train,
+    tuneyard,
+    write_jobspec,
+)
+
+from tuneyard.api import load_jobspec
+from tuneyard.runtime import run_job
+from tuneyard.tracking import Event, Step, TaskEvent, Warned
+
+SECRET = "hf_never-write-me-down-4711"
+REFERENCE = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "QUIET_TOKEN"}}}
+
+
+@dataclass(frozen=True)
+class Ran:
+    out: Path
+    stdout: str
+    stderr: str
+
+    @property
+    def task(self) -> dict[str, Any]:
+        task: dict[str, Any] = read_report(self.out)["tasks"]["tune"]
+        return task
+
+
+@pytest.fixture(scope="module")
+def job_file(inputs: Path) -> Path:
+    prepare = {"name": "prepare", "process": {"command": ["sh", "-c", "cp chats.jsonl $TUNEYARD_OUTPUT; echo token $HF_TOKEN"]}}
+    tune = {"name": "tune", "train": train(data={"from": "prepare", "path": "chats.jsonl", "maxLength": 64})}
+    return write_jobspec(inputs / "train.yaml", prepare, tune, env=[REFERENCE], setup=["echo setup sees $HF_TOKEN"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(job_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The job run to its end with an embedded Ray: two workers, ZeRO-2."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    done = tuneyard("run", job_file, "--out", out, QUIET_TOKEN=SECRET)
+    assert done.returncode == 0, done.stderr
+    return Ran(out, done.stdout, done.stderr)
+
+
+def test_the_last_line_is_the_path_of_the_report(undisturbed: Ran) -> None:
+    assert undisturbed.stdout.splitlines()[-1] == str(undisturbed.out / "report.json")
+    assert (undisturbed.out / "report.html").stat().st_size > 0
+
+
+def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
+    task = undisturbed.task
+    assert task["status"] == "succeeded"
+    assert len(task["losses"]) == task["steps"] == STEPS
+    assert task["losses"][-1] < task["losses"][0]
+    assert task["world_size"] == len(task["peak_memory_gb"]) == 2
+    for name in ("tokens_per_s", "mfu", "flops_per_step", "planned_memory_gb", "wall_s"):
+        assert task[name] > 0, name
+    assert (Path(task["artifacts"]["model"]) / "model.safetensors").exists()
+    assert json.loads((undisturbed.out / "tune/result.json").read_text())["steps"] == STEPS
+
+
+def test_progress_is_told_in_plain_lines(undisturbed: Ran) -> None:
+    lines = undisturbed.stderr.splitlines()
+    assert "tune     started (train)" in lines
+    assert any(line.startswith(f"tune     step {STEPS}/{STEPS}  loss ") and "tokens/s" in line for line in lines)
+    assert any("checkpoint of step 5 committed" in line for line in lines)
+
+
+def test_no_secret_is_written_anywhere(undisturbed: Ran) -> None:
+    assert "token ***" in (undisturbed.out / "logs/prepare.log").read_text()
+    assert "setup sees ***" in (undisturbed.out / "logs/setup.log").read_text()
+    files = [path for path in undisturbed.out.rglob("*") if path.is_file()]
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in undisturbed.stdout + undisturbed.stderr
+
+
+def test_ranks_log_into_the_output(undisturbed: Ran) -> None:
+    assert {path.name for path in (undisturbed.out / "logs").glob("tune-rank-*.log")} == {"tune-rank-0.log", "tune-rank-1.log"}
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_resume_ends_the_same(job_file: Path, undisturbed: Ran, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*TUNEYARD, "run", str(job_file), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(QUIET_TOKEN=SECRET),
+        start_new_session=True,
+    )
+    wait_for(out / "tune/checkpoints/step-5/manifest.json", process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all that it started
+    stdout, stderr = process.communicate(timeout=300)
+
+    assert process.returncode == 1, stderr
+    assert "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once" in stderr
+    assert "--resume" in stderr
+    assert stdout.splitlines()[-1] == str(out / "report.json")
+    report = read_report(out)
+    assert report["status"] == report["tasks"]["tune"]["status"] == "stopped"
+    steps = report["tasks"]["tune"]["steps"]
+    assert 5 <= steps < STEPS
+    assert (out / f"tune/checkpoints/step-{steps}/manifest.json").exists()
+
+    resumed = tuneyard("run", job_file, "--out", out, "--resume", QUIET_TOKEN=SECRET)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "prepare  done before, skipped" in resumed.stderr
+    task = read_report(out)["tasks"]["tune"]
+    assert task["resumed_from"] == steps
+    assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-6)
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], limit_s: float = 300) -> None:
+    deadline = time.monotonic() + limit_s
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.05)
+
+
+def test_a_killed_worker_is_replaced_from_the_last_checkpoint(
+    job_file: Path, undisturbed: Ran, ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUIET_TOKEN", SECRET)
+    monkeypatch.setenv("TUNEYARD_HISTORY", "off")
+    out, killed, events = tmp_path / "out", [], []
+
+    def kill_once(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, Step) and event.step >= 7 and not killed:
+            log = (out / "logs/tune-rank-1.log").read_text()
+            killed.append(int(log.split("process ")[1].split()[0]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    report = run_job(load_jobspec(job_file), base_dir=job_file.parent, out=str(out), ray_address=ray_address, listener=kill_once)
+
+    failed = [event for event in events if isinstance(event, TaskEvent) and event.state == "failed"]
+    assert [event.failure for event in failed] == ["NodeLost"]
+    assert f"rank 1 (process {killed[0]}" in failed[0].message
+    assert "killed from outside" in failed[0].message
+    assert any(isinstance(event, Warned) and "starting attempt 2 of 4" in event.message for event in events)
+    task = report.tasks["tune"]
+    assert [attempt.get("failure") for attempt in task["attempts"]] == ["NodeLost", None]
+    assert task["resumed_from"] >= 5
+    assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-6)
+
+
+def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, ray_address: str, tmp_path: Path) -> None:
+    job = write_jobspec(inputs / "one.yaml", {"name": "tune", "train": train(steps=10), "resources": {"workers": 1}})
+    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", ray_address)
+    assert done.returncode == 0, done.stderr
+    one = read_report(tmp_path / "out")["tasks"]["tune"]
+    assert one["world_size"] == 1
+    # The learning rate follows the number of steps: only its warm-up and first steps are near those of the longer job.
+    assert one["losses"][:2] == pytest.approx(undisturbed.task["losses"][:2], rel=1e-3)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbed: Ran, tmp_path: Path) -> None:
+    job = write_jobspec(inputs / f"torchrun-{processes}.yaml", {"name": "tune", "train": train()})
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    command = [*torchrun, "-m", "tuneyard.training", str(job), "--task", "tune", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600)
+    assert done.returncode == 0, done.stderr
+    losses = json.loads((tmp_path / "tune/result.json").read_text())["losses"]
+    assert losses == pytest.approx(undisturbed.task["losses"], rel=1e-3)
