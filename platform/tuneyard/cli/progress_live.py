@@ -76,7 +76,10 @@ class LiveProgress:
         if task.state == "running":
             return Text(again + task.doing(), style="cyan")
         figures = "  ".join(task.figures())
-        return Text(again + (f"{task.state}  {figures}" if task.state != "succeeded" else figures or "done"))
+        if task.state == "succeeded":
+            return Text(again + (figures or "done"))
+        where = f" at {task.doing()}" if task.began is not None else ""
+        return Text(f"{again}{task.state}{where}  {figures}".rstrip())
 
 
 def _now(task: TaskProgress, width: int) -> Table:

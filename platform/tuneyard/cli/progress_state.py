@@ -61,12 +61,12 @@ class TaskProgress:
             step = self.step
             held_out = [f"held-out {self.held_out_loss:.3f}"] if self.held_out_loss is not None else []
             memory = [f"{step.memory_gb:.1f} GB"] if step.memory_gb is not None else []
-            eta = [f"ETA {clock(step.eta_s)}"] if step.step < step.of else []
+            eta = [f"ETA {clock(step.eta_s)}"] if self.state == "running" and step.step < step.of else []
             return [f"loss {step.loss:.3f}", *held_out, f"{step.tokens_per_s:,.0f} tokens/s", f"MFU {share(step.mfu)}", *memory, *eta]
         if self.scored is not None:
             scored = self.scored
             errors = [f"{scored.errors} errors"] if scored.errors else []
-            eta = [f"ETA {clock(scored.eta_s)}"] if 0 < scored.rows < scored.of else []
+            eta = [f"ETA {clock(scored.eta_s)}"] if self.state == "running" and 0 < scored.rows < scored.of else []
             return [f"{scored.output_tokens_per_s:,.0f} output tokens/s", *errors, *eta]
         return []
 
