@@ -22,6 +22,10 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
 
     What an earlier task of the job makes is not looked for; data on the Hugging Face hub is not either.
     """
+    if job.spec.template is not None:
+        raise BadInput(
+            f"the job takes defaults from the ModelTemplate {job.spec.template}, which lives on a hub", "write them into the job"
+        )
     for task in job.spec.tasks:
         if task.kind in _NOT_HERE:
             raise BadInput(f"task {task.name} is a {task.kind} task, and {_NOT_HERE[task.kind]}", "take it out of the job")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
 from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.references import with_model
 from tuneyard.runtime.tasks import Result, TaskContext, run_task
-from tuneyard.tracking import REPORT_JSON, Event, Report, TaskEvent, Warned, open_recorder, write_report
+from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder, write_report
 
 Listener = Callable[[Event], None]
 
@@ -63,57 +63,31 @@ def run_job(
         scratch = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix=f"tuneyard-{job.metadata.name}-", ignore_cleanup_errors=True))
         )
-        logs = stack.enter_context(_log_folder(output, scratch, secrets))
         watch = _Watch(should_stop, job.spec.deadline)
         recorder = open_recorder(job, output=output.uri, folder=output.local_folder or scratch, warn=listener)
-
-        def emit(event: Event) -> None:
-            recorder(event)
-            listener(event)
-
         context = TaskContext(
             job=job,
             base_dir=base_dir,
             output=output,
             machine=machine,
             scratch=scratch,
-            logs=logs,
+            logs=stack.enter_context(_log_folder(output, scratch, secrets)),
             secrets=secrets,
-            emit=emit,
+            emit=_both(recorder, listener),
             should_stop=watch.should_stop,
             use_ray=ray.use,
         )
-        status, message = "failed", "Tuneyard ended without saying why"
-        try:
-            if ray_address is None:
-                run_setup(job.spec.setup, log=logs / SETUP_LOG, secrets=secrets)
-            status, message = _run_tasks(context, watch, resume=resume)
-        except TuneyardError as error:
-            status, message = "failed", hide(str(error), secrets)
-            raise
-        except KeyboardInterrupt:
-            status, message = "stopped", "ended at once by a second Ctrl-C; go on with --resume"
-            raise
-        except BaseException as error:
-            status, message = "failed", hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
-            raise
-        finally:
-            report = recorder.close(status, message)
-            if _write(report, output, listener):
-                on_report(output.store.url(REPORT_JSON))
-        return report
+        # A joined cluster has run `setup` on its nodes; this process runs nothing of the job there.
+        setup = job.spec.setup if ray_address is None else []
+        return _Run(context, recorder, watch, listener, on_report).conduct(setup, resume=resume)
 
 
-def _write(report: Report, output: JobOutput, listener: Listener) -> bool:
-    """Write the report; where that fails after the job has failed, its own error is the one to show. True if it was written."""
-    try:
-        write_report(output.store, report)
-    except StorageError as error:
-        if report.status == "succeeded":
-            raise
-        listener(Warned(task="", message=f"the report could not be written: {error.cause}"))
-        return False
-    return True
+def _both(first: Listener, second: Listener) -> Listener:
+    def emit(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return emit
 
 
 @dataclass
@@ -134,9 +108,56 @@ class _Watch:
         return self.asked() or self.past_deadline
 
 
-def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool) -> tuple[str, str]:
-    """Status and message of the job. Raises the error of the task that failed, or JobFailed past the deadline."""
+@dataclass(frozen=True)
+class _Run:
+    """From the first task to the report."""
+
+    context: TaskContext
+    recorder: Recorder
+    watch: _Watch
+    listener: Listener
+    on_report: Callable[[str], None]
+
+    def conduct(self, setup: Sequence[str], *, resume: bool) -> Report:
+        secrets = self.context.secrets
+        status, message = "failed", ""
+        try:
+            run_setup(setup, log=self.context.logs / SETUP_LOG, secrets=secrets)
+            status, message = _run_tasks(self.context, self.watch, resume=resume, save=lambda: self._write(self.recorder.report()))
+        except TuneyardError as error:
+            message = hide(str(error), secrets)
+            raise
+        except KeyboardInterrupt:
+            status, message = "stopped", "ended at once by a second Ctrl-C; go on with --resume"
+            raise
+        except BaseException as error:
+            message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
+            raise
+        finally:
+            report = self.recorder.close(status, message)
+            if self._write(report):
+                self.on_report(self.context.output.store.url(REPORT_JSON))
+        return report
+
+    def _write(self, report: Report) -> bool:
+        """True if the report was written. Where that fails after the job has failed, the job's own error is the one to show."""
+        try:
+            write_report(self.context.output.store, report)
+        except StorageError as error:
+            if report.status in ("running", "succeeded"):
+                raise
+            self.listener(Warned(task="", message=f"the report could not be written: {error.cause}"))
+            return False
+        return True
+
+
+def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, save: Callable[[], object]) -> tuple[str, str]:
+    """Status and message of the job. Raises the error of the task that failed, or JobFailed past the deadline.
+
+    `save` writes the report as of now, before each task: what a killed process leaves behind.
+    """
     for task in context.job.spec.task_order():
+        save()
         done = context.output.finished(task) if resume else None
         if done is not None:
             context.results[task.name] = done

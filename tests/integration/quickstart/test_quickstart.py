@@ -1,0 +1,56 @@
+"""`make quickstart`, as a person sees it: one command, a report, and a model that has learnt something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LIMIT_S = 300
+"""What the quickstart may take on 2 cores that nothing else uses; a busy machine gets three times as much."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("quickstart") / "out"
+    command = [str(Path(sys.executable).with_name("tuneyard")), "run", str(ROOT / "jobspecs/quickstart.yaml"), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TUNEYARD_HISTORY": "off"}, timeout=3 * LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    path = Path(done.stdout.splitlines()[-1])
+    assert path == out / "report.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_every_task_succeeds(report: dict[str, Any]) -> None:
+    assert report["status"] == "succeeded"
+    assert {task["status"] for task in report["tasks"].values()} == {"succeeded"}
+
+
+def test_fine_tuning_lowers_the_held_out_loss_by_the_same_scorer(report: dict[str, Any]) -> None:
+    base, tuned = (report["tasks"][name] for name in ("score-base", "score-tuned"))
+    assert base["rows"] == tuned["rows"] > 0
+    assert base["errors"] == tuned["errors"] == 0
+    assert tuned["metrics"]["perplexity"] < 0.8 * base["metrics"]["perplexity"]
+
+
+def test_training_reports_its_figures(report: dict[str, Any]) -> None:
+    for name in ("base", "tune"):
+        task = report["tasks"][name]
+        assert task["world_size"] == 2
+        assert task["losses"][-1] < task["losses"][0]
+        assert task["mfu"] > 0
+        assert (Path(task["artifacts"]["model"]) / "model.safetensors").exists()
+
+
+def test_the_scored_rows_can_be_read(report: dict[str, Any]) -> None:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(report["tasks"]["score-tuned"]["output"])
+    assert table.num_rows == report["tasks"]["score-tuned"]["rows"]
