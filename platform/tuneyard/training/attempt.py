@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.data import Order
-from tuneyard.tracking.events import Emit, Evaluated, Stage, silent
+from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
@@ -244,15 +244,18 @@ class _Attempt:
         if task.evaluation.early_stop is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
-        if start < material.steps:
-            self._stage("training")
-            trainer.train(resume_from_checkpoint=str(restored.folder) if restored else None)
-            ledger.finish()
+        self._stage("training")
+        # Called after the last step too: it is what loads the weights of the checkpoint.
+        trainer.train(resume_from_checkpoint=str(restored.folder) if restored else None)
+        ledger.finish()
         return ledger
 
     def _restore_best(self, trainer: SteppedTrainer, checkpoints: Checkpoints, progress: Progress) -> None:
         best = checkpoints.fetch(progress.best_step)
-        if best is not None:
+        if best is None:
+            message = f"the checkpoint of the best evaluation, step {progress.best_step}, is damaged; the last weights are saved instead"
+            self.emit(Warned(task=self.request.name, message=message))
+        else:
             trainer.restore_weights(best.folder)
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""What goes wrong is said with cause and next step, and leaves nothing half done."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.training.conftest import Material
+from tests.models import cpu_plan, train_request, train_task, write_tokenizer
+
+from tuneyard.api import BadInput, FailureKind, JobFailed, StorageError
+from tuneyard.tracking.events import Checkpointed, Event
+from tuneyard.training import train
+
+
+def test_a_loss_that_explodes_ends_the_run_and_nothing_is_committed_after_it(material: Material, tmp_path: Path) -> None:
+    optimizer = {"learningRate": 1e30, "schedule": "constant", "warmup": 0, "maxGradNorm": 0}
+    task = train_task(material.model, material.text, optimizer=optimizer, checkpoint={"everySteps": 1})
+
+    with pytest.raises(JobFailed, match=r"the loss became (nan|inf) at step \d") as failure:
+        train(train_request(tmp_path, task))
+
+    assert "learningRate" in failure.value.next_step
+    bad_step = int(failure.value.cause.split("at step ")[1].split()[0])
+    committed = [int(path.parent.name.removeprefix("step-")) for path in tmp_path.glob("out/checkpoints/*/manifest.json")]
+    assert all(step < bad_step for step in committed)
+    assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [([], "config.json and no weights"), (["config.json"], "weights"), (["adapter_config.json"], "it holds an adapter")],
+)
+def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
+    files: list[str], missing: str, material: Material, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in files:
+        (folder / name).write_text("{}")
+
+    with pytest.raises(BadInput) as refusal:
+        train(train_request(tmp_path, train_task(folder, material.text)))
+
+    assert missing in str(refusal.value)
+    assert str(folder) in refusal.value.cause
+
+
+def test_a_path_that_is_not_there_is_refused(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no folder"):
+        train(train_request(tmp_path, train_task(tmp_path / "nowhere", material.text)))
+
+
+def test_a_model_without_a_tokenizer_is_refused(material: Material, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((material.model / name).read_bytes())
+
+    with pytest.raises(BadInput, match="no tokenizer"):
+        train(train_request(tmp_path, train_task(folder, material.text)))
+
+
+def test_a_disk_that_takes_no_more_leaves_earlier_checkpoints_alone(material: Material, tmp_path: Path) -> None:
+    task = train_task(material.model, material.text, checkpoint={"everySteps": 2})
+    limit = FileLimit()
+
+    with pytest.raises(StorageError) as failure, limit:
+        train(train_request(tmp_path, task), emit=limit.after_first_checkpoint)
+
+    assert "could not be written" in failure.value.cause
+    assert "untouched" in failure.value.next_step
+    assert failure.value.kind is FailureKind.STORAGE
+    assert (tmp_path / "out/checkpoints/step-2/manifest.json").is_file()
+    assert not (tmp_path / "out/checkpoints/step-4").exists()
+    assert train(train_request(tmp_path, task)).resumed_from == 2
+
+
+class FileLimit:
+    """Makes the kernel refuse files above 100 kB, as a full disk would, once the first checkpoint is committed."""
+
+    def __enter__(self) -> None:
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def after_first_checkpoint(self, event: Event) -> None:
+        if isinstance(event, Checkpointed):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, self._before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+
+def test_memory_that_is_not_there_is_named_with_the_sizes_and_the_next_smaller_plan(material: Material, tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="out of memory") as failure, address_space(extra_gb=0.15):
+        train(
+            train_request(
+                tmp_path, train_task(material.model, material.text, batch={"global": 2048}), cpu_plan(micro_batch=2048, grad_accum=1)
+            )
+        )
+
+    assert failure.value.kind is FailureKind.OUT_OF_MEMORY
+    assert "batch.micro to 1024" in failure.value.next_step
+
+
+@contextmanager
+def address_space(extra_gb: float) -> Iterator[None]:
+    """Lets this process have no more than `extra_gb` beyond what it has mapped now."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + int(extra_gb * 1e9), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_an_adapter_on_modules_that_do_not_exist_is_refused(material: Material, tmp_path: Path) -> None:
+    task = train_task(material.model, material.text, method={"lora": {"rank": 4, "targets": ["query_projection"]}})
+
+    with pytest.raises(BadInput, match="query_projection"):
+        train(train_request(tmp_path, task))
+
+
+def test_the_number_of_ranks_must_be_the_plan_s(material: Material, tmp_path: Path) -> None:
+    plan: Any = cpu_plan(workers=2)
+
+    with pytest.raises(BadInput, match="the plan is for 2 workers, and 1 were started"):
+        train(train_request(tmp_path, train_task(material.model, material.text), plan))
+
+
+def test_the_tokenizer_alone_is_no_model(material: Material, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path / "tokenizer")
+
+    with pytest.raises(BadInput, match="not a model"):
+        train(train_request(tmp_path, train_task(tmp_path / "tokenizer", material.text)))

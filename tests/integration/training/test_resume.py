@@ -1,0 +1,157 @@
+"""A run that was interrupted goes on as if it had not been; a checkpoint counts once its manifest is there."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.training.conftest import Material
+from tests.models import cpu_plan, train_request, train_task
+from tests.ranks import results_in_ranks
+
+from tuneyard.api import BadInput
+from tuneyard.tracking.events import Event, Step, Warned
+from tuneyard.training import TrainRequest, train
+
+
+def request_of(folder: Path, material: Material, *, plan: dict[str, Any] | None = None, **task: Any) -> TrainRequest:
+    fields = {"checkpoint": {"everySteps": 2, "keep": 3}, **task}
+    return train_request(folder, train_task(material.model, material.text, **fields), cpu_plan(**(plan or {})))
+
+
+def checkpoint(folder: Path, step: int) -> Path:
+    return folder / "out" / "checkpoints" / f"step-{step}"
+
+
+def interrupted_after(step: int, whole: Path, folder: Path) -> None:
+    """What the output of a run would be, had it been killed after the checkpoint of `step`."""
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / "out" / "model")
+    for newer in range(step + 1, 7):
+        shutil.rmtree(checkpoint(folder, newer), ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("plan", "task"),
+    [
+        ({}, {}),
+        ({}, {"method": {"lora": {"rank": 4, "dropout": 0.2}}}),
+        ({"zero": 2}, {}),
+        ({"zero": 3}, {"method": {"lora": {"rank": 4}}}),
+    ],
+    ids=["full", "lora with dropout", "ZeRO 2", "ZeRO 3 with lora"],
+)
+def test_going_on_gives_the_losses_of_an_uninterrupted_run(plan: Any, task: Any, material: Material, tmp_path: Path) -> None:
+    whole = train(request_of(tmp_path / "whole", material, plan=plan, **task))
+    interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
+
+    resumed = train(request_of(tmp_path / "killed", material, plan=plan, **task))
+
+    assert resumed.resumed_from == 4
+    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+    assert resumed.tokens == whole.tokens
+    assert resumed.steps == whole.steps == 6
+
+
+def test_two_workers_go_on_where_they_were(material: Material, tmp_path: Path) -> None:
+    layouts = {"plain": {"workers": 2}, "sharded": {"workers": 2, "zero": 3}}
+    whole = results_in_ranks([request_of(tmp_path / name, material, plan=plan) for name, plan in layouts.items()], workers=2)
+    for name in layouts:
+        interrupted_after(4, tmp_path / name, tmp_path / f"{name}-killed")
+
+    resumed = results_in_ranks([request_of(tmp_path / f"{name}-killed", material, plan=plan) for name, plan in layouts.items()], workers=2)
+
+    for before, after in zip(whole, resumed, strict=True):
+        assert after.resumed_from == 4
+        assert after.losses == pytest.approx(before.losses, rel=1e-6)
+
+
+def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(material: Material, tmp_path: Path) -> None:
+    whole = train(request_of(tmp_path / "whole", material))
+
+    stopped = train(request_of(tmp_path / "stopped", material), **stopping_at(3))
+    resumed = train(request_of(tmp_path / "stopped", material))
+
+    assert stopped.status == "stopped"
+    assert stopped.model_uri is None
+    assert checkpoint(tmp_path / "stopped", stopped.steps).joinpath("manifest.json").is_file()
+    assert resumed.status == "succeeded"
+    assert resumed.resumed_from == stopped.steps < 6
+    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+
+
+def stopping_at(step: int) -> dict[str, Callable[..., Any]]:
+    """Arguments of `train` that ask for a stop at `step` and hold the run until it was heard."""
+    reached: list[int] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Step) and event.step == step:
+            reached.append(step)
+            time.sleep(1.5)
+
+    return {"emit": emit, "should_stop": lambda: bool(reached)}
+
+
+def test_only_the_newest_checkpoints_are_kept(material: Material, tmp_path: Path) -> None:
+    train(request_of(tmp_path, material, checkpoint={"everySteps": 1, "keep": 2}))
+
+    kept = sorted(path.name for path in (tmp_path / "out" / "checkpoints").iterdir())
+    assert kept == ["step-5", "step-6"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(material: Material, tmp_path: Path) -> None:
+    whole = train(request_of(tmp_path / "whole", material))
+    interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
+    checkpoint(tmp_path / "killed", 4).joinpath("optimizer.pt").write_bytes(b"half a file")
+    events: list[Event] = []
+
+    resumed = train(request_of(tmp_path / "killed", material), emit=events.append)
+
+    assert resumed.resumed_from == 2
+    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+    assert any("step-4 is damaged" in event.message for event in events if isinstance(event, Warned))
+
+
+def test_without_its_manifest_a_checkpoint_does_not_count(material: Material, tmp_path: Path) -> None:
+    train(request_of(tmp_path / "whole", material))
+    interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
+    checkpoint(tmp_path / "killed", 4).joinpath("manifest.json").unlink()
+
+    assert train(request_of(tmp_path / "killed", material)).resumed_from == 2
+
+
+def test_another_layout_is_refused_by_name(material: Material, tmp_path: Path) -> None:
+    train(request_of(tmp_path, material))
+
+    with pytest.raises(BadInput, match="ZeRO was 0 and is 2"):
+        train(request_of(tmp_path, material, plan={"zero": 2}))
+
+
+def test_a_finished_run_is_not_trained_again_but_saved_again(material: Material, tmp_path: Path) -> None:
+    whole = train(request_of(tmp_path, material))
+    weights = tmp_path / "out" / "model" / "model.safetensors"
+    trained = weights.read_bytes()
+    shutil.rmtree(weights.parent)
+
+    again = train(request_of(tmp_path, material))
+
+    assert again.losses == whole.losses
+    assert weights.read_bytes() == trained
+
+
+def test_early_stop_ends_a_run_that_no_longer_improves_and_keeps_the_best(material: Material, tmp_path: Path) -> None:
+    data = {"source": str(material.text), "maxLength": 64, "validationFraction": 0.2}
+    evaluation = {"everySteps": 1, "earlyStop": 2}
+    optimizer = {"learningRate": 0.3, "schedule": "constant", "warmup": 0}  # far too high: it soon gets worse
+
+    result = train(request_of(tmp_path, material, data=data, evaluation=evaluation, optimizer=optimizer, steps=40))
+
+    assert result.status == "succeeded"
+    assert result.steps < 40
+    best_step, _ = min(result.eval_losses, key=lambda pair: pair[1])
+    assert result.steps == best_step + 2
+    assert checkpoint(tmp_path, best_step).joinpath("manifest.json").is_file()

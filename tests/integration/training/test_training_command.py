@@ -1,0 +1,61 @@
+"""`python -m tuneyard.training`: a task without Ray, alone and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.training.conftest import Material
+from tests.models import train_task
+
+
+@pytest.fixture
+def job(material: Material, tmp_path: Path) -> Path:
+    task = train_task(material.model, material.text, steps=4, strategy={"zero": 0, "precision": "fp32"}, batch={"global": 8, "micro": 2})
+    spec = {
+        "apiVersion": "tuneyard.dev/v1alpha1",
+        "kind": "JobSpec",
+        "metadata": {"name": "tiny"},
+        "spec": {"tasks": [{"name": "tune", "train": task.to_yaml_dict()}]},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_one_process_and_torchrun_give_the_same_losses(job: Path, tmp_path: Path) -> None:
+    alone = run("-m", "tuneyard.training", str(job), "--task", "tune", "--out", str(tmp_path / "alone"))
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tuneyard.training"]
+    together = run(*ranks, str(job), "--task", "tune", "--out", str(tmp_path / "together"))
+
+    assert alone.returncode == 0, alone.stderr
+    assert together.returncode == 0, together.stderr
+    assert "step 4/4  loss" in alone.stdout
+    results = [json.loads((tmp_path / name / "tune" / "result.json").read_text()) for name in ("alone", "together")]
+    assert [result["world_size"] for result in results] == [1, 2]
+    assert results[1]["losses"] == pytest.approx(results[0]["losses"], rel=1e-3)
+
+
+def test_a_task_that_is_not_there_is_named(job: Path, tmp_path: Path) -> None:
+    done = run("-m", "tuneyard.training", str(job), "--task", "other", "--out", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "no train task 'other'" in done.stderr
+    assert "tune" in done.stderr
+    assert "Traceback" not in done.stderr
