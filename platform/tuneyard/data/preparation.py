@@ -31,9 +31,9 @@ from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
 Objective = Literal["sft", "clm", "dpo"]
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Part of every cache key: raise it when the same input would give other rows."""
-_SEVERAL_PROCESSES_FROM_BYTES = 16 << 20
+_SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
 _EXAMPLES = 5
 

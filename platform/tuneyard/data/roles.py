@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuneyard.api import BadInput
@@ -84,7 +84,8 @@ class BadSample(ValueError):
 
 def canonical_json(sample: Sample) -> str:
     """The sample as text that is equal for equal samples: what duplicates and the validation split go by."""
-    return json.dumps(asdict(sample), sort_keys=True, ensure_ascii=False, default=str)
+    fields = [type(sample).__name__, *(getattr(sample, name) for name in sample.__slots__)]  # asdict() would copy every message
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str)
 
 
 # --- detection --------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ IGNORED = -100
 Loss = Literal["assistant", "completion", "all"]
 Overlong = Literal["truncate", "drop", "error", "split"]
 Ints = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int64]
+"""(tokens, 2): [start, end) of each token in characters."""
 _BATCH = 256
 
 
@@ -107,27 +109,35 @@ class Encoder:
         if not kept:
             return
         out = self.tokenizer([r.text for _, r in kept], add_special_tokens=False, return_offsets_mapping=need_spans, verbose=False)
-        for i, (placed, rendered) in enumerate(kept):
-            ids = out["input_ids"][i]
-            if not need_spans:
+        if not need_spans:
+            for (placed, _), ids in zip(kept, out["input_ids"], strict=True):
                 yield placed, ids, np.ones(len(ids), dtype=bool)
-                continue
-            offsets = np.asarray(out["offset_mapping"][i], dtype=np.int64).reshape(-1, 2)
-            if any(((offsets[:, 0] < start) & (offsets[:, 1] > start)).any() for start, _ in rendered.spans):
-                ids, offsets = self._cut_at_turns(rendered)
-            yield placed, ids, _inside(offsets, rendered.spans)
+            return
+        offsets = [_as_offsets(pairs) for pairs in out["offset_mapping"]]
+        joined = [i for i, (_, rendered) in enumerate(kept) if _reaches_into(offsets[i], rendered.spans)]
+        apart = dict(zip(joined, self._cut_at_turns([kept[i][1] for i in joined]), strict=True))
+        for i, (placed, rendered) in enumerate(kept):
+            ids, borders = apart.get(i, (out["input_ids"][i], offsets[i]))
+            yield placed, ids, _inside(borders, rendered.spans)
 
-    def _cut_at_turns(self, rendered: Rendered) -> tuple[list[int], npt.NDArray[np.int64]]:
-        """Tokenise a chat in pieces that begin where the assistant's turns do.
+    def _cut_at_turns(self, chats: list[Rendered]) -> list[tuple[list[int], Offsets]]:
+        """Tokenise chats in pieces that begin where the assistant's turns do.
 
         Needed where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE): an engine is given
         the prompt's own tokens and never sees the joined one, so training must not either.
         """
-        borders = sorted({0, len(rendered.text), *(start for start, _ in rendered.spans)})
-        pieces = [rendered.text[a:b] for a, b in pairwise(borders)]
+        if not chats:
+            return []
+        borders = [sorted({0, len(chat.text), *(start for start, _ in chat.spans)}) for chat in chats]
+        pieces = [chat.text[a:b] for chat, cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
         out = self.tokenizer(pieces, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        moved = [np.asarray(o, dtype=np.int64).reshape(-1, 2) + start for o, start in zip(out["offset_mapping"], borders, strict=False)]
-        return [token for ids in out["input_ids"] for token in ids], np.concatenate(moved)
+        tokenised = iter(zip(out["input_ids"], out["offset_mapping"], strict=True))
+        whole = []
+        for cuts in borders:
+            parts = [(next(tokenised), start) for start in cuts[:-1]]
+            ids = [token for (piece_ids, _), _ in parts for token in piece_ids]
+            whole.append((ids, np.concatenate([_as_offsets(pairs) + start for (_, pairs), start in parts])))
+        return whole
 
     def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
         pairs = [p.sample for p in batch if isinstance(p.sample, Completion)]
@@ -158,8 +168,17 @@ class Encoder:
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
 
-def _inside(offsets: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """True for tokens that overlap a span. `offsets`: (tokens, 2), [start, end) in characters."""
+def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
+    return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _reaches_into(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether some token begins before a span and ends inside it."""
+    return any(((offsets[:, 0] < start) & (offsets[:, 1] > start)).any() for start, _ in spans)
+
+
+def _inside(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    """True for tokens that overlap a span."""
     inside = np.zeros(len(offsets), dtype=bool)
     for start, end in spans:
         inside |= (offsets[:, 1] > start) & (offsets[:, 0] < end) & (offsets[:, 1] > offsets[:, 0])
