@@ -20,7 +20,7 @@ from pathlib import Path
 from tuneyard.api import BadInput, FailureKind, JobFailed
 from tuneyard.runtime.environment import environment, run_setup
 
-_START_TRIES = 4
+_START_TRIES = 6
 """Ray gives its node 30 s to come up, which a machine under load can miss."""
 _CONNECT_TIMEOUT_S = 5.0
 _OBJECT_STORE_BYTES = 256 * 1024**2

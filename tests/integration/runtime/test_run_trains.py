@@ -27,6 +27,7 @@ from tuneyard.api import load_jobspec
 from tuneyard.runtime import run_job
 from tuneyard.tracking import Event, Step, TaskEvent, Warned
 
+JOBSPECS = Path(__file__).parents[3] / "jobspecs"
 SECRET = "hf_never-write-me-down-4711"
 REFERENCE = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "QUIET_TOKEN"}}}
 
@@ -163,13 +164,12 @@ def test_a_killed_worker_is_replaced_from_the_last_checkpoint(
 
 
 def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, ray_address: str, tmp_path: Path) -> None:
-    job = write_jobspec(inputs / "one.yaml", {"name": "tune", "train": train(steps=10), "resources": {"workers": 1}})
+    job = write_jobspec(inputs / "one.yaml", {"name": "tune", "train": train(), "resources": {"workers": 1}})
     done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", ray_address)
     assert done.returncode == 0, done.stderr
     one = read_report(tmp_path / "out")["tasks"]["tune"]
     assert one["world_size"] == 1
-    # The learning rate follows the number of steps: only its warm-up and first steps are near those of the longer job.
-    assert one["losses"][:2] == pytest.approx(undisturbed.task["losses"][:2], rel=1e-3)
+    assert one["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -181,3 +181,11 @@ def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbe
     assert done.returncode == 0, done.stderr
     losses = json.loads((tmp_path / "tune/result.json").read_text())["losses"]
     assert losses == pytest.approx(undisturbed.task["losses"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["lora", "dpo"])
+def test_the_examples_run_on_any_model(name: str, inputs: Path, ray_address: str, tmp_path: Path) -> None:
+    done = tuneyard("run", JOBSPECS / f"{name}.yaml", "--out", tmp_path / "out", "--ray", ray_address, "--model", inputs / "model")
+    assert done.returncode == 0, done.stderr
+    task = list(read_report(tmp_path / "out")["tasks"].values())[-1]
+    assert (Path(task["artifacts"]["adapter"]) / "adapter_config.json").exists()
