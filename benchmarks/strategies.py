@@ -1,0 +1,71 @@
+"""The same 20 steps under every layout: do the losses agree, and what does a rank hold?
+
+`python benchmarks/strategies.py`: fp32, each layout in fresh processes; writes docs/benchmarks/strategies.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from training_cases import Answer, request_of, run_in_ranks, task_of, write_material, write_page
+
+LAYOUTS: tuple[tuple[str, dict[str, Any], bool], ...] = (
+    ("one process, ZeRO 0", {}, False),
+    ("torchrun, 1 worker, ZeRO 0", {}, True),
+    ("2 workers, ZeRO 0", {"workers": 2}, True),
+    ("2 workers, ZeRO 1", {"workers": 2, "zero": 1}, True),
+    ("2 workers, ZeRO 2", {"workers": 2, "zero": 2}, True),
+    ("2 workers, ZeRO 3", {"workers": 2, "zero": 3}, True),
+    ("2 workers, ZeRO 3, optimizer on cpu", {"workers": 2, "zero": 3, "offload_optimizer": "cpu"}, True),
+    (
+        "2 workers, ZeRO 3, optimizer and parameters on cpu",
+        {"workers": 2, "zero": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"},
+        True,
+    ),
+    ("4 workers, ZeRO 0", {"workers": 4}, True),
+    ("4 workers, ZeRO 3", {"workers": 4, "zero": 3}, True),
+)
+TOLERANCE = 1e-3
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model, text = write_material(Path(folder))
+        answers = {
+            name: run_in_ranks(request_of(Path(folder) / f"{i}", task_of(model, text), **layout), torchrun=torchrun)
+            for i, (name, layout, torchrun) in enumerate(LAYOUTS)
+        }
+    first = answers[LAYOUTS[0][0]]
+    lines = [
+        "Losses of 20 steps (full training, AdamW, fp32, global batch 8) of a 6-million-parameter Llama shape, against the first row.",
+        "Memory: peak resident memory of a rank (with Python, torch and DeepSpeed themselves), and the bytes of all torch tensors that",
+        "rank 0 holds after the last step (weights, gradients that stay, optimizer states, DeepSpeed's buffers).",
+        "",
+        "| layout | loss at 1 | loss at 20 | largest relative difference | peak resident memory per rank, GB | torch tensors, MB |",
+        "|---|---|---|---|---|---|",
+        *(_row(name, answer, first) for name, answer in answers.items()),
+    ]
+    worst = max(_difference(answer, first) for answer in answers.values())
+    lines += ["", f"Largest difference: {worst:.1e}; asked for: {TOLERANCE:.0e}."]
+    write_page("strategies", "Strategies: equal losses, memory per rank", lines)
+    if worst > TOLERANCE:
+        raise SystemExit(1)
+
+
+def _row(name: str, answer: Answer, first: Answer) -> str:
+    result = answer.result
+    memory = ", ".join(f"{gb:.2f}" for gb in result.peak_memory_gb)
+    return (
+        f"| {name} | {result.losses[0]:.6f} | {result.losses[-1]:.6f} | {_difference(answer, first):.1e} | {memory} | "
+        f"{answer.tensor_bytes / 1e6:.0f} |"
+    )
+
+
+def _difference(answer: Answer, first: Answer) -> float:
+    return max(abs(a - b) / b for a, b in zip(answer.result.losses, first.result.losses, strict=True))
+
+
+if __name__ == "__main__":
+    main()
