@@ -57,6 +57,11 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
             raise BadInput(
                 f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
             )
+        if plan.tensor_parallel > 1:
+            raise BadInput(
+                f"tensor parallel training over {plan.tensor_parallel} GPUs is not there yet",
+                "set strategy.tensorParallel to 1 and zero to 3",
+            )
         try:
             return _Attempt(request, world, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
@@ -87,6 +92,7 @@ class _Material:
     validation: Any | None
     steps: int
     batches: Batches
+    report: dict[str, Any]
 
 
 class _Attempt:
@@ -143,7 +149,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, prepared.train, prepared.validation, steps, batches)
+        return _Material(start, tokenizer, prepared.train, prepared.validation, steps, batches, prepared.report.to_dict())
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -292,5 +298,8 @@ class _Attempt:
             split=progress.split_s,
             **asdict(artifacts),
             resumed_from=restored.step if restored else 0,
-            details={"rows": len(material.train), "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train)},
+            details={
+                "data": material.report,
+                "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train),
+            },
         )

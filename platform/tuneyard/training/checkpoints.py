@@ -57,15 +57,11 @@ class Checkpoints:
         folder = self._begin(step)
         try:
             write(folder)
-        except (OSError, RuntimeError) as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise _not_written(folder, error) from error
         except Exception as error:
-            # safetensors has an error class of its own, which derives from neither.
-            if type(error).__module__.startswith("safetensors"):
-                shutil.rmtree(folder, ignore_errors=True)
-                raise _not_written(folder, error) from error
-            raise
+            shutil.rmtree(folder, ignore_errors=True)
+            if not _is_write_error(error):
+                raise
+            raise _not_written(folder, error) from error
         barrier(self._world)
         files = self._put_share(step, folder)
         manifest = Manifest(tuple(files), {**extra, "step": step, "made_by": self._made_by})
@@ -215,6 +211,15 @@ def _is_whole(folder: Path, file: ManifestFile) -> bool:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_write_error(error: Exception) -> bool:
+    """True for what a disk that takes no more makes torch and safetensors raise: neither passes the OSError on."""
+    if isinstance(error, OSError) or type(error).__module__.startswith("safetensors"):
+        return True
+    return (
+        isinstance(error, RuntimeError) and re.search(r"PytorchStreamWriter|unexpected pos|iostream|[Ii]/O error", str(error)) is not None
+    )
 
 
 def _not_written(folder: Path, error: BaseException) -> StorageError:
