@@ -12,6 +12,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tuneyard.runtime.environment import environment, run_setup
 _START_TRIES = 6
 """Ray gives its node 30 s to come up, which a machine under load can miss."""
 _CONNECT_TIMEOUT_S = 5.0
+_REMOVE_TRIES = 10
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Tuneyard moves data by files and storage; the object store holds requests and events."""
 _RAY_SETTINGS = {
@@ -31,6 +33,8 @@ _RAY_SETTINGS = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
+    # A process of its own per attempt, which waits for a cloud provider to announce the end of a node.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
@@ -191,7 +195,12 @@ def _temporary_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # Ray's processes may write a last line while they end.
+        for _ in range(_REMOVE_TRIES):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.2)
 
 
 @contextmanager
