@@ -10,6 +10,7 @@ from typing import Any
 from tuneyard.api import Adapter, BadInput
 
 CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM compiles its LoRA kernels for
 
 
@@ -21,11 +22,15 @@ class LoraAdapter:
     rank: int
     engine_rank: int
     targets: tuple[str, ...]
-    """Names of the modules it adapts; empty: a pattern that is not taken apart here."""
+    """Names of the modules it adapts, such as q_proj."""
 
-    def as_trained(self) -> Adapter | None:
-        """The adapter as a train task would ask for it, for counting FLOPs; None where its targets are a pattern."""
-        return Adapter(rank=self.rank, targets=list(self.targets)) if self.targets else None
+    @property
+    def adapts_head(self) -> bool:
+        return "lm_head" in self.targets
+
+    def as_trained(self) -> Adapter:
+        """The adapter as a train task would ask for it, for counting FLOPs."""
+        return Adapter(rank=self.rank, targets=list(self.targets))
 
 
 def read_adapter(folder: Path) -> LoraAdapter:
@@ -41,14 +46,18 @@ def read_adapter(folder: Path) -> LoraAdapter:
             "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}",
         )
     rank = max([int(config["r"]), *(int(r) for r in (config.get("rank_pattern") or {}).values())])
-    return LoraAdapter(str(folder), rank, next(r for r in _RANKS if r >= rank), _targets(config))
+    return LoraAdapter(str(folder), rank, next(r for r in _RANKS if r >= rank), _targets(folder, config))
 
 
-def _targets(config: dict[str, Any]) -> tuple[str, ...]:
+def _targets(folder: Path, config: dict[str, Any]) -> tuple[str, ...]:
+    """From the configuration where it lists them; where it holds a pattern, from the names of the weights."""
     targets = config.get("target_modules")
-    if targets == "all-linear":
-        return ("all-linear",)
-    return tuple(sorted(targets)) if isinstance(targets, list) else ()
+    if not isinstance(targets, list):
+        from safetensors import safe_open
+
+        with safe_open(folder / WEIGHTS, framework="numpy") as weights:
+            targets = [name.split(".lora_")[0] for name in weights.keys() if ".lora_" in name]  # noqa: SIM118  # it is no dict
+    return tuple(sorted({name.rsplit(".", 1)[-1] for name in targets}))
 
 
 def _unsupported(config: dict[str, Any]) -> list[str]:

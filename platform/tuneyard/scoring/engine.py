@@ -186,7 +186,13 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
     if settings.tensor_parallel > 1:
         arguments["distributed_executor_backend"] = "mp"
     if settings.adapter is not None:
-        arguments |= {"enable_lora": True, "max_lora_rank": settings.adapter.engine_rank, "max_loras": 1}
+        arguments |= {
+            "enable_lora": True,
+            "max_lora_rank": settings.adapter.engine_rank,
+            "max_loras": 1,
+            # Left to itself, vLLM wraps all that could be adapted; a wrapped head cannot give likelihoods of prompts.
+            "lora_target_modules": list(settings.adapter.targets),
+        }
     return arguments
 
 

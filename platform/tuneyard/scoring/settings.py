@@ -49,6 +49,12 @@ def resolve_engine(task: ScoreTask, model: Path, adapter: Path | None, *, sku: s
         )
     precision = _precision(engine.precision, sku)
     lora = read_adapter(adapter) if adapter is not None else None
+    if lora is not None and lora.adapts_head and "perplexity" in task.metrics:
+        # vLLM drops the head's part from likelihoods of prompts: silently on GPUs, with a crash on CPU (its issue 51594).
+        raise BadInput(
+            f"the adapter in {lora.folder} adapts lm_head, and the engine gives wrong likelihoods for such adapters",
+            "remove perplexity from metrics, or set merge: true in the method of the train task and score its merged weights",
+        )
     return EngineSettings(
         model=str(model),
         # Training keeps the tokenizer that it used, with its chat template, beside the adapter.

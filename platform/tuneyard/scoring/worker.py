@@ -155,11 +155,14 @@ def _tokenizer(settings: EngineSettings) -> Any:
 
 def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter | None:
     """The adapter for counting FLOPs; None where its targets are not known by name, which leaves out about a percent."""
-    adapter = settings.adapter.as_trained() if settings.adapter else None
+    if settings.adapter is None:
+        return None
+    adapter = settings.adapter.as_trained()
     try:
-        return adapter if adapter and adapted_projections(shape, adapter) else None
+        adapted_projections(shape, adapter)
     except BadInput:
         return None
+    return adapter
 
 
 def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tuneyard.api import BadInput, ScoreTask
 from tuneyard.scoring.adapter import read_adapter
@@ -81,6 +83,23 @@ def test_an_adapter_that_engines_cannot_apply_has_to_be_merged(tmp_path: Path, c
     with pytest.raises(BadInput, match=reason) as refused:
         read_adapter(write_adapter(tmp_path / "adapter", **changes))
     assert "merge: true" in refused.value.next_step
+
+
+def test_likelihoods_are_refused_where_the_head_is_adapted(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    adapter = write_adapter(tmp_path / "adapter", target_modules=["q_proj", "lm_head"])
+    fields = {"model": {"name": "m"}, "data": {"source": "x", "reference": "y"}, "metrics": ["perplexity"]}
+
+    with pytest.raises(BadInput, match="lm_head"):
+        resolve_engine(ScoreTask.model_validate(fields), tmp_path, adapter, sku="cpu")
+
+
+def test_targets_written_as_a_pattern_are_read_from_the_weights(tmp_path: Path) -> None:
+    adapter = write_adapter(tmp_path, target_modules=".*attn.*")
+    names = [f"base_model.model.model.layers.0.self_attn.{name}.lora_{half}.weight" for name in ("q_proj", "o_proj") for half in "AB"]
+    save_file({name: np.zeros((1, 1), np.float32) for name in names}, adapter / "adapter_model.safetensors")
+
+    assert read_adapter(adapter).targets == ("o_proj", "q_proj")
 
 
 def test_a_folder_without_an_adapter_is_named(tmp_path: Path) -> None:
