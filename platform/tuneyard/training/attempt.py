@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accelerate.state import AcceleratorState
 from transformers import PrinterCallback
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
@@ -52,7 +55,7 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
     plan = request.plan
-    with joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0) as world, listening(should_stop) as stop, _quiet():
+    with joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0) as world, listening(should_stop) as stop, _clean_libraries():
         if world.size != plan.workers:
             raise BadInput(
                 f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
@@ -71,15 +74,21 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 
 
 @contextmanager
-def _quiet() -> Any:
-    """Without transformers' own progress bars and notices, which every rank would print."""
+def _clean_libraries() -> Iterator[None]:
+    """Leave transformers and accelerate as they were: both keep the choice of DeepSpeed in the process, and would force it on the
+    next run in it. Meanwhile no progress bars and notices of theirs, which every rank would print."""
     verbosity = transformers_logging.get_verbosity()
+    settings = {name: value for name, value in os.environ.items() if name.startswith("ACCELERATE_")}
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
         transformers_logging.set_verbosity(verbosity)
+        for name in [name for name in os.environ if name.startswith("ACCELERATE_") and name not in settings]:
+            del os.environ[name]
+        unset_hf_deepspeed_config()
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,8 +58,11 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool) -> Iterator[World]:
         if makes_group:
             dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
         if with_deepspeed:
+            _let_deepspeed_find_ninja()
             import deepspeed
 
+            # A shared-memory all-reduce for inference on cpu, which DeepSpeed would compile (for a minute) at every first start.
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
             # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
             deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
         try:
@@ -97,6 +102,15 @@ def _world_of_environment(on_gpu: bool) -> World:
     if on_gpu:
         torch.cuda.set_device(device)
     return World(int(os.environ.get("RANK", "0")), size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))), device)
+
+
+def _let_deepspeed_find_ninja() -> None:
+    """Put the folder of this Python on PATH: the ninja that DeepSpeed compiles its offload code by is installed there, and nobody needs
+    to have activated the environment for `.venv/bin/tuneyard`."""
+    own = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if own not in path:
+        os.environ["PATH"] = os.pathsep.join([own, *path])
 
 
 @contextmanager

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.models import write_chats, write_model, write_preferences, write_text
+from tests.servers import s3, s3_server
+
+__all__ = ["s3", "s3_server"]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ import pytest
 from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, train_request, train_task
 from tests.ranks import results_in_ranks
+from tests.servers import S3
 
 from tuneyard.api import BadInput
+from tuneyard.storage import open_store
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
@@ -155,3 +157,19 @@ def test_early_stop_ends_a_run_that_no_longer_improves_and_keeps_the_best(materi
     best_step, _ = min(result.eval_losses, key=lambda pair: pair[1])
     assert result.steps == best_step + 2
     assert checkpoint(tmp_path, best_step).joinpath("manifest.json").is_file()
+
+
+def test_checkpoints_and_model_live_on_s3_as_well(s3: S3, material: Material, tmp_path: Path) -> None:
+    output = f"s3://{s3.bucket}/training"
+    task = train_task(material.model, material.text, checkpoint={"everySteps": 2})
+    whole = train(train_request(tmp_path / "first", task, output=output))
+    store = open_store(output)
+    for folder in ("checkpoints/step-6", "model"):
+        store.delete_prefix(folder)
+
+    resumed = train(train_request(tmp_path / "second", task, output=output))
+
+    assert resumed.resumed_from == 4
+    assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
+    assert store.is_complete("checkpoints/step-6")
+    assert store.is_complete("model")
