@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -77,13 +79,19 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 def _clean_libraries() -> Iterator[None]:
     """Leave transformers and accelerate as they were: both keep the choice of DeepSpeed in the process, and would force it on the
     next run in it. Meanwhile no progress bars and notices of theirs, which every rank would print."""
+    accelerate_log = logging.getLogger("accelerate")
     verbosity = transformers_logging.get_verbosity()
     settings = {name: value for name, value in os.environ.items() if name.startswith("ACCELERATE_")}
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    accelerate_log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            # DeepSpeed calls collectives by names that torch has given up, in every step.
+            warnings.filterwarnings("ignore", category=FutureWarning, message=".*is deprecated. Please use `torch.distributed")
+            yield
     finally:
+        accelerate_log.setLevel(logging.NOTSET)
         transformers_logging.set_verbosity(verbosity)
         for name in [name for name in os.environ if name.startswith("ACCELERATE_") and name not in settings]:
             del os.environ[name]
