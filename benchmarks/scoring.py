@@ -137,7 +137,7 @@ def measure(folder: Path, rows: int, max_tokens: int, pairs: int) -> list[Pair]:
             else:
                 runs[way] = run_ours(asked, str(folder / f"out-{number}"), engine)
         measured.append(Pair(*runs["bare"], *runs["ours"]))
-        print(f"pair {number}: bare {runs['bare']}, ours {runs['ours']}, ratio {measured[-1].ratio:.3f}", flush=True)
+        print(f"pair {number}: bare {runs['bare']}, ours {runs['ours']}, ratio {measured[-1].ratio:.3f}", file=sys.stderr)
     return measured
 
 
