@@ -137,7 +137,21 @@ def _join(address: str, prepare: Callable[[], None]) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()
+        if _asks_for_token(error):
+            raise BadInput(
+                f"the Ray cluster at {address} asks for its token",
+                "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token",
+            ) from error
         raise _no_cluster(address, _first_line(error)) from error
+
+
+def _asks_for_token(error: BaseException | None) -> bool:
+    """Ray tells of a missing or wrong token in the text of an error behind the error."""
+    while error is not None:
+        if "InvalidAuthToken" in str(error) or type(error).__name__ == "AuthenticationError":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _check_listening(address: str) -> None:

@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -18,9 +20,10 @@ STEPS = 40
 TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]
 CLUSTER = """
 import ray, sys
-context = ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
-print(context.address_info["gcs_address"], flush=True)
-sys.stdin.read()
+from tuneyard.runtime.ray_session import ray_session
+with ray_session(address=None, cpus=4, gpus=0, values={}, setup=[], secrets=[], job="cluster"):
+    print(ray.get_runtime_context().gcs_address, file=sys.__stdout__, flush=True)
+    sys.stdin.read()
 """
 
 
@@ -85,19 +88,27 @@ def read_report(out: Path) -> dict[str, Any]:
     return report
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A running Ray cluster: where it is, and the variables that let a process in."""
+
+    address: str
+    access: dict[str, str]
+
+
 @pytest.fixture(scope="session")
-def ray_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A running Ray cluster to join, so that not every test starts one."""
-    folder = tmp_path_factory.mktemp("r")
+def cluster() -> Iterator[Cluster]:
+    """A cluster to join, so that not every test starts one."""
+    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
     process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER, str(folder)],
+        [sys.executable, "-c", CLUSTER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=environment(RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.5"),
+        env=environment(**access),
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert address, "Ray did not start"
-    yield address
+    yield Cluster(address, access)
     process.communicate("", timeout=60)

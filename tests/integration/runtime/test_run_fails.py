@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
+from tests.integration.runtime.conftest import Cluster, WriteJob, read_report, train, tuneyard
 
 
-def test_a_loss_that_is_not_a_number(write_job: WriteJob, ray_address: str, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number(write_job: WriteJob, cluster: Cluster, tmp_path: Path) -> None:
     body = train(optimizer={"learningRate": 1e38, "maxGradNorm": 0, "warmup": 0, "name": "sgd"}, steps=10)
-    done = tuneyard("run", write_job({"name": "tune", "train": body}), "--out", tmp_path / "out", "--ray", ray_address)
+    done = tuneyard(
+        "run", write_job({"name": "tune", "train": body}), "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access
+    )
     assert done.returncode == 1
     assert "loss" in done.stderr
     assert "Traceback" not in done.stderr
@@ -23,11 +25,11 @@ def test_a_loss_that_is_not_a_number(write_job: WriteJob, ray_address: str, tmp_
     assert not (tmp_path / "out/tune/model").exists()
 
 
-def test_a_chat_without_an_assistant_turn(write_job: WriteJob, inputs: Path, ray_address: str, tmp_path: Path) -> None:
+def test_a_chat_without_an_assistant_turn(write_job: WriteJob, inputs: Path, cluster: Cluster, tmp_path: Path) -> None:
     rows = [json.dumps({"messages": [{"role": "user", "content": "hello"}]})] * 8
     (inputs / "one-sided.jsonl").write_text("\n".join(rows))
     job = write_job({"name": "tune", "train": train(data={"source": "one-sided.jsonl"})})
-    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", ray_address)
+    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access)
     assert done.returncode == 2
     assert "assistant" in done.stderr
     assert "next: " in done.stderr
@@ -45,10 +47,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: Path, ray_address: str) -> None:
+def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: Path, cluster: Cluster) -> None:
     out = small_disk / "out"
     job = write_job({"name": "tune", "train": train(checkpoint={"everySteps": 5, "keep": 9})})
-    done = tuneyard("run", job, "--out", out, "--ray", ray_address)
+    done = tuneyard("run", job, "--out", out, "--ray", cluster.address, **cluster.access)
     assert done.returncode == 1
     assert "No space left" in done.stderr
     assert "free space" in done.stderr
@@ -57,3 +59,10 @@ def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: P
     for folder in committed:
         files = json.loads((folder / "manifest.json").read_text())["files"]
         assert all((folder / file["path"]).stat().st_size == file["size"] for file in files)
+
+
+def test_a_cluster_that_asks_for_a_token(write_job: WriteJob, cluster: Cluster, tmp_path: Path) -> None:
+    done = tuneyard("run", write_job({"name": "tune", "train": train()}), "--out", tmp_path / "out", "--ray", cluster.address)
+    assert done.returncode == 2
+    assert f"the Ray cluster at {cluster.address} asks for its token" in done.stderr
+    assert "RAY_AUTH_TOKEN" in done.stderr

@@ -16,16 +16,13 @@ import pytest
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,
+    Cluster,
     environment,
     read_report,
     train,
     tuneyard,
     write_jobspec,
 )
-
-from tuneyard.api import load_jobspec
-from tuneyard.runtime import run_job
-from tuneyard.tracking import Event, Step, TaskEvent, Warned
 
 JOBSPECS = Path(__file__).parents[3] / "jobspecs"
 SECRET = "hf_never-write-me-down-4711"
@@ -136,36 +133,33 @@ def wait_for(path: Path, process: subprocess.Popen[str], limit_s: float = 300) -
         time.sleep(0.05)
 
 
-def test_a_killed_worker_is_replaced_from_the_last_checkpoint(
-    job_file: Path, undisturbed: Ran, ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("QUIET_TOKEN", SECRET)
-    monkeypatch.setenv("TUNEYARD_HISTORY", "off")
-    out, killed, events = tmp_path / "out", [], []
+def test_a_killed_worker_is_replaced_from_the_last_checkpoint(job_file: Path, undisturbed: Ran, cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*TUNEYARD, "run", str(job_file), "--out", str(out), "--ray", cluster.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(QUIET_TOKEN=SECRET, **cluster.access),
+    )
+    wait_for(out / "tune/checkpoints/step-5/manifest.json", process)
+    pid = int((out / "logs/tune-rank-1.log").read_text().split("process ")[1].split()[0])
+    os.kill(pid, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=600)
 
-    def kill_once(event: Event) -> None:
-        events.append(event)
-        if isinstance(event, Step) and event.step >= 7 and not killed:
-            log = (out / "logs/tune-rank-1.log").read_text()
-            killed.append(int(log.split("process ")[1].split()[0]))
-            os.kill(killed[0], signal.SIGKILL)
-
-    report = run_job(load_jobspec(job_file), base_dir=job_file.parent, out=str(out), ray_address=ray_address, listener=kill_once)
-
-    failed = [event for event in events if isinstance(event, TaskEvent) and event.state == "failed"]
-    assert [event.failure for event in failed] == ["NodeLost"]
-    assert f"rank 1 (process {killed[0]}" in failed[0].message
-    assert "killed from outside" in failed[0].message
-    assert any(isinstance(event, Warned) and "starting attempt 2 of 4" in event.message for event in events)
-    task = report.tasks["tune"]
+    assert process.returncode == 0, stderr
+    assert f"rank 1 (process {pid}" in stderr
+    assert "killed from outside" in stderr
+    assert "starting attempt 2 of 4 from the last committed checkpoint" in stderr
+    task = read_report(out)["tasks"]["tune"]
     assert [attempt.get("failure") for attempt in task["attempts"]] == ["NodeLost", None]
     assert task["resumed_from"] >= 5
     assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-6)
 
 
-def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, ray_address: str, tmp_path: Path) -> None:
+def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, cluster: Cluster, tmp_path: Path) -> None:
     job = write_jobspec(inputs / "one.yaml", {"name": "tune", "train": train(), "resources": {"workers": 1}})
-    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", ray_address)
+    done = tuneyard("run", job, "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access)
     assert done.returncode == 0, done.stderr
     one = read_report(tmp_path / "out")["tasks"]["tune"]
     assert one["world_size"] == 1
@@ -184,8 +178,10 @@ def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbe
 
 
 @pytest.mark.parametrize("name", ["lora", "dpo"])
-def test_the_examples_run_on_any_model(name: str, inputs: Path, ray_address: str, tmp_path: Path) -> None:
-    done = tuneyard("run", JOBSPECS / f"{name}.yaml", "--out", tmp_path / "out", "--ray", ray_address, "--model", inputs / "model")
+def test_the_examples_run_on_any_model(name: str, inputs: Path, cluster: Cluster, tmp_path: Path) -> None:
+    done = tuneyard(
+        "run", JOBSPECS / f"{name}.yaml", "--out", tmp_path / "out", "--ray", cluster.address, "--model", inputs / "model", **cluster.access
+    )
     assert done.returncode == 0, done.stderr
     task = list(read_report(tmp_path / "out")["tasks"].values())[-1]
     assert (Path(task["artifacts"]["adapter"]) / "adapter_config.json").exists()
