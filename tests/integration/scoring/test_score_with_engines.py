@@ -153,7 +153,8 @@ def test_an_adapter_counts_like_its_merged_weights(folder: Path, base: ScoreResu
         transformers_losses(folder, "base", True, rows), rel=1e-3
     )
     assert adapted.metrics["loss"] == pytest.approx(merged.metrics["loss"], rel=1e-3)
-    assert adapted.metrics["loss"] != pytest.approx(base.metrics["loss"], rel=5e-3)
+    alone = {row["row"]: row["nll"] for row in table(base)}
+    assert max(abs(row["nll"] / alone[row["row"]] - 1) for row in rows) > 0.01  # random weights: the means hardly differ
     assert adapted.output_tokens == 0
 
 
