@@ -22,19 +22,20 @@ METHODS: dict[str, dict[str, Any]] = {
     "dora": {"dora": {"rank": 8}},
 }
 STAGES = (0, 1, 2, 3)
+SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 STEPS = 10
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        model, text = write_material(Path(folder))
+        model, text = write_material(Path(folder), SHAPE)
         rows = [
             f"| {name} | " + " | ".join(_cell(Path(folder) / f"{name}-{zero}", model, text, name, zero) for zero in STAGES) + " |"
             for name in METHODS
         ]
     lines = [
         f"Loss at step 1 -> {STEPS} (fp32, global batch 8, learning rate 1e-3; one process,",
-        "6-million-parameter Llama shape), or why it is refused.",
+        "Llama shape of 2 layers, hidden width 64), or why it is refused.",
         "",
         "| method | ZeRO 0 | ZeRO 1 | ZeRO 2 | ZeRO 3 |",
         "|---|---|---|---|---|",

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,9 @@ class Answer:
     tensor_bytes: int
 
 
-def write_material(folder: Path) -> tuple[Path, Path]:
-    """A Llama-shaped model of 6 million parameters, and 256 texts."""
-    model = write_model(folder / "model", **SHAPE)
+def write_material(folder: Path, shape: Mapping[str, int] = SHAPE) -> tuple[Path, Path]:
+    """A Llama-shaped model (6 million parameters unless another `shape` is given), and 256 texts."""
+    model = write_model(folder / "model", **shape)
     text = folder / "text.jsonl"
     texts = sentences(768)
     text.write_text("".join(json.dumps({"text": " ".join(texts[i : i + 3])}) + "\n" for i in range(0, len(texts), 3)))

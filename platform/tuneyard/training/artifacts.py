@@ -78,10 +78,9 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, star
     model = trainer.model
     model.config.use_cache = True
     if request.task.method.adapter is None:
-        weights = weights if weights is not None else model.state_dict()
-        dtype = DTYPES[request.plan.precision]
-        model.config.dtype = dtype
-        model.save_pretrained(folder, state_dict={name: _as(tensor, dtype) for name, tensor in weights.items()})
+        # Without DeepSpeed the weights were kept in fp32; save_pretrained writes the dtype that the model itself has into config.json.
+        model = model if weights is not None else model.to(DTYPES[request.plan.precision])
+        model.save_pretrained(folder, state_dict=weights)
     else:
         model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
     _dress(folder, tokenizer, card)
@@ -121,7 +120,3 @@ def _dress(folder: Path, tokenizer: Any, card: str) -> None:
 
 def _commit(store: Store, folder: Path, name: str) -> None:
     store.commit_folder(folder, name)
-
-
-def _as(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype)
