@@ -18,9 +18,10 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.data.access import SCHEMES, filesystem, first_line, reading
 from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, recognise
+from tuneyard.storage import MANIFEST
 
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
-_METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json"}
+_METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json", MANIFEST}
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -162,9 +163,9 @@ def _locate_hub(uri: str, rest: str, split: str | None) -> Located:
 def _of_one_kind(uri: str, found: list[FoundFile], file_type: str, split: str | None) -> Located:
     """Keep the data files and check that they are of one kind. Texts beside tables (README.txt) are no data."""
     if file_type in ("auto", "hf") and len(found) > 1:
-        known = [file for file in found if kind_by_ending(file.path)[0] is not None]
-        tables = [file for file in known if kind_by_ending(file.path)[0] != "text"]
-        found = [file for file in tables or known if PurePosixPath(file.path).name not in _METADATA]
+        data = [file for file in found if PurePosixPath(file.path).name not in _METADATA]
+        known = [file for file in data if kind_by_ending(file.path)[0] is not None]
+        found = [file for file in known if kind_by_ending(file.path)[0] != "text"] or known
     if not found:
         raise BadInput(f"{uri}: holds no data file", f"data files end in {', '.join(ENDINGS)} (.gz and .zst too), or set data.fileType")
     chosen, notes = _of_one_split(uri, found, split)

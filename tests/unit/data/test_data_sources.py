@@ -149,3 +149,12 @@ def test_a_damaged_row_group_costs_its_rows_only(tmp_path: Path) -> None:
 def test_an_unknown_scheme_names_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"did you mean s3://"):
         locate("s4://bucket/a.jsonl")
+
+
+def test_a_committed_folder_is_read_without_its_manifest(tmp_path: Path) -> None:
+    (tmp_path / "part-0.txt").write_text("one\ntwo\n")
+    (tmp_path / "manifest.json").write_text('{"files": {}}')
+
+    located = locate(str(tmp_path))
+
+    assert [Path(file.uri).name for file in located.files] == ["part-0.txt"]
