@@ -59,7 +59,7 @@ def _cell(folder: Path, model: Path, text: Path, name: str, zero: int) -> str:
 def _refusal(task: TrainTask) -> str:
     violations = check_task(Task(name="train", train=task), device=CPU)
     return "; ".join(
-        f"{violation.rule.refused}, because {violation.rule.why} Instead: {show_fixes(violation.nearest)}" for violation in violations
+        f"{violation.rule.refused}, because {violation.rule.why}. Instead: {show_fixes(violation.nearest)}" for violation in violations
     )
 
 
