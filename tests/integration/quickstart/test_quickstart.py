@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-LIMIT_S = 300
-"""What the quickstart may take on 2 cores that nothing else uses; a busy machine gets three times as much."""
+HANGS_AFTER_S = 2400
+"""No measure of speed (docs/quickstart.md has that): a run of this length on the busiest machine has stopped doing anything."""
+
+pytestmark = pytest.mark.timeout(HANGS_AFTER_S + 60)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("quickstart") / "out"
     command = [str(Path(sys.executable).with_name("tuneyard")), "run", str(ROOT / "jobspecs/quickstart.yaml"), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TUNEYARD_HISTORY": "off"}, timeout=3 * LIMIT_S)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TUNEYARD_HISTORY": "off"}, timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.splitlines()[-1])
     assert path == out / "report.json"
