@@ -15,15 +15,16 @@ from tuneyard.api import BadInput, JobFailed
 from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.metrics import Sums
-from tuneyard.scoring.parts import FOLDER, Columns, Layout, committed_parts, read_sums
+from tuneyard.scoring.parts import FOLDER, Columns, Layout, answers, committed_parts, read_sums
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.settings import EngineSettings
 from tuneyard.scoring.worker import WorkOrder
-from tuneyard.storage import AlreadyExists, Store, open_store
+from tuneyard.storage import AlreadyExists, Store, join, open_store
 
 PLAN = "plan.json"
 METRICS = "metrics.json"
 _SAMPLE_ROWS = 1000
+_SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
         rows=total.rows,
         errors=total.errors,
         metrics=total.metrics(request.task.metrics),
-        output=request.output,
+        output=join(request.output, FOLDER),
+        samples=_samples(job),
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         output_tokens_per_s=ours.output_tokens / measured.generation_s if measured.generation_s else 0.0,
@@ -102,6 +104,13 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
     if not measured.stopped:
         _check_errors(request, total)
     return result
+
+
+def _samples(job: ScoreJob) -> list[dict[str, Any]]:
+    """The first rows with what became of them, for a person to look at; none where a stop came before their part was committed."""
+    shown = answers(open_store(job.order.request.output), part=0, rows=_SHOWN_ROWS)
+    asked = job.order.rows.read(0, len(shown))
+    return [{"prompt": row["prompt"], "reference": row["reference"], **answer} for row, answer in zip(asked, shown, strict=True)]
 
 
 def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict[str, Any]:

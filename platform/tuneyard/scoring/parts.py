@@ -77,6 +77,17 @@ def read_sums(store: Store, part: int) -> Sums:
         ) from error
 
 
+def answers(store: Store, *, part: int, rows: int) -> list[dict[str, Any]]:
+    """`output` and `error` of the first `rows` rows of a part; none where it is not committed."""
+    import pyarrow.parquet as pq
+
+    if not store.exists(part_path(part)):
+        return []
+    table = pq.read_table(io.BytesIO(store.get(part_path(part))), columns=["output", "error"])
+    found: list[dict[str, Any]] = table.slice(0, rows).to_pylist()
+    return found
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of the output: kept input columns with their Arrow types, then what scoring adds."""

@@ -35,6 +35,7 @@ class ScoreResult:
     errors: int
     metrics: dict[str, float]
     output: str
+    """URI of the folder that holds the scored rows, and nothing but Parquet parts: `pandas.read_parquet(output)`."""
     input_tokens: int
     output_tokens: int
     output_tokens_per_s: float
@@ -46,4 +47,6 @@ class ScoreResult:
     """succeeded | stopped (asked to stop; what was committed stays, the sums are of that)"""
     rows_resumed: int = 0
     """Rows that an earlier attempt had committed already."""
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """The first rows: prompt, output, reference, error."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -54,5 +54,7 @@ def test_training_reports_its_figures(report: dict[str, Any]) -> None:
 def test_the_scored_rows_can_be_read(report: dict[str, Any]) -> None:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(report["tasks"]["score-tuned"]["output"])
-    assert table.num_rows == report["tasks"]["score-tuned"]["rows"]
+    scored = report["tasks"]["score-tuned"]
+    rows = pq.read_table(scored["output"]).to_pylist()
+    assert len(rows) == scored["rows"]
+    assert [sample["output"] for sample in scored["samples"]] == [row["output"] for row in rows[:5]]

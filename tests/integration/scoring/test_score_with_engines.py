@@ -91,7 +91,7 @@ def base(folder: Path, ray_here: None) -> ScoreResult:  # noqa: ARG001  # needed
 
 
 def table(result: ScoreResult) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(Path(result.output) / "parts").to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(result.output).to_pylist()
     return rows
 
 
