@@ -162,7 +162,7 @@ everything in memory. Loading is in neither. The order alternates from pair to p
 {table}
 
 Median ratio **{statistics.median(ratios):.3f}** (lowest {min(ratios):.3f}, highest {max(ratios):.3f}); the aim is at least 0.95.
-The machine was shared while this ran: only ratios within pairs mean something.
+Two cores of a virtual machine: single runs differ by up to a half, so the median of pairs is what counts.
 """
 
 
