@@ -146,7 +146,7 @@ def _measured(folder: Path, model: Path, task: Any) -> tuple[float, float]:
         emit=silent,
     )
     ledger.attach(trainer, StopRequest())
-    trainer.prepare_run(_batches(), save=lambda _: None, on_lap=ledger.on_lap, on_evaluation=lambda *_: None)
+    trainer.prepare_run(_batches(), load=lambda: None, save=lambda _: None, on_lap=ledger.on_lap, on_evaluation=lambda *_: None)
     mark, spent = trainer.watch.mark, [0.0]
 
     def timed_mark(phase: Any) -> None:

@@ -127,12 +127,12 @@ class Strategy(Fields):
 
 
 class Checkpoint(Fields):
-    every_steps: Count | Auto = Field(default="auto", description="auto: about 20 over the run")
+    every_steps: Count | Auto = Field(default="auto", description="auto: from what a save costs and how often machines fail (Young/Daly)")
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
 
 
 class Evaluation(Fields):
-    every_steps: Count | Auto = Field(default="auto", description="auto: with every checkpoint")
+    every_steps: Count | Auto = Field(default="auto", description="auto: as often as checkpoint.everySteps, or about 20 over the run")
     early_stop: int | None = Field(default=None, ge=1, description="end after so many evaluations without improvement, keep the best")
     min_improvement: float = Field(default=0.0, ge=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
@@ -125,6 +126,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
         adapter_uri=start.adapter_uri,
         output=context.output.task_uri(task.name),
         scratch=str(context.scratch / task.name),
+        run=uuid.uuid4().hex,
     )
 
 

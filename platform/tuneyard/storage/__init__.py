@@ -5,7 +5,9 @@ last, is there) or absent. `create` writes only where nothing is, on every kind 
 """
 
 from tuneyard.storage.cache import fetch_folder
+from tuneyard.storage.commits import Commit, CommitLog, Fence, Fenced, LogState
 from tuneyard.storage.errors import AlreadyExists, NotFound
+from tuneyard.storage.lease import Holder, Lease, acquire
 from tuneyard.storage.manifest import MANIFEST, Manifest, ManifestFile
 from tuneyard.storage.opening import open_store
 from tuneyard.storage.store import FileInfo, Store
@@ -14,12 +16,20 @@ from tuneyard.storage.uris import absolute, is_local, join, local_path, scheme_o
 __all__ = [
     "MANIFEST",
     "AlreadyExists",
+    "Commit",
+    "CommitLog",
+    "Fence",
+    "Fenced",
     "FileInfo",
+    "Holder",
+    "Lease",
+    "LogState",
     "Manifest",
     "ManifestFile",
     "NotFound",
     "Store",
     "absolute",
+    "acquire",
     "fetch_folder",
     "is_local",
     "join",

@@ -90,12 +90,13 @@ class Evaluated(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointed(Event):
-    """A checkpoint was committed."""
+    """A checkpoint was committed, `seconds` after its step; training stood still for `blocked_s` of them."""
 
     step: int
     uri: str
     seconds: float
     bytes: int
+    blocked_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

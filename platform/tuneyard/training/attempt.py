@@ -20,11 +20,12 @@ from transformers.utils import logging as transformers_logging
 from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.data import Order
+from tuneyard.storage import Holder
 from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
-from tuneyard.training.checkpoints import Checkpoints, Restored
+from tuneyard.training.checkpoint.checkpoints import Checkpoints, Restored, load, load_weights
 from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
@@ -40,6 +41,9 @@ from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.trainer import SteppedTrainer
+
+_LAST_SAVE_S = 60.0
+"""After a failure, a save that is on its way may take so long to end."""
 
 
 def never() -> bool:
@@ -124,12 +128,29 @@ class _Attempt:
         self.began = time.perf_counter()
 
     def run(self) -> TrainResult:
+        """Raises BadInput if another job is writing to the output."""
         reset_peak(self.world.device)
+        checkpoints = self._checkpoints()
+        request = self.request
+        holder = Holder.this_process(job=request.job, attempt=request.attempt, run=request.run)
+        checkpoints.open(holder, on_lost=self.stop.set, take_over=request.take_over)
+        try:
+            result = self._run(checkpoints)
+        except BaseException:
+            checkpoints.close(patience_s=_LAST_SAVE_S)
+            raise
+        checkpoints.close()
+        return result
+
+    def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        checkpoints = self._checkpoints()
-        restored = checkpoints.restore() if self.request.resume else None
-        progress = Progress.load(restored.folder) if restored else Progress()
+        restored = None
+        if self.request.resume:
+            restored = checkpoints.restore()
+        else:
+            checkpoints.start_anew()
+        progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
         peak = peak_flops(self.request.plan, self.world.local_size)
         throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
@@ -206,18 +227,17 @@ class _Attempt:
             "method": task.method.model_dump(mode="json", exclude_none=True),
             "objective": task.objective,
             "seed": task.seed,
+            "optimizer": task.optimizer.name,
             "global batch": plan.global_batch,
-            "workers": plan.workers,
-            "ZeRO": plan.zero,
-            "offload": f"optimizer {plan.offload_optimizer}, parameters {plan.offload_parameters}",
-            "precision": plan.precision,
         }
         return Checkpoints(
             output=request.output,
             scratch=self.scratch,
             task=request.name,
             keep=task.checkpoint.keep,
+            every=task.checkpoint.every_steps,
             made_by=made_by,
+            layout={"workers": plan.workers, "zero": plan.zero},
             world=self.world,
             emit=self.emit,
         )
@@ -247,30 +267,34 @@ class _Attempt:
             ledger.settle()
             step = trainer.state.global_step
             extra = {"tokens": progress.tokens, "row": step * plan.global_batch, "world_size": self.world.size, "plan": plan.to_dict()}
-
-            def write(folder: Path) -> None:
-                trainer.save_state(folder)
-                if self.world.is_first:
-                    progress.save(folder)
-
-            checkpoints.save(step, write, extra, keep_step=progress.best_step)
+            # What ends the attempt, or is kept for its own sake, must be there before anything else happens.
+            wait = ledger.stopped or step == material.steps or step == progress.best_step
+            checkpoints.save(trainer, progress.to_dict(), extra, keep_step=progress.best_step, wait=wait)
 
         def evaluated(step: int, loss: float) -> None:
             progress.eval_losses.append((step, loss))
             self.emit(Evaluated(task=self.request.name, step=step, loss=loss))
 
         start = restored.step if restored else 0
-        trainer.prepare_run(replace(material.batches, start=start), save=save, on_lap=ledger.on_lap, on_evaluation=evaluated)
+
+        def go_on() -> None:
+            if restored is not None:
+                load(trainer, restored, self.world, seed=task.seed)
+
+        batches = replace(material.batches, start=start)
+        trainer.prepare_run(batches, load=go_on, save=save, on_lap=ledger.on_lap, on_evaluation=evaluated)
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(Cadence(task, steps=material.steps, evaluates=material.validation is not None))
+        evaluates = material.validation is not None
+        trainer.add_callback(Cadence(task, steps=material.steps, evaluates=evaluates, save_is_due=checkpoints.is_due))
         trainer.add_callback(ledger)
         if task.evaluation.early_stop is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
         self._stage("training")
         # Called after the last step too: it is what loads the weights of the checkpoint.
-        trainer.train(resume_from_checkpoint=str(restored.folder) if restored else None)
+        trainer.train()
         ledger.finish()
+        checkpoints.settle()
         return ledger
 
     def _restore_best(self, trainer: SteppedTrainer, checkpoints: Checkpoints, progress: Progress) -> None:
@@ -279,7 +303,7 @@ class _Attempt:
             message = f"the checkpoint of the best evaluation, step {progress.best_step}, is damaged; the last weights are saved instead"
             self.emit(Warned(task=self.request.name, message=message))
         else:
-            trainer.restore_weights(best.folder)
+            load_weights(trainer, best, self.world)
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()

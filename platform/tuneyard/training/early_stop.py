@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from transformers import TrainerCallback
@@ -10,22 +11,26 @@ from transformers import TrainerCallback
 from tuneyard.api import TrainTask
 from tuneyard.training.progress import Progress
 
-CHECKPOINTS_PER_RUN = 20
+EVALUATIONS_PER_RUN = 20
 SMALLEST_AUTO_INTERVAL = 10
 
 
 class Cadence(TrainerCallback):
-    """Asks for a checkpoint and an evaluation every so many steps, and for both after the last."""
+    """Asks for a checkpoint where one is due and an evaluation every so many steps, and for both after the last."""
 
-    def __init__(self, task: TrainTask, *, steps: int, evaluates: bool) -> None:
-        auto = max(SMALLEST_AUTO_INTERVAL, math.ceil(steps / CHECKPOINTS_PER_RUN))
-        self._save_every = auto if task.checkpoint.every_steps == "auto" else task.checkpoint.every_steps
-        self._evaluate_every = self._save_every if task.evaluation.every_steps == "auto" else task.evaluation.every_steps
+    def __init__(self, task: TrainTask, *, steps: int, evaluates: bool, save_is_due: Callable[[int], bool]) -> None:
+        self._save_is_due = save_is_due
+        if task.evaluation.every_steps != "auto":
+            self._evaluate_every = task.evaluation.every_steps
+        elif task.checkpoint.every_steps != "auto":
+            self._evaluate_every = task.checkpoint.every_steps
+        else:
+            self._evaluate_every = max(SMALLEST_AUTO_INTERVAL, math.ceil(steps / EVALUATIONS_PER_RUN))
         self._evaluates = evaluates
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002 - transformers' signature
         last = state.global_step >= state.max_steps
-        control.should_save = control.should_save or last or state.global_step % self._save_every == 0
+        control.should_save = control.should_save or last or self._save_is_due(state.global_step)
         control.should_evaluate = self._evaluates and (last or state.global_step % self._evaluate_every == 0)
         return control
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
-
-FILE = "progress.json"
 
 
 @dataclass
@@ -26,10 +23,9 @@ class Progress:
     def best_eval_loss(self) -> float | None:
         return next((loss for step, loss in self.eval_losses if step == self.best_step), None)
 
-    def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(asdict(self)))
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     @classmethod
-    def load(cls, folder: Path) -> Progress:
-        values: dict[str, Any] = json.loads((folder / FILE).read_text())
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
         return cls(**{**values, "eval_losses": [(step, loss) for step, loss in values["eval_losses"]]})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,11 +40,18 @@ class SteppedTrainer(Trainer):
     """
 
     def prepare_run(
-        self, batches: Batches, *, save: SaveCheckpoint, on_lap: Callable[[Lap], None], on_evaluation: Callable[[int, float], None]
+        self,
+        batches: Batches,
+        *,
+        load: Callable[[], None],
+        save: SaveCheckpoint,
+        on_lap: Callable[[Lap], None],
+        on_evaluation: Callable[[int, float], None],
     ) -> None:
-        """`save` writes and commits a checkpoint; `on_evaluation` hears of a step's held-out loss, and `on_lap` of the end of a step, its
-        saving and evaluation included."""
+        """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
+        of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included."""
         self.batches = batches
+        self.load = load
         self.save = save
         self.on_lap = on_lap
         self.on_evaluation = on_evaluation
@@ -111,7 +117,13 @@ class SteppedTrainer(Trainer):
                 step()
 
             engine.step = timed_step
+        self.load()
         return prepared
+
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
+        started = super()._init_training_state(*args, **kwargs)
+        self.state.global_step = self.batches.start
+        return started
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         self._step_grad_norm = super()._get_grad_norm(model, grad_norm)
@@ -146,21 +158,6 @@ class SteppedTrainer(Trainer):
         self.watch.mark("checkpoint")
         self.save(self)
         self.watch.mark("other")
-
-    def save_state(self, folder: Path) -> None:
-        """Write all that this rank needs to go on from here into `folder`, which exists and which all ranks share."""
-        if not self.is_deepspeed_enabled and self.args.should_save:
-            self.model.save_pretrained(folder)
-        self._save_optimizer_and_scheduler(str(folder))
-        self._save_scaler(str(folder))
-        self._save_rng_state(str(folder))
-        if self.args.should_save:
-            self.state.save_to_json(str(folder / "trainer_state.json"))
-
-    def restore_weights(self, folder: Path) -> None:
-        """Load the weights of a checkpoint that `save_state` wrote into the model being trained."""
-        self.state.best_model_checkpoint = str(folder)
-        self._load_best_model()
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
         """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.checkpoints import committed
 from tests.integration.runtime.conftest import (
     STEPS,
     TUNEYARD,
@@ -103,7 +104,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_resume_ends_the_same(job_file: Path, undi
         env=environment(QUIET_TOKEN=SECRET),
         start_new_session=True,
     )
-    wait_for(out / "tune/checkpoints/step-5/manifest.json", process)
+    wait_for(out / "tune/checkpoints/step-5.1/manifest.json", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all that it started
     stdout, stderr = process.communicate(timeout=300)
 
@@ -115,7 +116,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_resume_ends_the_same(job_file: Path, undi
     assert report["status"] == report["tasks"]["tune"]["status"] == "stopped"
     steps = report["tasks"]["tune"]["steps"]
     assert 5 <= steps < STEPS
-    assert (out / f"tune/checkpoints/step-{steps}/manifest.json").exists()
+    assert committed(out / "tune")[-1] == steps
 
     resumed = tuneyard("run", job_file, "--out", out, "--resume", QUIET_TOKEN=SECRET)
     assert resumed.returncode == 0, resumed.stderr
@@ -142,7 +143,7 @@ def test_a_killed_worker_is_replaced_from_the_last_checkpoint(job_file: Path, un
         text=True,
         env=environment(QUIET_TOKEN=SECRET, **cluster.access),
     )
-    wait_for(out / "tune/checkpoints/step-5/manifest.json", process)
+    wait_for(out / "tune/checkpoints/step-5.1/manifest.json", process)
     pid = int((out / "logs/tune-rank-1.log").read_text().split("process ")[1].split()[0])
     os.kill(pid, signal.SIGKILL)
     _, stderr = process.communicate(timeout=600)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.checkpoints import committed
 from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, train_request, train_task, write_tokenizer
 
@@ -26,8 +27,7 @@ def test_a_loss_that_explodes_ends_the_run_and_nothing_is_committed_after_it(mat
 
     assert "learningRate" in failure.value.next_step
     bad_step = int(failure.value.cause.split("at step ")[1].split()[0])
-    committed = [int(path.parent.name.removeprefix("step-")) for path in tmp_path.glob("out/checkpoints/*/manifest.json")]
-    assert all(step < bad_step for step in committed)
+    assert all(step < bad_step for step in committed(tmp_path / "out"))
     assert not (tmp_path / "out" / "model").exists()
 
 
@@ -75,8 +75,8 @@ def test_a_disk_that_takes_no_more_leaves_earlier_checkpoints_alone(material: Ma
     assert "could not be written" in failure.value.cause
     assert "untouched" in failure.value.next_step
     assert failure.value.kind is FailureKind.STORAGE
-    assert (tmp_path / "out/checkpoints/step-2/manifest.json").is_file()
-    assert not (tmp_path / "out/checkpoints/step-4").exists()
+    assert committed(tmp_path / "out") == [2]
+    assert not list(tmp_path.glob("out/checkpoints/step-4.*/*.safetensors"))
     assert train(train_request(tmp_path, task)).resumed_from == 2
 
 

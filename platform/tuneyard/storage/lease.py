@@ -1,0 +1,173 @@
+"""Who may take a commit log over, and when: nobody from the living, anybody from the dead.
+
+The holder writes a growing number beside the log every few seconds. A challenger does not compare clocks: it watches that number for
+longer than the holder would need to change it. On the holder's own machine, and for later attempts of the same run, it need not wait.
+That a living holder is taken for dead (a machine frozen for a minute) costs work, and never correctness: the log's fence sees to that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput, StorageError
+from tuneyard.storage.commits import CommitLog, Fence, LogState
+from tuneyard.storage.errors import NotFound
+from tuneyard.storage.store import Store
+from tuneyard.storage.uris import join
+
+BEAT_S = 5.0
+DEAD_AFTER_S = 30.0
+"""So long without a beat, and the holder counts as dead."""
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a log. `run` is the same for all attempts of one run, and unknown to others; `process` tells a reused pid."""
+
+    job: str
+    attempt: int
+    run: str
+    host: str
+    pid: int
+    process: str
+
+    @classmethod
+    def this_process(cls, *, job: str, attempt: int, run: str) -> Holder:
+        return cls(job, attempt, run, socket.gethostname(), os.getpid(), _process_mark(os.getpid()))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _process_mark(pid: int) -> str:
+    """Boot and start time of a process: what a later process with its number does not share. Empty where there is none."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        started = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot}/{started}"
+
+
+def is_gone(holder: Mapping[str, Any]) -> bool | None:
+    """True if the process has ended, False if it lives, None if it cannot be told from here (another machine or container)."""
+    mark = str(holder.get("process") or "")
+    if not mark or holder.get("host") != socket.gethostname():
+        return None
+    if mark.split("/")[0] != _process_mark(os.getpid()).split("/")[0]:
+        return True  # the machine has started anew since
+    return _process_mark(holder["pid"]) != mark
+
+
+class Lease:
+    """A fence that is held: beats until it is closed, or until another attempt takes over (`on_lost`, from a thread)."""
+
+    def __init__(
+        self, store: Store, prefix: str, fence: Fence, *, beat_s: float = BEAT_S, on_lost: Callable[[], None] = lambda: None
+    ) -> None:
+        self.fence = fence
+        self._log = CommitLog(store, prefix)  # of this thread alone
+        self._on_lost = on_lost
+        self._store = store
+        self._path = _beat_path(prefix, fence.token)
+        self._beat_s = beat_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="tuneyard-lease", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        count = 0
+        while True:
+            count += 1
+            # A store that is away for a while must not end the job; whoever takes over meanwhile is told from us by the fence.
+            with contextlib.suppress(StorageError):
+                self._store.put(self._path, str(count).encode())
+                if self._log.read().token != self.fence.token:
+                    self._on_lost()
+                    return
+            if self._done.wait(self._beat_s):
+                return
+
+    def close(self) -> None:
+        """Stop beating and give the log back. Raises StorageError if that could not be written: it will be taken for dead instead."""
+        self._done.set()
+        self._thread.join()
+        self.fence.close()
+
+
+def _beat_path(prefix: str, token: int) -> str:
+    return join(prefix, f"beats/{token}")
+
+
+def acquire(
+    store: Store,
+    prefix: str,
+    holder: Holder,
+    *,
+    take_over: bool = False,
+    on_wait: Callable[[str], None] = lambda _: None,
+    on_lost: Callable[[], None] = lambda: None,
+    dead_after_s: float = DEAD_AFTER_S,
+    beat_s: float = BEAT_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Lease:
+    """Hold the log under `prefix`. `take_over`: whoever decides about attempts has said that the holder is to be replaced.
+
+    `on_wait` is told, once, that a holder is being watched. Raises BadInput, with its name, if another one is alive.
+    """
+    log = CommitLog(store, prefix)
+    state = log.read()
+    if not (state.closed or take_over or _is_earlier_attempt(state, holder)):
+        _check_dead(store, prefix, state, on_wait, dead_after_s, clock, sleep)
+    return Lease(store, prefix, log.open(holder.to_dict()), beat_s=beat_s, on_lost=on_lost)
+
+
+def _is_earlier_attempt(state: LogState, holder: Holder) -> bool:
+    return state.holder.get("run") == holder.run and state.holder.get("attempt", 0) < holder.attempt
+
+
+def _check_dead(
+    store: Store,
+    prefix: str,
+    state: LogState,
+    on_wait: Callable[[str], None],
+    dead_after_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    gone = is_gone(state.holder)
+    if gone:
+        return
+    who = (
+        f"{state.holder.get('job')}, attempt {state.holder.get('attempt')}, process {state.holder.get('pid')} on {state.holder.get('host')}"
+    )
+    if gone is None:
+        on_wait(f"{who} has not given {store.url(prefix)} back; watching for {dead_after_s:g} s whether it is alive")
+        first, deadline = _last_beat(store, prefix, state.token), clock() + dead_after_s
+        while clock() < deadline:
+            sleep(_LOOK_EVERY_S)
+            if _last_beat(store, prefix, state.token) != first:
+                break
+        else:
+            return
+    raise BadInput(
+        f"{store.url(prefix)} is in use by {who}",
+        "wait for it, stop it, or give this job another output folder (--out, storage.output)",
+    )
+
+
+def _last_beat(store: Store, prefix: str, token: int) -> bytes:
+    try:
+        return store.get(_beat_path(prefix, token))
+    except NotFound:
+        return b""

@@ -1,0 +1,445 @@
+"""The checkpoints of one attempt: committed in the background behind a fence, restored into any layout.
+
+What a save costs training is the copy into host memory. Then every rank writes its own shards, without talking to the others: its index,
+written last, says that it is done. Rank 0 waits for all indices, writes the manifest, and appends its hash to the commit log, which is
+the commit. No collective runs outside of `save` itself, so nothing can mix with those of training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from tuneyard.api import BadInput, StorageError, TuneyardError
+from tuneyard.storage import (
+    MANIFEST,
+    Commit,
+    Fence,
+    Holder,
+    Lease,
+    LogState,
+    Manifest,
+    ManifestFile,
+    acquire,
+    is_local,
+    local_path,
+    open_store,
+)
+from tuneyard.tracking.events import Checkpointed, Emit, Warned
+from tuneyard.training.checkpoint.interval import interval_steps, mean_time_between_failures_s
+from tuneyard.training.checkpoint.layout import FOLDER, FORMAT, LOG, STATE, RankIndex, index_name, inside, name_of, step_and_token
+from tuneyard.training.checkpoint.pieces import WEIGHT, Saved, after_load, groups_of
+from tuneyard.training.checkpoint.reader import Reader
+from tuneyard.training.checkpoint.shards import sha256_of
+from tuneyard.training.checkpoint.state import load_random_state, load_scalar_state, random_state, scalar_state, seed_random
+from tuneyard.training.checkpoint.writer import PATIENCE_S, Background, patiently, take_snapshot, write_rank
+from tuneyard.training.distributed import World, broadcast_object, gather_objects
+
+Value = TypeVar("Value")
+
+FIRST_AUTO_STEPS = 10
+"""The first save of an `auto` interval: soon enough to lose little, late enough to know how long a step takes."""
+_LOOK_S = (0.05, 2.0)
+"""Pauses between two looks for the other ranks' indices: from, to."""
+_ALL_RANKS_TIMEOUT_S = 3 * PATIENCE_S
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A committed checkpoint, on a local disk that this rank can read."""
+
+    step: int
+    reader: Reader
+    state: Mapping[str, Any]
+    extra: Mapping[str, Any]
+    random: Mapping[str, Any] | None
+    """This rank's generators; None where another number of ranks saved them."""
+    fits_opaque: bool
+    """Whether tensors that cannot be cut anew are cut as this run needs them."""
+
+
+class Checkpoints:
+    """All methods are collective: every rank calls them, in the same order.
+
+    `made_by` says by which task they are made; a checkpoint of another one is refused, with the difference named. `layout` says how
+    the state was cut, which matters only for what cannot be cut anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        output: str,
+        scratch: Path,
+        task: str,
+        keep: int,
+        every: int | Literal["auto"],
+        made_by: Mapping[str, Any],
+        layout: Mapping[str, Any],
+        world: World,
+        emit: Emit,
+    ) -> None:
+        self._store = open_store(output)
+        self._local = local_path(output) if is_local(output) else None
+        self._scratch = scratch
+        self._task = task
+        self._keep = keep
+        self._every = every
+        self._next_auto = FIRST_AUTO_STEPS
+        self._made_by = dict(made_by)
+        self._layout = dict(layout)
+        self._world = world
+        self._emit = emit
+        self._lease: Lease | None = None
+        self._token = 0
+        self._commits: tuple[Commit, ...] = ()
+        self._background = Background()
+        self._abandoned = threading.Event()
+        self._failed_before = False
+        self._save_cost_s = 0.0
+        self._last_save: tuple[int, float] | None = None
+
+    # Holding the output
+
+    def open(self, holder: Holder, *, on_lost: Callable[[], None], take_over: bool = False) -> None:
+        """Take the output for this attempt. Raises BadInput if another job is writing there."""
+
+        def acquired() -> tuple[int, tuple[Commit, ...]]:
+            def warn(message: str) -> None:
+                self._emit(Warned(task=self._task, message=message))
+
+            self._lease = acquire(self._store, LOG, holder, take_over=take_over, on_wait=warn, on_lost=on_lost)
+            return self._lease.fence.token, self._lease.fence.check().commits
+
+        self._token, self._commits = self._from_first(acquired)
+
+    def close(self, *, patience_s: float | None = None) -> None:
+        """Let a save that is on its way end, and give the output back. Not collective, and never raises: it runs after failures too."""
+        self._background.wait(patience_s)
+        self._abandoned.set()
+        if self._lease is not None:
+            try:
+                self._lease.close()
+            except TuneyardError as error:
+                self._emit(Warned(task=self._task, message=f"the output was not given back: {error.cause}"))
+            self._lease = None
+
+    # Saving
+
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint should be taken after `step`; the same on every rank."""
+        return step % self._every == 0 if self._every != "auto" else step >= self._next_auto
+
+    def save(self, trainer: Any, progress: Mapping[str, Any], extra: Mapping[str, Any], *, keep_step: int = 0, wait: bool) -> None:
+        """Take a checkpoint of the step that has just ended; the newest `keep` and `keep_step` stay.
+
+        `progress` comes back with `Restored.state`; `extra` is what people and other programs find in the manifest.
+        `wait`: return when it is committed. Else it is written while training goes on, and one that falls due while the one before
+        is still being written is left out. Raises StorageError if this one (with `wait`), or two in a row, could not be written, and
+        Fenced if another attempt has taken over. What was committed before is untouched.
+        """
+        step = trainer.state.global_step
+        if wait:
+            self._judge(self._end_of_save(), final=False)
+        busy, errors, due = zip(*gather_objects(self._world, self._standing(step)), strict=True)
+        self._next_auto = due[0]
+        error = next((error for error in errors if error is not None), None)
+        if error is None and any(busy):
+            if self._world.is_first:
+                self._emit(Warned(task=self._task, message=f"step {step} was not saved: the checkpoint before it is still being written"))
+            return
+        if error is not None:
+            self._abandoned.set()  # rank 0 may be waiting for the one that failed
+        self._background.wait()
+        self._judge(error, final=False)
+        self._abandoned = threading.Event()
+        began = time.perf_counter()
+        name = name_of(step, self._token)
+        snapshot = take_snapshot(groups_of(trainer, self._world, only_own_share=True), random_state(self._world.device))
+        state = {**scalar_state(trainer), "progress": progress}
+        ours = {"step": step, "made_by": self._made_by, "layout": self._layout, "token": self._token, "checkpoint": FORMAT}
+        self._save_cost_s = time.perf_counter() - began
+        self._last_save = (step, began)
+
+        def write() -> None:
+            index = write_rank(self._store, self._local, self._scratch, name, self._world.rank, snapshot)
+            if self._world.is_first:
+                size = self._commit(name, step, index, state, {**extra, **ours}, keep_step)
+                seconds = time.perf_counter() - began
+                uri = self._store.url(name)
+                self._emit(Checkpointed(task=self._task, step=step, uri=uri, seconds=seconds, bytes=size, blocked_s=cost_s))
+
+        cost_s = self._save_cost_s
+        self._background.start(write)
+        if wait:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until the save on its way is committed. Raises what it failed with."""
+        self._judge(self._end_of_save(), final=True)
+
+    def _end_of_save(self) -> Exception | None:
+        """Wait for all ranks; what one of them failed with."""
+        if not self._world.is_first:
+            self._background.wait()
+        errors = gather_objects(self._world, None if self._world.is_first else self._background.take_error())
+        if any(errors):
+            self._abandoned.set()
+        self._background.wait()
+        errors[0] = broadcast_object(self._world, self._background.take_error() if self._world.is_first else None)
+        return next((error for error in reversed(errors) if error is not None), None)
+
+    def _standing(self, step: int) -> tuple[bool, Exception | None, int]:
+        """Busy, what the last save failed with on this rank, and (of use on rank 0) the step at which the next one is due."""
+        busy = self._background.busy
+        error = None if busy else self._background.take_error()
+        if self._every != "auto":
+            return busy, error, 0
+        if self._last_save is None:
+            return busy, error, step + FIRST_AUTO_STEPS
+        last_step, at = self._last_save
+        steps = interval_steps(
+            save_cost_s=self._save_cost_s,
+            save_duration_s=self._background.last_s,
+            step_s=(time.perf_counter() - at) / max(1, step - last_step),
+            failure_s=mean_time_between_failures_s(self._world.size),
+        )
+        return busy, error, step + steps
+
+    def _judge(self, error: Exception | None, *, final: bool) -> None:
+        failed_before, self._failed_before = self._failed_before, error is not None
+        if error is None:
+            return
+        if not isinstance(error, StorageError) or final or failed_before:
+            raise error
+        if self._world.is_first:
+            self._emit(
+                Warned(task=self._task, message=f"a checkpoint could not be written: {error.cause}; training goes on until the next one")
+            )
+
+    def _commit(self, name: str, step: int, own: RankIndex, state: Mapping[str, Any], extra: Mapping[str, Any], keep_step: int) -> int:
+        """Wait for all ranks, then make it count; its size in bytes."""
+        patience_s = 0.0 if self._local is not None else PATIENCE_S
+        content = json.dumps(state).encode()
+        files = [ManifestFile(STATE, len(content), hashlib.sha256(content).hexdigest())]
+        patiently(lambda: self._store.put(inside(name, STATE), content), total_s=patience_s)
+        for index, raw in self._all_indices(name, own, patience_s):
+            files += [*index.files, ManifestFile(index_name(index.rank), len(raw), hashlib.sha256(raw).hexdigest())]
+        manifest = Manifest(tuple(files), extra)
+        body = manifest.to_json()
+        fence = self._fence()
+        patiently(lambda: self._store.put(inside(name, MANIFEST), body), total_s=patience_s)
+        committed: LogState = patiently(lambda: fence.commit(step, name, hashlib.sha256(body).hexdigest()), total_s=patience_s)
+        self._commits = committed.commits
+        try:
+            self._retain(fence, keep_step)
+        except StorageError as error:
+            self._emit(Warned(task=self._task, message=f"old checkpoints could not be removed: {error.cause}"))
+        return manifest.size_bytes
+
+    def _all_indices(self, name: str, own: RankIndex, patience_s: float) -> list[tuple[RankIndex, bytes]]:
+        found: dict[int, tuple[RankIndex, bytes]] = {own.rank: (own, own.to_json())}
+        deadline, pause_s = time.monotonic() + _ALL_RANKS_TIMEOUT_S, _LOOK_S[0]
+        while True:
+            failed = next((index for index, _ in found.values() if index.error), None)
+            if failed is not None:
+                raise _not_written(failed.rank, failed.error)
+            missing = [rank for rank in range(self._world.size) if rank not in found]
+            if not missing:
+                return [found[rank] for rank in sorted(found)]
+            if self._abandoned.is_set() or time.monotonic() > deadline:
+                raise _not_written(missing[0], "it was not heard of again")
+            there = {file.path for file in patiently(lambda: self._store.list(name), total_s=patience_s)}
+            for rank in missing:
+                path = inside(name, index_name(rank))
+                if path in there:
+                    raw = patiently(partial(self._store.get, path), total_s=patience_s)
+                    found[rank] = RankIndex.from_json(raw), raw
+            if len(found) < self._world.size:
+                self._abandoned.wait(pause_s)
+                pause_s = min(2 * pause_s, _LOOK_S[1])
+
+    def _fence(self) -> Fence:
+        assert self._lease is not None
+        return self._lease.fence
+
+    def _retain(self, fence: Fence, keep_step: int) -> None:
+        """Remove checkpoints that are no longer kept, and what attempts that died had begun."""
+        commits = fence.check().commits
+        kept = {commit.name for commit in [*commits[-self._keep :], *(commit for commit in commits if commit.step == keep_step)]}
+        newest = commits[-1].step
+        for step, token in {found for file in self._store.list(FOLDER) if (found := step_and_token(file.path))}:
+            begun_by_others_now = token > self._token or (token == self._token and step > newest)
+            if name_of(step, token) not in kept and not begun_by_others_now:
+                self._store.delete_prefix(name_of(step, token))
+
+    # Restoring
+
+    def restore(self) -> Restored | None:
+        """The newest committed checkpoint that is whole; None if there is none. Damaged ones are passed over, with a warning."""
+        for commit in reversed(self._commits):
+            restored = self.fetch(commit.step)
+            if restored is not None:
+                self._check_made_by(restored)
+                if commit.step < self._commits[-1].step:
+                    self._restart(commit.step)
+                return restored
+            if self._world.is_first:
+                message = f"checkpoint {self._store.url(commit.name)} is damaged; trying the one before it"
+                self._emit(Warned(task=self._task, message=message))
+        if self._commits:
+            self._restart(0)
+        return None
+
+    def start_anew(self) -> None:
+        """What was committed before counts no longer."""
+        if self._commits:
+            self._restart(0)
+
+    def _restart(self, step: int) -> None:
+        self._commits = self._from_first(lambda: self._fence().restart(step).commits)
+
+    def fetch(self, step: int) -> Restored | None:
+        """The committed checkpoint of `step` on a local disk; None if anything is missing or does not match its hash.
+
+        Raises BadInput if a newer version of Tuneyard wrote it.
+        """
+        commit = next((commit for commit in self._commits if commit.step == step), None)
+        found = self._from_first(lambda: self._read_manifest(commit)) if commit is not None else None
+        if commit is None or found is None:
+            return None
+        manifest, indices, state = found
+        same_layout = manifest.extra["layout"] == self._layout
+        if same_layout and self._layout["zero"] > 0:
+            needed = [indices[self._world.rank]]
+        else:
+            needed = indices
+        folder = (self._local or self._scratch) / commit.name
+        if not self._bring(commit.name, folder, manifest, [file.path for index in needed for file in index.files]):
+            return None
+        random = indices[self._world.rank].random if len(indices) == self._world.size else None
+        replicated = self._layout["zero"] == manifest.extra["layout"]["zero"] == 0
+        return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
+
+    def _read_manifest(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:
+        """On rank 0: all that is small, checked against the log."""
+        try:
+            body = self._store.get(inside(commit.name, MANIFEST))
+            if hashlib.sha256(body).hexdigest() != commit.sha256:
+                return None
+            manifest = Manifest.from_json(body)
+            if manifest.extra.get("checkpoint", 0) > FORMAT:
+                raise BadInput(
+                    f"{self._store.url(commit.name)} has format {manifest.extra['checkpoint']}, written by a newer Tuneyard",
+                    f"resume with that version: this one reads up to {FORMAT}",
+                )
+            small = {}
+            for file in manifest.files:
+                if file.path.endswith(".json"):
+                    small[file.path] = self._store.get(inside(commit.name, file.path))
+                    if hashlib.sha256(small[file.path]).hexdigest() != file.sha256:
+                        return None
+            indices = [RankIndex.from_json(raw) for path, raw in sorted(small.items()) if path != STATE]
+            return manifest, indices, json.loads(small[STATE])
+        except StorageError:
+            return None
+
+    def _bring(self, name: str, folder: Path, manifest: Manifest, wanted: Sequence[str]) -> bool:
+        """Have `wanted` in `folder`, checked, on every rank: those that share a disk share the work. False if a file is damaged."""
+        if self._local is None and self._world.is_first_here:
+            shutil.rmtree(folder, ignore_errors=True)
+        machine = 0 if self._local is not None else self._world.rank - self._world.local_rank
+        everyone = gather_objects(self._world, (machine, wanted))
+        together = sorted({path for other, paths in everyone if other == machine for path in paths})
+        mine = together[self._world.rank - machine :: sum(other == machine for other, _ in everyone)]
+        expected = {file.path: file for file in manifest.files}
+        whole = True
+        for path in mine:
+            try:
+                if self._local is None:
+                    self._store.get_file(inside(name, path), folder / path)
+                whole = whole and _is_whole(folder / path, expected[path])
+            except (StorageError, OSError):
+                whole = False
+        return all(gather_objects(self._world, whole))
+
+    def _check_made_by(self, restored: Restored) -> None:
+        before = restored.extra["made_by"]
+        different = [name for name, value in self._made_by.items() if before.get(name) != value]
+        if different:
+            changes = ", ".join(f"{name} was {before.get(name)!r} and is {self._made_by[name]!r}" for name in different)
+            raise BadInput(
+                f"the checkpoint of step {restored.step} in {self._store.url(FOLDER)} was made by another task: {changes}",
+                "go back to those settings, or start anew with another output folder",
+            )
+
+    # Both
+
+    def _from_first(self, action: Callable[[], Value]) -> Value:
+        """What `action` returns on rank 0, on every rank; what it raises, likewise."""
+        outcome: tuple[Any, TuneyardError | None] = (None, None)
+        if self._world.is_first:
+            try:
+                outcome = action(), None
+            except TuneyardError as error:
+                outcome = None, error
+        value, failed = broadcast_object(self._world, outcome)
+        if failed is not None:
+            raise failed
+        result: Value = value
+        return result
+
+
+def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
+    """Put a checkpoint into a trainer whose model and optimizer are ready, and go on as if nothing had happened.
+
+    Raises BadInput if the optimizer keeps something that cannot be cut for this layout.
+    """
+    reader = restored.reader
+    if reader.opaque_keys and not restored.fits_opaque:
+        raise BadInput(
+            f"the state of this optimizer cannot be cut anew, and the layout was {restored.extra['layout']}",
+            "resume with as many workers and the same ZeRO stage; the state of optimizer.name: adamw fits any layout",
+        )
+    with torch.no_grad():
+        for group in groups_of(trainer, world, saved=Saved(reader.kinds_of, reader.opaque_under), only_own_share=False):
+            for piece in group.pieces:
+                for kind, tensor in piece.tensors.items():
+                    tensor.copy_(reader.read(piece.name, kind, piece.box, piece.start, piece.stop))
+            for key, tensor in group.opaque.items():
+                tensor.copy_(reader.opaque(key))
+    after_load(trainer)
+    load_scalar_state(trainer, restored.state)
+    if restored.random is not None:
+        load_random_state(restored.random, world.device)
+    else:
+        seed_random(seed, restored.step, world.rank)
+
+
+def load_weights(trainer: Any, restored: Restored, world: World) -> None:
+    """Put the weights alone into a trainer."""
+    with torch.no_grad():
+        for group in groups_of(trainer, world, only_own_share=False):
+            for piece in group.pieces:
+                piece.tensors[WEIGHT].copy_(restored.reader.read(piece.name, WEIGHT, piece.box, piece.start, piece.stop))
+    after_load(trainer)
+
+
+def _is_whole(path: Path, file: ManifestFile) -> bool:
+    return path.stat().st_size == file.size_bytes and sha256_of(path) == file.sha256
+
+
+def _not_written(rank: int, reason: str) -> StorageError:
+    return StorageError(
+        f"a checkpoint could not be written by rank {rank}: {reason}",
+        "free some space or lower checkpoint.keep, then run again with --resume: earlier checkpoints are untouched",
+    )

@@ -1,0 +1,138 @@
+"""Any run of elements of any parameter, from whatever pieces a checkpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from tuneyard.api import BadInput
+from tuneyard.training.checkpoint.layout import Box, PieceEntry, RankIndex, tensor_key
+
+
+class Reader:
+    """Pieces of a checkpoint whose files lie in `folder`. Files are mapped into memory, and read where they are asked for."""
+
+    def __init__(self, folder: Path, indices: Iterable[RankIndex]) -> None:
+        self._folder = folder
+        self._files: dict[str, Any] = {}
+        self._opaque: dict[str, str] = {}
+        self._pieces: dict[str, list[tuple[PieceEntry, str]]] = {}
+        for index in indices:
+            for entry in index.pieces:
+                self._pieces.setdefault(entry.name, []).append((entry, index.files[entry.file].path))
+            for opaque in index.opaque:
+                self._opaque[opaque.key] = index.files[opaque.file].path
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the whole parameters, by name."""
+        return {name: pieces[0][0].shape for name, pieces in self._pieces.items()}
+
+    def kinds_of(self, name: str) -> tuple[str, ...]:
+        """What is there for a parameter: `weight`, and optimizer states. Empty for one that is not in the checkpoint."""
+        return next((entry.kinds for entry, _ in self._pieces.get(name, [])), ())
+
+    @property
+    def opaque_keys(self) -> frozenset[str]:
+        return frozenset(self._opaque)
+
+    def opaque(self, key: str) -> torch.Tensor:
+        return self._tensor(self._opaque[key], key)
+
+    def opaque_under(self, prefix: str) -> dict[str, torch.Tensor]:
+        """Opaque tensors of one parameter or group, by kind."""
+        return {key.removeprefix(f"{prefix}|"): self.opaque(key) for key in self._opaque if key.startswith(f"{prefix}|")}
+
+    def whole(self, name: str, kind: str) -> torch.Tensor:
+        """A whole parameter, or a state of it, in its own shape."""
+        shape = self._pieces_of(name)[0][0].shape
+        box = tuple((0, length) for length in shape)
+        return self.read(name, kind, box, 0, _count(box)).reshape(shape)
+
+    def read(self, name: str, kind: str, box: Box, start: int, stop: int) -> torch.Tensor:
+        """Elements `start` to `stop` of the flattened `box` of a parameter. Raises BadInput if the checkpoint does not have them."""
+        pieces = self._pieces_of(name)
+        if all(entry.box == box for entry, _ in pieces):
+            return self._run(pieces, name, kind, start, stop)
+        # Cut otherwise over tensor-parallel ranks: put the parts of the box together, one parameter at a time.
+        target: torch.Tensor | None = None
+        found = 0
+        for stored in {entry.box for entry, _ in pieces}:
+            overlap = _overlap(box, stored)
+            if overlap is None:
+                continue
+            part = [(entry, file) for entry, file in pieces if entry.box == stored]
+            content = self._run(part, name, kind, 0, _count(stored)).reshape([length for _, length in stored])
+            if target is None:
+                target = torch.empty([length for _, length in box], dtype=content.dtype)
+            target[_slices(overlap, box)] = content[_slices(overlap, stored)]
+            found += _count(overlap)
+        if target is None or found != _count(box):
+            raise _incomplete(name, kind)
+        return target.reshape(-1)[start:stop]
+
+    def _run(self, pieces: list[tuple[PieceEntry, str]], name: str, kind: str, start: int, stop: int) -> torch.Tensor:
+        result: torch.Tensor | None = None
+        found = 0
+        for entry, file in pieces:
+            first, last = max(start, entry.start), min(stop, entry.stop)
+            if first >= last or kind not in entry.kinds:
+                continue
+            part = self._slice(file, tensor_key(name, kind, entry.start), first - entry.start, last - entry.start)
+            if first == start and last == stop:
+                return part
+            if result is None:
+                result = torch.empty(stop - start, dtype=part.dtype)
+            result[first - start : last - start] = part
+            found += last - first
+        if result is None or found != stop - start:
+            raise _incomplete(name, kind)
+        return result
+
+    def _pieces_of(self, name: str) -> list[tuple[PieceEntry, str]]:
+        if name not in self._pieces:
+            raise BadInput(
+                f"the checkpoint has no parameter {name}: it is of another model or method",
+                "resume with the model and method it was made with, or start anew with another output folder",
+            )
+        return self._pieces[name]
+
+    def _slice(self, file: str, key: str, first: int, last: int) -> torch.Tensor:
+        part: torch.Tensor = self._open(file).get_slice(key)[first:last]
+        return part
+
+    def _tensor(self, file: str, key: str) -> torch.Tensor:
+        tensor: torch.Tensor = self._open(file).get_tensor(key)
+        return tensor
+
+    def _open(self, file: str) -> Any:
+        if file not in self._files:
+            self._files[file] = safe_open(self._folder / file, framework="pt")
+        return self._files[file]
+
+
+def _count(box: Box) -> int:
+    count = 1
+    for _, length in box:
+        count *= length
+    return count
+
+
+def _overlap(one: Box, other: Box) -> Box | None:
+    cut = [(max(a, b), min(a + n, b + m)) for (a, n), (b, m) in zip(one, other, strict=True)]
+    return tuple((first, end - first) for first, end in cut) if all(first < end for first, end in cut) else None
+
+
+def _slices(overlap: Box, frame: Box) -> tuple[slice, ...]:
+    return tuple(slice(first - begin, first - begin + length) for (first, length), (begin, _) in zip(overlap, frame, strict=True))
+
+
+def _incomplete(name: str, kind: str) -> BadInput:
+    return BadInput(
+        f"the checkpoint has no complete {kind} of {name}",
+        "resume with the layout and optimizer it was made with, or start anew with another output folder",
+    )

@@ -1,0 +1,132 @@
+"""What a run must remember beside tensors: schedule, loss scale, the optimizer's count of steps, random generators. All JSON."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def scalar_state(trainer: Any) -> dict[str, Any]:
+    """The same on every rank."""
+    schedule = _bare(trainer.lr_scheduler, "scheduler").state_dict()
+    return {
+        "step": trainer.state.global_step,
+        "schedule": {"last_epoch": schedule["last_epoch"], "learning_rate": schedule["_last_lr"][0]},
+        "optimizer_steps": _steps(_optimizer(trainer)),
+        "loss_scale": _loss_scale(trainer),
+    }
+
+
+def load_scalar_state(trainer: Any, state: Mapping[str, Any]) -> None:
+    """Place schedule, loss scale and counters; the tensors of the optimizer must be there already."""
+    optimizer, schedule = _optimizer(trainer), _bare(trainer.lr_scheduler, "scheduler")
+    # Layouts group parameters differently; all groups share one rate.
+    done, rate = state["schedule"]["last_epoch"], state["schedule"]["learning_rate"]
+    groups = len(optimizer.param_groups)
+    schedule.load_state_dict({**schedule.state_dict(), "last_epoch": done, "_step_count": done + 1, "_last_lr": [rate] * groups})
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    _set_steps(optimizer, state["optimizer_steps"])
+    if state["loss_scale"] is not None:
+        _set_loss_scale(trainer, state["loss_scale"])
+    if trainer.is_deepspeed_enabled:
+        trainer.deepspeed.global_steps = state["step"]
+
+
+def _bare(thing: Any, inside: str) -> Any:
+    """Without accelerate's wrapper."""
+    return getattr(thing, inside, thing)
+
+
+def _optimizer(trainer: Any) -> Any:
+    return trainer.deepspeed.optimizer.optimizer if trainer.is_deepspeed_enabled else _bare(trainer.optimizer, "optimizer")
+
+
+def _steps(optimizer: Any) -> float | None:
+    """Steps that the optimizer has taken, which Adam corrects its bias by; None for one that does not count."""
+    counts = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
+    return max(counts, default=None)
+
+
+def _set_steps(optimizer: Any, steps: float | None) -> None:
+    if steps is None:
+        return
+    of_torch = type(optimizer).__module__.startswith("torch.")
+    for state in optimizer.state.values():
+        if torch.is_tensor(state.get("step")):
+            state["step"].fill_(steps)
+        elif state:
+            state["step"] = torch.tensor(steps, dtype=torch.float32) if of_torch else int(steps)
+
+
+def _loss_scale(trainer: Any) -> dict[str, float] | None:
+    """The scale, and for how many steps it has been good."""
+    if trainer.is_deepspeed_enabled:
+        scaler: Any = getattr(trainer.deepspeed.optimizer, "loss_scaler", None)
+        if not getattr(scaler, "dynamic", False):
+            return None
+        return {"scale": float(scaler.cur_scale), "good_steps": scaler.cur_iter - scaler.last_overflow_iter - 1}
+    scaler = trainer.accelerator.scaler
+    if scaler is None or not scaler.is_enabled():
+        return None
+    state = scaler.state_dict()
+    return {"scale": float(state["scale"]), "good_steps": int(state["_growth_tracker"])}
+
+
+def _set_loss_scale(trainer: Any, saved: Mapping[str, float]) -> None:
+    scale, good_steps = saved["scale"], int(saved["good_steps"])
+    if trainer.is_deepspeed_enabled:
+        scaler: Any = getattr(trainer.deepspeed.optimizer, "loss_scaler", None)
+        if getattr(scaler, "dynamic", False):
+            scaler.cur_scale, scaler.last_overflow_iter, scaler.cur_iter = scale, -1, good_steps
+        return
+    scaler = trainer.accelerator.scaler
+    if scaler is not None and scaler.is_enabled():
+        scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": good_steps})
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """States of this rank's generators."""
+    version, words, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=True)
+    name, keys, position, has_gauss, cached = numpy_state
+    state: dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "numpy": [name, _encode(torch.from_numpy(keys.astype(np.int64))), position, has_gauss, cached],
+        "torch": _encode(torch.get_rng_state()),
+    }
+    if device.type == "cuda":
+        state["cuda"] = _encode(torch.cuda.get_rng_state(device))
+    return state
+
+
+def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Go on drawing where the rank that saved `state` stopped."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, _decode(keys, torch.int64).numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(_decode(state["torch"], torch.uint8))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(_decode(state["cuda"], torch.uint8), device)
+
+
+def seed_random(seed: int, step: int, rank: int) -> None:
+    """For a resume with another number of ranks: generators that depend on where the run is and on nothing else."""
+    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
+    random.seed(mixed)
+    np.random.seed(mixed)
+    torch.manual_seed(mixed)
+
+
+def _encode(tensor: torch.Tensor) -> str:
+    return base64.b64encode(tensor.numpy().tobytes()).decode()
+
+
+def _decode(text: str, dtype: torch.dtype) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=dtype)

@@ -1,0 +1,152 @@
+"""What a rank puts on storage for a checkpoint: a snapshot taken between two steps, written by a thread while the next steps run."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuneyard.api import StorageError
+from tuneyard.storage import ManifestFile, Store
+from tuneyard.storage.retry import with_retries
+from tuneyard.training.checkpoint.layout import OpaqueEntry, PieceEntry, RankIndex, index_name, inside, shard_name, tensor_key
+from tuneyard.training.checkpoint.pieces import Group
+from tuneyard.training.checkpoint.shards import SHARD_BYTES, size_of, write_shard
+
+PATIENCE_S = 600.0
+"""How long a save waits for remote storage to come back; training goes on meanwhile."""
+
+
+@dataclass
+class Snapshot:
+    """Copies of a rank's pieces in host memory, in the shards they go to."""
+
+    pieces: list[PieceEntry] = field(default_factory=list)
+    opaque: list[OpaqueEntry] = field(default_factory=list)
+    shards: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    random: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size_of(tensor) for shard in self.shards for tensor in shard.values())
+
+
+def take_snapshot(groups: Iterator[Group], random: Mapping[str, Any], *, shard_bytes: int = SHARD_BYTES) -> Snapshot:
+    """Copy what `groups` show. From a GPU the copies run side by side, into pinned memory, and are waited for once."""
+    snapshot = Snapshot(random=random)
+    room = 0
+    on_gpu = False
+    for group in groups:
+        for piece in group.pieces:
+            needed = sum(size_of(tensor) for tensor in piece.tensors.values())
+            if not snapshot.shards or needed > room:
+                snapshot.shards.append({})
+                room = shard_bytes
+            room -= needed
+            number = len(snapshot.shards) - 1
+            for kind, tensor in piece.tensors.items():
+                on_gpu |= tensor.is_cuda
+                snapshot.shards[number][tensor_key(piece.name, kind, piece.start)] = _copy(tensor)
+            snapshot.pieces.append(PieceEntry(piece.name, piece.shape, piece.box, piece.start, piece.stop, tuple(piece.tensors), number))
+        for key, tensor in group.opaque.items():
+            if not snapshot.shards:
+                snapshot.shards.append({})
+            on_gpu |= tensor.is_cuda
+            snapshot.shards[-1][key] = _copy(tensor)
+            snapshot.opaque.append(OpaqueEntry(key, len(snapshot.shards) - 1))
+    if on_gpu:
+        torch.cuda.synchronize()
+    return snapshot
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_cuda:
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    target = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    target.copy_(tensor.detach(), non_blocking=True)
+    return target
+
+
+def patiently(action: Callable[[], Any], *, total_s: float) -> Any:
+    """`action`, tried again while remote storage is away. Lost races and fences are answers, and are not tried again."""
+    return with_retries(action, lambda error: type(error) is StorageError, total_s=total_s)
+
+
+def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str, rank: int, snapshot: Snapshot) -> RankIndex:
+    """Put a rank's shards and, last, its index below `checkpoint`; frees each shard's memory once it is on disk.
+
+    `local`: the output's folder where it is a local disk: shards are written in place. Else they go through `scratch`.
+    A failure becomes an index with `error`, so that rank 0 need not wait for what never comes.
+    """
+    patience_s = 0.0 if local is not None else PATIENCE_S
+    index = RankIndex(rank=rank, files=(), pieces=tuple(snapshot.pieces), opaque=tuple(snapshot.opaque), random=snapshot.random)
+    folder = (local or scratch) / checkpoint
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files: list[ManifestFile] = []
+        for number in range(len(snapshot.shards)):
+            path = folder / shard_name(rank, number)
+            files.append(write_shard(path, snapshot.shards[number]))
+            snapshot.shards[number] = {}
+            if local is None:
+                patiently(partial(store.put_file, inside(checkpoint, path.name), path), total_s=patience_s)
+                path.unlink()
+        index = replace(index, files=tuple(files))
+    except (OSError, StorageError) as error:
+        index = replace(index, error=_reason(error, folder))
+        if local is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    patiently(lambda: store.put(inside(checkpoint, index_name(rank)), index.to_json()), total_s=patience_s)
+    return index
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    if isinstance(error, StorageError):
+        return error.cause
+    free_gb = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free / 1e9
+    return f"cannot write to {folder} ({free_gb:.2f} GB free): {error.strerror if isinstance(error, OSError) else error}"
+
+
+class Background:
+    """One piece of work at a time, in a thread. What it raised is kept until somebody asks."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self.last_s = 0.0
+        """How long the last work took."""
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Must not be busy."""
+        self._error = None
+
+        def run() -> None:
+            began = time.monotonic()
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - kept, and raised by who asks for it
+                self._error = error
+            self.last_s = time.monotonic() - began
+
+        self._thread = threading.Thread(target=run, name="tuneyard-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def take_error(self) -> Exception | None:
+        """What the last work raised, once."""
+        error, self._error = self._error, None
+        return error

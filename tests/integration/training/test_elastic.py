@@ -1,0 +1,66 @@
+"""A run goes on with another number of workers, another ZeRO stage, with offload and without: the losses are those of a run left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.checkpoints import committed, stop_after
+from tests.integration.training.conftest import Material
+from tests.models import cpu_plan, train_request, train_task
+from tests.ranks import results_in_ranks
+
+from tuneyard.api import BadInput
+from tuneyard.training import TrainRequest, train
+
+pytestmark = pytest.mark.timeout(1800)
+
+STEPS = 15
+METHODS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"method": {"lora": {"rank": 4}}}}
+
+
+def request_of(folder: Path, material: Material, task: dict[str, Any], **plan: Any) -> TrainRequest:
+    fields = {"checkpoint": {"everySteps": 3, "keep": 9}, "batch": {"global": 12}, "steps": STEPS, **task}
+    return train_request(folder, train_task(material.model, material.text, **fields), cpu_plan(**plan))
+
+
+LEGS: list[dict[str, Any]] = [
+    {"workers": 1, "micro_batch": 2, "grad_accum": 6, "zero": 0},
+    {"workers": 2, "micro_batch": 2, "grad_accum": 3, "zero": 2},
+    {"workers": 4, "micro_batch": 3, "grad_accum": 1, "zero": 3, "offload_optimizer": "cpu"},
+    {"workers": 3, "micro_batch": 2, "grad_accum": 2, "zero": 1},
+    {"workers": 1, "micro_batch": 4, "grad_accum": 3, "zero": 3},
+]
+
+
+def test_one_run_over_1_2_4_3_1_workers_and_all_stages(material: Material, tmp_path: Path) -> None:
+    whole = {name: train(request_of(tmp_path / f"{name}-whole", material, task, **LEGS[0])) for name, task in METHODS.items()}
+    for name, task in METHODS.items():
+        train(request_of(tmp_path / name, material, task, **LEGS[0]))
+
+    for number, leg in enumerate(LEGS[1:], start=1):
+        for name in METHODS:
+            stop_after(3 * number, tmp_path / name / "out")
+        requests = [request_of(tmp_path / name, material, task, **leg) for name, task in METHODS.items()]
+        results = results_in_ranks(requests, workers=leg["workers"])
+        for name, result in zip(METHODS, results, strict=True):
+            assert result.resumed_from == 3 * number, (name, leg)
+            assert result.losses == pytest.approx(whole[name].losses, rel=1e-3), (name, leg)
+            assert result.tokens == whole[name].tokens
+            assert committed(tmp_path / name / "out") == [3, 6, 9, 12, 15]
+
+
+def test_what_the_state_cannot_be_cut_for_is_refused(material: Material, tmp_path: Path) -> None:
+    task = {"optimizer": {"name": "adafactor", "learningRate": 1e-3}}
+    first = request_of(tmp_path, material, task, **LEGS[0])
+    whole = train(first)
+    stop_after(9, tmp_path / "out")
+
+    again = train(first)
+
+    assert again.resumed_from == 9
+    assert again.losses == whole.losses
+    stop_after(9, tmp_path / "out")
+    with pytest.raises(BadInput, match="optimizer was 'adafactor' and is 'adamw'"):
+        train(request_of(tmp_path, material, {}, **LEGS[0]))
