@@ -38,7 +38,7 @@ from tuneyard.storage import (
 from tuneyard.tracking.events import Checkpointed, Emit, Warned
 from tuneyard.training.checkpoint.interval import interval_steps, mean_time_between_failures_s
 from tuneyard.training.checkpoint.layout import FOLDER, FORMAT, LOG, STATE, RankIndex, index_name, inside, name_of, step_and_token
-from tuneyard.training.checkpoint.pieces import WEIGHT, Saved, after_load, groups_of
+from tuneyard.training.checkpoint.pieces import WEIGHT, Piece, Saved, after_load, groups_of
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.shards import sha256_of
 from tuneyard.training.checkpoint.state import load_random_state, load_scalar_state, random_state, scalar_state, seed_random
@@ -413,6 +413,7 @@ def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
     with torch.no_grad():
         for group in groups_of(trainer, world, saved=Saved(reader.kinds_of, reader.opaque_under), only_own_share=False):
             for piece in group.pieces:
+                _check_kinds(piece, reader)
                 for kind, tensor in piece.tensors.items():
                     tensor.copy_(reader.read(piece.name, kind, piece.box, piece.start, piece.stop))
             for key, tensor in group.opaque.items():
@@ -432,6 +433,16 @@ def load_weights(trainer: Any, restored: Restored, world: World) -> None:
             for piece in group.pieces:
                 piece.tensors[WEIGHT].copy_(restored.reader.read(piece.name, WEIGHT, piece.box, piece.start, piece.stop))
     after_load(trainer)
+
+
+def _check_kinds(piece: Piece, reader: Reader) -> None:
+    """What is not loaded would silently start from zero."""
+    there, here = set(reader.kinds_of(piece.name)), set(piece.tensors)
+    if there and there != here:
+        raise BadInput(
+            f"the checkpoint has {', '.join(sorted(there))} of {piece.name}, and this optimizer keeps {', '.join(sorted(here))}",
+            "resume with the optimizer it was made with, or start anew with another output folder",
+        )
 
 
 def _is_whole(path: Path, file: ManifestFile) -> bool:

@@ -8,7 +8,7 @@ Without DeepSpeed every rank has everything, and each saves an equal share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,7 @@ def _replicated(trainer: Any, world: World, saved: Saved, only_own_share: bool) 
     for name, parameter in trained:
         start, stop = max(first - place, 0), min(last - place, parameter.numel())
         place += parameter.numel()
-        states = _states(optimizer, parameter, saved, name, name)
+        states = _states(optimizer, parameter, saved, [name], name)
         if start < stop:
             views = {WEIGHT: parameter, **{kind: state for kind, state in states.items() if _is_per_element(state, parameter)}}
             cut = _cut(views, start, stop - start)
@@ -118,7 +118,7 @@ def _stage_1_or_2(engine: Any, saved: Saved) -> Group:
     pieces: list[Piece] = []
     opaque: dict[str, torch.Tensor] = {}
     for index, (flat, parameters) in enumerate(zip(flats, groups, strict=True)):
-        states = _states(zero.optimizer, flat, saved, zero.param_names[parameters[0]], f"group {index}")
+        states = _states(zero.optimizer, flat, saved, [zero.param_names[each] for each in parameters], f"group {index}")
         opaque |= {f"group {index}|{kind}": state for kind, state in states.items() if not _is_per_element(state, flat)}
         per_element = {kind: state for kind, state in states.items() if _is_per_element(state, flat)}
         for parameter in parameters:
@@ -141,7 +141,7 @@ def _stage_3(engine: Any, saved: Saved) -> Iterator[Group]:
         swaps = zero._swappable_optimizer_subgroup(index)
         if swaps:
             zero._optimizer_states_and_gradient_swap_in(index)
-        states = _states(zero.optimizer, flat, saved, zero.param_names[parameters[0]], f"group {index}")
+        states = _states(zero.optimizer, flat, saved, [zero.param_names[each] for each in parameters], f"group {index}")
         opaque = {f"group {index}|{kind}": state for kind, state in states.items() if not _is_per_element(state, flat)}
         per_element = {kind: state for kind, state in states.items() if _is_per_element(state, flat)}
         pieces = []
@@ -168,12 +168,13 @@ def _inner(optimizer: Any) -> Any:
     return getattr(optimizer, "optimizer", optimizer)
 
 
-def _states(optimizer: Any, parameter: torch.Tensor, saved: Saved, name: str, owner: str) -> dict[str, torch.Tensor]:
+def _states(optimizer: Any, parameter: torch.Tensor, saved: Saved, names: Sequence[str], owner: str) -> dict[str, torch.Tensor]:
     """Tensors that the optimizer keeps for `parameter`, its count of steps left out (`state` has that).
 
-    `name`: of the parameter, or of one in its group, all of which are treated alike; `owner`: of whom opaque ones are.
+    `names`: of the parameter, or of all in its group, which are treated alike; `owner`: of whom opaque ones are.
     """
-    kinds, opaque = [kind for kind in saved.kinds_of(name) if kind != WEIGHT], saved.opaque_under(owner)
+    kinds = [kind for kind in next(filter(None, map(saved.kinds_of, names)), ()) if kind != WEIGHT]
+    opaque = saved.opaque_under(owner)
     state = optimizer.state[parameter] if parameter in optimizer.state or kinds or opaque else {}
     for kind in kinds:
         if kind not in state:

@@ -1,0 +1,35 @@
+"""SIGKILL at random instants of training and of saves: the run resumes every time, and its losses are those of one left alone, bit for bit.
+
+The whole matrix is `benchmarks/checkpoint_kills.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kills import Case, run_case
+
+pytestmark = pytest.mark.timeout(900)
+
+SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+
+
+@pytest.mark.parametrize(
+    ("plan", "task", "on_s3"),
+    [
+        ({"workers": 2, "zero": 2}, {}, False),
+        ({"zero": 3}, {"method": {"lora": {"rank": 8, "dropout": 0.1}}}, False),
+        ({"zero": 0}, {}, True),
+    ],
+    ids=["two workers, ZeRO 2", "ZeRO 3, lora with dropout", "S3 that goes away"],
+)
+def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[str, Any], on_s3: bool, tmp_path: Path) -> None:
+    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=3, seed=3, steps=24, on_s3=on_s3, outages=on_s3)
+
+    outcome = run_case(case)
+
+    assert outcome.kills == 3
+    assert outcome.attempts == 4
+    assert outcome.exact

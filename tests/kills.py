@@ -1,0 +1,291 @@
+"""Training that is killed with SIGKILL at random instants and started again until it is through.
+
+`python -m tests.kills CASE.json`: runs one case, prints one line of JSON. Libraries are loaded once; every attempt is a fork (on cpu
+nothing of torch has started threads by then), so that an attempt costs a second or two and not twenty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_ATTEMPT_LIMIT_S = 240
+_PEERS_END_S = 20
+"""A rank that loses a peer notices by itself; this long, and it is ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`plan`: fields of `cpu_plan`; `task`: of `train_task`. Half of the kills wait for a save to be on its way."""
+
+    folder: str
+    plan: dict[str, Any]
+    task: dict[str, Any] = field(default_factory=dict)
+    shape: dict[str, Any] = field(default_factory=dict)
+    kills: int = 7
+    seed: int = 0
+    steps: int = 30
+    every_steps: int = 2
+    on_s3: bool = False
+    outages: bool = False
+    """Stop the S3 server at random, and start it again."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of it. `difference`: largest relative difference of a loss from the run that nothing happened to."""
+
+    kills: int = 0
+    in_saves: int = 0
+    attempts: int = 0
+    outages: int = 0
+    resumed_from: list[int] = field(default_factory=list)
+    difference: float = 0.0
+    exact: bool = False
+
+
+def run_case(case: Case, *, limit_s: float = 1800) -> Outcome:
+    """Run a case in a process of its own."""
+    path = Path(case.folder) / "case.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(case)))
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kills", str(path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{case}:\n{done.stderr[-4000:]}")
+    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _main(case: Case) -> Outcome:
+    import deepspeed  # noqa: F401 - loaded before the forks
+    import torch
+
+    import tuneyard.training.attempt  # noqa: F401 - likewise
+
+    torch.set_num_threads(1)
+    folder = Path(case.folder)
+    _in_fork(lambda: _write_material(folder, case.shape), folder / "material.log")
+    with _storage(case, folder) as (output, server):
+        return _Run(case, folder, output, server).conduct()
+
+
+def _write_material(folder: Path, shape: Mapping[str, Any]) -> None:
+    from tests.models import write_model, write_text
+
+    write_model(folder / "model", **shape)
+    write_text(folder / "text.jsonl", 256)
+
+
+class _Server:
+    """The S3 server of a case, which can be away."""
+
+    def __init__(self, folder: Path) -> None:
+        from tests.servers import S3, free_port
+
+        for name in ("buckets/tests", "logs"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self.s3 = S3(free_port(), folder / "buckets", folder / "logs")
+        self._up: Any = None
+        self.start()
+
+    def start(self) -> None:
+        self._up = self.s3.started()
+        self._up.__enter__()
+
+    def stop(self) -> None:
+        if self._up is not None:
+            self._up.__exit__(None, None, None)
+            self._up = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._up is not None
+
+
+@contextmanager
+def _storage(case: Case, folder: Path) -> Iterator[tuple[str, _Server | None]]:
+    if not case.on_s3:
+        yield str(folder), None
+        return
+    server = _Server(folder)
+    os.environ.update(server.s3.environment)
+    try:
+        yield f"s3://{server.s3.bucket}", server
+    finally:
+        server.stop()
+
+
+class _Run:
+    def __init__(self, case: Case, folder: Path, output: str, server: _Server | None) -> None:
+        self.case = case
+        self.folder = folder
+        self.output = output
+        self.server = server
+        self.chance = random.Random(case.seed)
+        self.outcome = Outcome()
+        self._switch_at = 0.0
+
+    def conduct(self) -> Outcome:
+        whole = self._attempt("whole", kill=False)
+        assert whole is not None, self._log("whole")
+        result = None
+        while result is None:
+            kill = self.outcome.kills < self.case.kills
+            result = self._attempt("killed", kill=kill)
+            if not kill:
+                assert result is not None, self._log("killed")
+        pairs = list(zip(whole["losses"], result["losses"], strict=True))
+        self.outcome.exact = whole["losses"] == result["losses"]
+        self.outcome.difference = max(abs(a - b) / abs(a) for a, b in pairs)
+        return self.outcome
+
+    def _log(self, name: str) -> str:
+        return "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob(f"{name}-*.log")))
+
+    def _attempt(self, name: str, *, kill: bool) -> dict[str, Any] | None:
+        """Start all ranks; the result if they got through."""
+        from tests.servers import free_port
+
+        answer, stepping = self.folder / f"{name}.pickle", self.folder / f"{name}.stepping"
+        for path in (answer, stepping):
+            path.unlink(missing_ok=True)
+        workers, port = self.case.plan.get("workers", 1), free_port()
+        ranks = [self._fork(name, rank, workers, port, answer, stepping) for rank in range(workers)]
+        if name == "killed":
+            self.outcome.attempts += 1
+        if kill:
+            self._kill_somewhere(name, ranks, stepping)
+        self._wait(ranks)
+        result = pickle.loads(answer.read_bytes()) if answer.exists() else None
+        if result is not None and name == "killed":
+            self.outcome.resumed_from.append(result["resumed_from"])
+        return result
+
+    def _fork(self, name: str, rank: int, workers: int, port: int, answer: Path, stepping: Path) -> int:
+        def work() -> None:
+            from tests.models import cpu_plan, train_request, train_task
+
+            from tuneyard.tracking.events import Event, Step
+            from tuneyard.training import train
+
+            if workers > 1:
+                values = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": workers, "MASTER_PORT": port}
+                os.environ.update({key: str(value) for key, value in values.items()}, MASTER_ADDR="127.0.0.1")
+
+            def emit(event: Event) -> None:
+                if isinstance(event, Step):
+                    stepping.touch()
+
+            fields = {"steps": self.case.steps, "checkpoint": {"everySteps": self.case.every_steps, "keep": 3}, **self.case.task}
+            task = train_task(self.folder / "model", self.folder / "text.jsonl", **fields)
+            request = train_request(self.folder / name, task, cpu_plan(**self.case.plan), output=f"{self.output}/{name}-out")
+            result = train(request, emit=emit)
+            if rank == 0:
+                answer.write_bytes(pickle.dumps({"losses": result.losses, "resumed_from": result.resumed_from}))
+
+        return _forked(work, self.folder / f"{name}-rank-{rank}.log")
+
+    def _kill_somewhere(self, name: str, ranks: list[int], stepping: Path) -> None:
+        in_save = self.chance.random() < 0.5 and self.server is None
+        while not stepping.exists():
+            self._disturb()
+            if _ended(ranks):
+                return
+            time.sleep(0.01)
+        if in_save:
+            before = self._begun(name)
+            while self._begun(name) == before:
+                if _ended(ranks):
+                    return
+                time.sleep(0.001)
+            time.sleep(self.chance.uniform(0, 0.05))
+        else:
+            until = time.monotonic() + self.chance.uniform(0, 3)
+            while time.monotonic() < until and not _ended(ranks):
+                self._disturb()
+                time.sleep(0.01)
+        if _ended(ranks):
+            return
+        # One rank, or the whole machine.
+        for pid in ranks if self.chance.random() < 0.5 else [self.chance.choice(ranks)]:
+            os.kill(pid, signal.SIGKILL)
+        self.outcome.kills += 1
+        self.outcome.in_saves += in_save
+
+    def _begun(self, name: str) -> set[str]:
+        folder = self.folder / f"{name}-out" / "checkpoints"
+        return {path.name for path in folder.glob("step-*")} if folder.is_dir() else set()
+
+    def _disturb(self) -> None:
+        if self.server is None or not self.case.outages or time.monotonic() < self._switch_at:
+            return
+        if self.server.is_up:
+            self.server.stop()
+            self.outcome.outages += 1
+            self._switch_at = time.monotonic() + self.chance.uniform(0.5, 6)
+        else:
+            self.server.start()
+            self._switch_at = time.monotonic() + self.chance.uniform(1, 5)
+
+    def _wait(self, ranks: list[int]) -> None:
+        deadline = time.monotonic() + _ATTEMPT_LIMIT_S
+        left = set(ranks)
+        while left:
+            self._disturb()
+            gone = {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0]}
+            if gone and left == set(ranks):
+                deadline = min(deadline, time.monotonic() + _PEERS_END_S)
+            left -= gone
+            if time.monotonic() > deadline:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                deadline = time.monotonic() + _ATTEMPT_LIMIT_S
+            time.sleep(0.01)
+
+
+def _ended(ranks: list[int]) -> bool:
+    """True if a rank has ended; it stays a zombie for `_wait`."""
+    return any(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) for pid in ranks)
+
+
+def _forked(work: Callable[[], None], log: Path) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        with log.open("a") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            try:
+                work()
+                status = 0
+            except BaseException:  # noqa: BLE001 - the fork must never return into the caller's code
+                traceback.print_exc()
+                sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _in_fork(work: Callable[[], None], log: Path) -> None:
+    _, status = os.waitpid(_forked(work, log), 0)
+    if status != 0:
+        raise RuntimeError(log.read_text()[-3000:])
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_main(Case(**json.loads(Path(sys.argv[1]).read_text()))))))
