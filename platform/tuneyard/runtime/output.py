@@ -105,6 +105,8 @@ def fingerprint(task: Task) -> str:
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
             values[kind] = {name: value for name, value in values[kind].items() if name not in fields}
+    if values.get("train") is not None:
+        values["train"]["batch"].pop("micro")
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -23,7 +23,7 @@ class TrainRequest:
     plan: Plan
     model_uri: str
     output: str
-    """URI of the task's own output folder: checkpoints/step-N/ and model/ go below it."""
+    """URI of the task's own output folder: checkpoints/ and model/ go below it."""
     scratch: str
     """Local folder for what need not outlive the attempt."""
     adapter_uri: str | None = None

@@ -57,6 +57,8 @@ def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
 
 def test_layout_may_change_between_runs() -> None:
     assert fingerprint(job(strategy={"zero": 3}).spec.tasks[0]) == fingerprint(job(checkpoint={"keep": 9}).spec.tasks[0])
+    assert fingerprint(job(batch={"global": 8, "micro": 2}).spec.tasks[0]) == fingerprint(job(batch={"global": 8}).spec.tasks[0])
+    assert fingerprint(job(batch={"global": 8}).spec.tasks[0]) != fingerprint(job(batch={"global": 16}).spec.tasks[0])
     assert fingerprint(job(seed=1).spec.tasks[0]) != fingerprint(job(seed=2).spec.tasks[0])
 
 
