@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -81,12 +81,13 @@ class LogState:
 
 
 class CommitLog:
-    """The log in the folder `prefix` of a store. Reads only what it has not seen yet. Not for use by several threads at once."""
+    """The log in the folder `prefix` of a store. Reads only what it has not seen yet. Safe to use from several threads."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        self._state = LogState()
+        self._seen = LogState()
+        """Where the next read begins. Entries never change, so any earlier state does, whichever thread left it here."""
 
     @property
     def uri(self) -> str:
@@ -94,50 +95,74 @@ class CommitLog:
 
     def read(self) -> LogState:
         """The state as of now. Raises StorageError for an entry of a newer version, or one that cannot be read."""
-        if self._state.entries == 0:
+        state = self._seen
+        if state.entries == 0:
             numbers = [int(match.group(1)) for file in self._store.list(self._prefix) if (match := _NUMBERED.search(file.path))]
-            self._read_to(max(numbers, default=0))
-        while (entry := self._entry(self._state.entries + 1)) is not None:
-            self._state = self._state.after(entry)
-        return self._state
+            state = self._first(max(numbers, default=0))
+        while (entry := self._entry(state.entries + 1)) is not None:
+            state = state.after(entry)
+        self._seen = state
+        return state
 
     def open(self, holder: Mapping[str, Any]) -> Fence:
         """Take the log over from whoever has it; `holder` says who we are, for people and for the next one."""
         while True:
             state = self.read()
-            if self._create(state.entries + 1, {"kind": "open", "holder": dict(holder)}):
+            if self._create(state, {"kind": "open", "holder": dict(holder)}) is not None:
                 return Fence(self, state.entries + 1)
 
-    def append(self, token: int, entry: Mapping[str, Any]) -> LogState:
-        """Append as the attempt with `token`. Raises Fenced if that no longer holds the log."""
-        while True:
-            state = self.read()
-            if state.token != token or state.closed:
-                raise _fenced(self.uri, state)
-            if self._create(state.entries + 1, {**entry, "token": token}):
-                return self._state
+    def open_after(self, token: int, holder: Mapping[str, Any]) -> Fence | None:
+        """Take the log over from the attempt with `token` (0: from nobody), and from no other: None if one was faster."""
+        while (state := self.read()).token == token:
+            if self._create(state, {"kind": "open", "holder": dict(holder)}) is not None:
+                return Fence(self, state.entries + 1)
+        return None
 
-    def _create(self, number: int, entry: Mapping[str, Any]) -> bool:
-        """True if the entry is ours. A lost answer to a write that went through is told from a lost race by a nonce."""
-        nonce = uuid.uuid4().hex
+    def append(self, token: int, entry: Mapping[str, Any], *, unless: Callable[[LogState], bool] = lambda _: False) -> LogState:
+        """Append as the attempt with `token`, `unless` that is told of the state just before. Raises Fenced if it holds the log no more."""
+        while True:
+            state = self.held_by(token)
+            if unless(state):
+                return state
+            after = self._create(state, {**entry, "token": token})
+            if after is not None:
+                return after
+
+    def held_by(self, token: int) -> LogState:
+        """The state, if the attempt with `token` holds the log. Raises Fenced."""
+        state = self.read()
+        if state.token != token or state.closed:
+            raise _fenced(self.uri, state, token)
+        return state
+
+    def _create(self, state: LogState, entry: Mapping[str, Any]) -> LogState | None:
+        """The state with the entry that follows `state`, if that is ours.
+
+        A lost answer to a write that went through is told from a lost race by a nonce. The entry is not read back: a failure
+        between a write and its answer is a doubt, and there need not be more of them.
+        """
+        number, nonce = state.entries + 1, uuid.uuid4().hex
         content = json.dumps({"format": FORMAT, "nonce": nonce, **entry}, sort_keys=True).encode() + b"\n"
         try:
             self._store.create(self._path(number), content)
         except AlreadyExists:
             if (self._entry(number) or {}).get("nonce") != nonce:
-                return False
-        self._read_to(number)
-        return True
+                return None
+        self._seen = state.after(json.loads(content))
+        return self._seen
 
-    def _read_to(self, last: int) -> None:
-        numbers = range(self._state.entries + 1, last + 1)
+    def _first(self, last: int) -> LogState:
+        """The state after the entries up to `last`, which are known to be there."""
+        state = LogState()
+        numbers = range(1, last + 1)
         for number, entry in zip(numbers, in_parallel(self._entry, numbers), strict=True):
             if entry is None:
                 raise StorageError(
                     f"{self._store.url(self._path(number))} is missing, and later entries of the log are there",
                     "restore it: nothing in a log may be removed; or go on in another output folder",
                 )
-            self._state = self._state.after(entry)
+            state = state.after(entry)
+        return state
 
     def _entry(self, number: int) -> dict[str, Any] | None:
         path = self._path(number)
@@ -168,11 +193,20 @@ class Fence:
     token: int
 
     def commit(self, step: int, name: str, sha256: str) -> LogState:
-        """Make `step` count. Raises Fenced, or ValueError for a step that is not above the last one."""
-        last = self.check().last_step
-        if step <= last:
-            raise ValueError(f"step {step} is not after {last}, which is committed")
-        return self.log.append(self.token, {"kind": "commit", "step": step, "name": name, "sha256": sha256})
+        """Make `step` count. Raises Fenced, or ValueError for a step that is not above the last one.
+
+        May be called again after a StorageError: where the first try went through unseen, that is found, and nothing is appended.
+        """
+        commit = Commit(step, self.token, name, sha256)
+
+        def is_there(state: LogState) -> bool:
+            if state.commits and state.commits[-1] == commit:
+                return True
+            if step <= state.last_step:
+                raise ValueError(f"step {step} is not after {state.last_step}, which is committed")
+            return False
+
+        return self.log.append(self.token, {"kind": "commit", "step": step, "name": name, "sha256": sha256}, unless=is_there)
 
     def restart(self, step: int) -> LogState:
         """From here on, commits above `step` do not count. Raises Fenced."""
@@ -180,10 +214,7 @@ class Fence:
 
     def check(self) -> LogState:
         """The state, if it is still ours. Raises Fenced."""
-        state = self.log.read()
-        if state.token != self.token or state.closed:
-            raise _fenced(self.log.uri, state)
-        return state
+        return self.log.held_by(self.token)
 
     def close(self) -> None:
         """Give it back; nothing happens where another has taken over."""
@@ -193,7 +224,9 @@ class Fence:
             return
 
 
-def _fenced(uri: str, state: LogState) -> Fenced:
+def _fenced(uri: str, state: LogState, token: int) -> Fenced:
+    if state.token == token:
+        return Fenced(f"{uri} was given back: this attempt commits nothing more there", "start another attempt")
     holder = state.holder
     who = f"{holder.get('job', 'another job')}, attempt {holder.get('attempt', '?')}, on {holder.get('host', 'an unknown host')}"
     return Fenced(

@@ -1,13 +1,15 @@
 """Who may take a commit log over, and when: nobody from the living, anybody from the dead.
 
-The holder writes a growing number beside the log every few seconds. A challenger does not compare clocks: it watches that number for
-longer than the holder would need to change it. On the holder's own machine, and for later attempts of the same run, it need not wait.
-That a living holder is taken for dead (a machine frozen for a minute) costs work, and never correctness: the log's fence sees to that.
+The holder writes a growing number beside the log every few seconds. A challenger reads no clock: it looks at that number again and
+again, with a pause before each look, for longer than the holder would need to change it; if it was itself frozen in between, it has
+missed nothing. On the holder's own machine, and for later attempts of the same run, it need not wait. That a living holder is taken
+for dead (its machine was frozen for a minute) costs work, and never correctness: the log's fence sees to that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -49,22 +51,25 @@ class Holder:
 
 
 def _process_mark(pid: int) -> str:
-    """Boot and start time of a process: what a later process with its number does not share. Empty where there is none."""
+    """Boot, pid namespace and start time of a process: what a later process with its number does not share. Empty where there is none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").readlink().name
         started = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[19]
     except (OSError, IndexError):
         return ""
-    return f"{boot}/{started}"
+    return f"{boot}/{namespace}/{started}"
 
 
 def is_gone(holder: Mapping[str, Any]) -> bool | None:
-    """True if the process has ended, False if it lives, None if it cannot be told from here (another machine or container)."""
-    mark = str(holder.get("process") or "")
-    if not mark or holder.get("host") != socket.gethostname():
+    """True if the process has ended, False if it lives, None if it cannot be told from here.
+
+    That is so on another machine, in another container, and after a restart of the machine. An equal host name settles nothing:
+    clones of a machine share it, and so do containers in the host's network, whose processes do not see each other.
+    """
+    mark, ours = str(holder.get("process") or ""), _process_mark(os.getpid())
+    if not mark or holder.get("host") != socket.gethostname() or mark.rpartition("/")[0] != ours.rpartition("/")[0]:
         return None
-    if mark.split("/")[0] != _process_mark(os.getpid()).split("/")[0]:
-        return True  # the machine has started anew since
     return _process_mark(holder["pid"]) != mark
 
 
@@ -118,18 +123,20 @@ def acquire(
     on_lost: Callable[[], None] = lambda: None,
     dead_after_s: float = DEAD_AFTER_S,
     beat_s: float = BEAT_S,
-    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
     """Hold the log under `prefix`. `take_over`: whoever decides about attempts has said that the holder is to be replaced.
 
-    `on_wait` is told, once, that a holder is being watched. Raises BadInput, with its name, if another one is alive.
+    `on_wait` is told of each holder that is watched. Raises BadInput, with its name, if another one is alive.
     """
     log = CommitLog(store, prefix)
-    state = log.read()
-    if not (state.closed or take_over or _is_earlier_attempt(state, holder)):
-        _check_dead(store, prefix, state, on_wait, dead_after_s, clock, sleep)
-    return Lease(store, prefix, log.open(holder.to_dict()), beat_s=beat_s, on_lost=on_lost)
+    fence = None
+    while fence is None:  # of several who saw the same holder dead, the first takes over from it, and the others look again
+        state = log.read()
+        if not (state.closed or take_over or _is_earlier_attempt(state, holder)):
+            _check_dead(store, prefix, state, on_wait, dead_after_s, sleep)
+        fence = log.open_after(state.token, holder.to_dict())
+    return Lease(store, prefix, fence, beat_s=beat_s, on_lost=on_lost)
 
 
 def _is_earlier_attempt(state: LogState, holder: Holder) -> bool:
@@ -142,7 +149,6 @@ def _check_dead(
     state: LogState,
     on_wait: Callable[[str], None],
     dead_after_s: float,
-    clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
     gone = is_gone(state.holder)
@@ -153,8 +159,8 @@ def _check_dead(
     )
     if gone is None:
         on_wait(f"{who} has not given {store.url(prefix)} back; watching for {dead_after_s:g} s whether it is alive")
-        first, deadline = _last_beat(store, prefix, state.token), clock() + dead_after_s
-        while clock() < deadline:
+        first = _last_beat(store, prefix, state.token)
+        for _ in range(math.ceil(dead_after_s / _LOOK_EVERY_S)):
             sleep(_LOOK_EVERY_S)
             if _last_beat(store, prefix, state.token) != first:
                 break
