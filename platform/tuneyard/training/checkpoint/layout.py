@@ -55,9 +55,10 @@ def shard_name(rank: int, number: int) -> str:
     return f"rank-{rank:05d}-{number:05d}.safetensors"
 
 
-def tensor_key(name: str, kind: str, start: int) -> str:
-    """Key of a piece's tensor in its shard."""
-    return f"{name}|{kind}|{start}"
+def tensor_key(name: str, kind: str, box: Box, start: int) -> str:
+    """Key of a piece's tensor in its shard. A rank may have several boxes of a parameter: its share of each part of a fused one."""
+    corner = [first for first, _ in box]
+    return "|".join([name, kind, *([",".join(map(str, corner))] if any(corner) else []), str(start)])
 
 
 def whole(shape: tuple[int, ...]) -> Box:

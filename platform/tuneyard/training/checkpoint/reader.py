@@ -82,7 +82,7 @@ class Reader:
             first, last = max(start, entry.start), min(stop, entry.stop)
             if first >= last or kind not in entry.kinds:
                 continue
-            part = self._slice(file, tensor_key(name, kind, entry.start), first - entry.start, last - entry.start)
+            part = self._slice(file, tensor_key(name, kind, entry.box, entry.start), first - entry.start, last - entry.start)
             if first == start and last == stop:
                 return part
             if result is None:

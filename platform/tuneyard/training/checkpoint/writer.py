@@ -53,7 +53,7 @@ def take_snapshot(groups: Iterator[Group], random: Mapping[str, Any], *, shard_b
             number = len(snapshot.shards) - 1
             for kind, tensor in piece.tensors.items():
                 on_gpu |= tensor.is_cuda
-                snapshot.shards[number][tensor_key(piece.name, kind, piece.start)] = _copy(tensor)
+                snapshot.shards[number][tensor_key(piece.name, kind, piece.box, piece.start)] = _copy(tensor)
             snapshot.pieces.append(PieceEntry(piece.name, piece.shape, piece.box, piece.start, piece.stop, tuple(piece.tensors), number))
         for key, tensor in group.opaque.items():
             if not snapshot.shards:
