@@ -18,6 +18,7 @@ COMMANDS = (
     Command("plan", "tuneyard.cli.plan:plan", "Say how each train task would run, and whether it fits in memory"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
     Command("report", "tuneyard.cli.report:report", "Show the report of a job that ran"),
+    Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
     Command("data", "tuneyard.cli.data:app", "Look at data sets"),
     Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),

@@ -26,6 +26,7 @@ from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints, Restored, load, load_weights
+from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
@@ -145,6 +146,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()

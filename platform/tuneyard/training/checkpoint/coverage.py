@@ -1,0 +1,55 @@
+"""Whether the pieces of a checkpoint are all of every parameter: what every reader relies on, and no hash can tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from tuneyard.training.checkpoint.layout import Box, PieceEntry
+
+
+def uncovered(pieces: Iterable[PieceEntry]) -> dict[str, str]:
+    """What is wrong with the pieces of parameters, by name: every element of every kind must be there exactly once."""
+    by_name: dict[str, list[PieceEntry]] = {}
+    for piece in pieces:
+        by_name.setdefault(piece.name, []).append(piece)
+    found: dict[str, str] = {}
+    for name, own in by_name.items():
+        for kind in dict.fromkeys(kind for piece in own for kind in piece.kinds):
+            reason = _uncovered([piece for piece in own if kind in piece.kinds])
+            if reason:
+                found[f"{kind} of {name}"] = reason
+    return found
+
+
+def _uncovered(pieces: Sequence[PieceEntry]) -> str:
+    """The same for one kind of one parameter; empty if nothing is wrong."""
+    shape = pieces[0].shape
+    if any(piece.shape != shape for piece in pieces):
+        return "has pieces of different shapes"
+    boxes = {piece.box for piece in pieces}
+    if not all(_is_inside(box, shape) for box in boxes) or any(_overlap(one, other) for one, other in combinations(boxes, 2)):
+        return "has boxes that overlap or reach beyond it"
+    missing = math.prod(shape) - sum(_elements(box) for box in boxes)
+    for box in boxes:
+        place = 0
+        for start, stop in sorted((piece.start, piece.stop) for piece in pieces if piece.box == box):
+            if start < place or stop < start or stop > _elements(box):
+                return "has pieces that overlap or reach beyond it"
+            missing += start - place
+            place = stop
+        missing += _elements(box) - place
+    return f"misses {missing} of {math.prod(shape)} elements" if missing else ""
+
+
+def _elements(box: Box) -> int:
+    return math.prod(length for _, length in box)
+
+
+def _is_inside(box: Box, shape: tuple[int, ...]) -> bool:
+    return len(box) == len(shape) and all(first >= 0 and first + length <= n for (first, length), n in zip(box, shape, strict=True))
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return all(max(a, b) < min(a + n, b + m) for (a, n), (b, m) in zip(one, other, strict=True))
