@@ -25,7 +25,8 @@ from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
-from tuneyard.training.checkpoint.checkpoints import Checkpoints, Restored, load, load_weights
+from tuneyard.training.checkpoint.checkpoints import Checkpoints
+from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
