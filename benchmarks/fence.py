@@ -109,8 +109,8 @@ order drawn from the seed; then everything that anybody was told is held against
 
 *Violations* are: two winners of one number; a commit that an attempt was told of, and that does not count in the end though no restart
 voided it; an entry by a token after a higher one opened; steps that do not grow; a reader that saw anything but a prefix of the one
-history, or an older one than was complete when it began; a success after being fenced; being fenced by nobody. *Answers lost*: the write
-went through (or arrived later), and its writer was not told. *All orders*: of two attempts that open and commit once, on an empty log.
+history, or an older one than was complete when it began; a success after being fenced; being fenced by nobody. *Answers lost*: of
+writes that were sent, or arrived after they were given up. *All orders*: of two attempts that open and commit once, on an empty log.
 """
 
 

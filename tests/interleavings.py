@@ -301,7 +301,7 @@ class TurnedStore(Store):
         if fault is not None and threading.current_thread() is self._owner:
             raise StorageError("the store is away")
 
-    def _never(self, *_: Any) -> Any:
+    def _never(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("a log is created, read and listed, and nothing else")
 
     put = put_stream = get_stream = exists = delete = _never
