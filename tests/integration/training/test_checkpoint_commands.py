@@ -293,4 +293,7 @@ def test_everything_works_on_s3(s3: S3, output: Path, tmp_path: Path, checkpoint
 
 
 def test_everything_works_on_hdfs(webhdfs_port: int, output: Path, tmp_path: Path, checkpoints: Callable[..., Ran]) -> None:
-    all_commands_at(f"webhdfs://tester@127.0.0.1:{webhdfs_port}/commands", output, tmp_path, checkpoints)
+    remote = f"webhdfs://tester@127.0.0.1:{webhdfs_port}/commands"
+    all_commands_at(remote, output, tmp_path, checkpoints)
+    (kept,) = json.loads(checkpoints("list", remote, "-o", "json").out)["checkpoints"]
+    assert kept["committed_at"].startswith("20")

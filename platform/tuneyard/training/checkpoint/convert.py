@@ -210,9 +210,12 @@ def _write_weights(source: _Source, model_folder: Path, own_code: bool, dtype: t
 def _stream(
     source: _Source, groups: Sequence[Sequence[str]], untrained: Tensors, dtype: torch.dtype, revert: Revert
 ) -> Iterator[tuple[str, torch.Tensor]]:
+    def layer(names: Sequence[str], reader: Reader) -> Tensors:
+        """In a function of its own: nothing here holds on to a layer while the next one is read."""
+        return revert({name: untrained[name] if name in untrained else reader.whole(name, WEIGHT).to(dtype) for name in names})
+
     for names, reader in zip(groups, source.parts(groups), strict=True):
-        layer = {name: untrained[name] if name in untrained else reader.whole(name, WEIGHT).to(dtype) for name in names}
-        yield from revert(layer).items()
+        yield from layer(names, reader).items()
 
 
 def _sizes_of_shards(sizes: Sequence[int], max_bytes: int) -> list[int]:
