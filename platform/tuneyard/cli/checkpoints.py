@@ -14,7 +14,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.api.quantities import parse_size_bytes
-from tuneyard.cli.output import Format, OutputOption, print_json, print_table
+from tuneyard.cli.output import Format, OutputOption, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from tuneyard.training.checkpoint.catalogue import Listing
@@ -54,7 +54,7 @@ def list_(uri: Uri, output: OutputOption = Format.TABLE) -> None:
         print_json(asdict(found))
         return
     if found.checkpoints:
-        rows = [asdict(stored) | {"committed": stored.committed_at, "size": _size(stored.size_bytes)} for stored in found.checkpoints]
+        rows = [asdict(stored) | {"committed": stored.committed_at, "size": size_text(stored.size_bytes)} for stored in found.checkpoints]
         columns = ["step", "committed", "size", "workers", "zero", "token", "folder"]
         print_table([column for column in columns if any(row[column] is not None for row in rows)], rows)
         for stored in found.checkpoints:
@@ -64,7 +64,7 @@ def list_(uri: Uri, output: OutputOption = Format.TABLE) -> None:
         typer.echo("no committed checkpoint yet")
     typer.echo(_holder(found))
     for left in found.leftovers:
-        typer.echo(f"not committed: {left.folder} ({_size(left.size_bytes)})")
+        typer.echo(f"not committed: {left.folder} ({size_text(left.size_bytes)})")
 
 
 def _holder(found: Listing) -> str:
@@ -131,7 +131,7 @@ def convert(
             store, target, step=step, max_shard_bytes=max_shard_bytes, dtype=dtype.value if dtype else None, on_progress=on_progress
         )
     count = len(made.files)
-    print(f"step {made.step} in {made.dtype}: {count} file{'s' * (count > 1)}, {_size(made.size_bytes)}", file=sys.stderr)
+    print(f"step {made.step} in {made.dtype}: {count} file{'s' * (count > 1)}, {size_text(made.size_bytes)}", file=sys.stderr)
     typer.echo(made.uri)
 
 
@@ -152,9 +152,9 @@ def prune(
 
     made = remove(open_task(uri), keep=keep, dry_run=dry_run, on_wait=lambda message: print(message, file=sys.stderr))
     for folder in made.removed:
-        typer.echo(f"{'would remove' if dry_run else 'removed'} {folder.folder} ({_size(folder.size_bytes)})")
+        typer.echo(f"{'would remove' if dry_run else 'removed'} {folder.folder} ({size_text(folder.size_bytes)})")
     kept = ", ".join(str(step) for step in made.kept) or "none"
-    typer.echo(f"{_size(made.size_bytes)} {'would be freed' if dry_run else 'freed'}; kept: {kept}")
+    typer.echo(f"{size_text(made.size_bytes)} {'would be freed' if dry_run else 'freed'}; kept: {kept}")
 
 
 @contextmanager
@@ -175,14 +175,6 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
         nonlocal said
         if time.monotonic() - said >= _EVERY_S:
             said = time.monotonic()
-            print(f"{label} {_size(done)} of {_size(of)}", file=sys.stderr, flush=True)
+            print(f"{label} {size_text(done)} of {size_text(of)}", file=sys.stderr, flush=True)
 
     yield say
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} TiB"

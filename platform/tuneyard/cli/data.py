@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.cli.output import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,7 +97,7 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
         f"{found.samples:,} good" + (f", {found.bad:,} bad" if found.bad else "") + ("" if found.complete else " (of the first rows only)")
     )
     facts = [
-        ("source", f"{found.uri}  ({found.files} x {found.file_type}, {_size(found.size_bytes)})"),
+        ("source", f"{found.uri}  ({found.files} x {found.file_type}, {size_text(found.size_bytes)})"),
         ("format", f"{found.format}  ({found.why})"),
         ("rows", rows if found.complete else f"{rows} (of the first rows only)"),
         ("duplicates", f"{found.duplicate_fraction:.1%}"),
@@ -121,11 +122,3 @@ def _highlighted(pieces: list[tuple[str, bool]], *, marks: bool) -> Any:
         if left <= 0:
             return text.append(" …", style="dim")
     return text
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} TiB"

@@ -33,6 +33,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
         print("  ".join(padded).rstrip())
 
 
+def size_text(size_bytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
