@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -24,7 +24,10 @@ class Progress:
         return next((loss for step, loss in self.eval_losses if step == self.best_step), None)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""
+        return {"losses": [*self.losses], "eval_losses": [*self.eval_losses], "split_s": {**self.split_s}} | {
+            name: getattr(self, name) for name in ("tokens", "best_step", "evaluations_without_gain")
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
