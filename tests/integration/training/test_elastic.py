@@ -30,7 +30,7 @@ LEGS: list[dict[str, Any]] = [
     {"workers": 2, "micro_batch": 2, "grad_accum": 3, "zero": 2},
     {"workers": 4, "micro_batch": 3, "grad_accum": 1, "zero": 3, "offload_optimizer": "cpu"},
     {"workers": 3, "micro_batch": 2, "grad_accum": 2, "zero": 1},
-    {"workers": 1, "micro_batch": 4, "grad_accum": 3, "zero": 3},
+    {"workers": 1, "micro_batch": 4, "grad_accum": 3, "zero": 3, "offload_parameters": "cpu"},
 ]
 
 
@@ -49,6 +49,19 @@ def test_one_run_over_1_2_4_3_1_workers_and_all_stages(material: Material, tmp_p
             assert result.losses == pytest.approx(whole[name].losses, rel=1e-3), (name, leg)
             assert result.tokens == whole[name].tokens
             assert committed(tmp_path / name / "out") == [3, 6, 9, 12, 15]
+
+
+def test_an_adapter_on_4_bit_weights_goes_on_under_another_stage(material: Material, tmp_path: Path) -> None:
+    task = {"method": {"qlora": {"rank": 4}}}
+    layouts: list[dict[str, Any]] = [{**LEGS[0], "zero": zero} for zero in (0, 2, 1)]
+    whole = train(request_of(tmp_path / "whole", material, task, **layouts[0]))
+    train(request_of(tmp_path / "moved", material, task, **layouts[0]))
+
+    for number, layout in enumerate(layouts[1:], start=1):
+        stop_after(3 * number, tmp_path / "moved" / "out")
+        moved = train(request_of(tmp_path / "moved", material, task, **layout))
+        assert moved.resumed_from == 3 * number
+        assert moved.losses == pytest.approx(whole.losses, rel=1e-3)
 
 
 def test_what_the_state_cannot_be_cut_for_is_refused(material: Material, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from tuneyard.training.checkpoint.pieces import groups_of
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.shards import sha256_of
 from tuneyard.training.checkpoint.state import random_state, scalar_state
-from tuneyard.training.checkpoint.writer import PATIENCE_S, Background, patiently, take_snapshot, write_rank
+from tuneyard.training.checkpoint.writer import PATIENCE_S, Background, not_written, patiently, take_snapshot, write_rank
 from tuneyard.training.distributed import World, broadcast_object, gather_objects
 
 Value = TypeVar("Value")
@@ -206,23 +206,25 @@ class Checkpoints:
         if not isinstance(error, StorageError) or final or failed_before:
             raise error
         if self._world.is_first:
-            self._emit(
-                Warned(task=self._task, message=f"a checkpoint could not be written: {error.cause}; training goes on until the next one")
-            )
+            self._emit(Warned(task=self._task, message=f"{error.cause}; training goes on until the next checkpoint"))
 
     def _commit(self, name: str, step: int, own: RankIndex, state: Mapping[str, Any], extra: Mapping[str, Any], keep_step: int) -> int:
         """Wait for all ranks, then make it count; its size in bytes."""
         patience_s = 0.0 if self._local is not None else PATIENCE_S
+        indices = self._all_indices(name, own, patience_s)
         content = json.dumps(state).encode()
         files = [ManifestFile(STATE, len(content), hashlib.sha256(content).hexdigest())]
-        patiently(lambda: self._store.put(inside(name, STATE), content), total_s=patience_s)
-        for index, raw in self._all_indices(name, own, patience_s):
+        for index, raw in indices:
             files += [*index.files, ManifestFile(index_name(index.rank), len(raw), hashlib.sha256(raw).hexdigest())]
         manifest = Manifest(tuple(files), extra)
         body = manifest.to_json()
         fence = self._fence()
-        patiently(lambda: self._store.put(inside(name, MANIFEST), body), total_s=patience_s)
-        committed: LogState = patiently(lambda: fence.commit(step, name, hashlib.sha256(body).hexdigest()), total_s=patience_s)
+        try:
+            patiently(lambda: self._store.put(inside(name, STATE), content), total_s=patience_s)
+            patiently(lambda: self._store.put(inside(name, MANIFEST), body), total_s=patience_s)
+            committed: LogState = patiently(lambda: fence.commit(step, name, hashlib.sha256(body).hexdigest()), total_s=patience_s)
+        except StorageError as error:
+            raise not_written(self._world.rank, error.cause) from error
         self._commits = committed.commits
         try:
             self._retain(fence, keep_step)
@@ -236,12 +238,12 @@ class Checkpoints:
         while True:
             failed = next((index for index, _ in found.values() if index.error), None)
             if failed is not None:
-                raise _not_written(failed.rank, failed.error)
+                raise not_written(failed.rank, failed.error)
             missing = [rank for rank in range(self._world.size) if rank not in found]
             if not missing:
                 return [found[rank] for rank in sorted(found)]
             if self._abandoned.is_set() or time.monotonic() > deadline:
-                raise _not_written(missing[0], "it was not heard of again")
+                raise not_written(missing[0], "it was not heard of again")
             there = {file.path for file in patiently(lambda: self._store.list(name), total_s=patience_s)}
             for rank in missing:
                 path = inside(name, index_name(rank))
@@ -385,10 +387,3 @@ class Checkpoints:
 
 def _is_whole(path: Path, file: ManifestFile) -> bool:
     return path.stat().st_size == file.size_bytes and sha256_of(path) == file.sha256
-
-
-def _not_written(rank: int, reason: str) -> StorageError:
-    return StorageError(
-        f"a checkpoint could not be written by rank {rank}: {reason}",
-        "free some space or lower checkpoint.keep, then run again with --resume: earlier checkpoints are untouched",
-    )

@@ -51,8 +51,9 @@ def index_name(rank: int) -> str:
     return f"rank-{rank:05d}.json"
 
 
-def shard_name(rank: int, number: int) -> str:
-    return f"rank-{rank:05d}-{number:05d}.safetensors"
+def shard_name(rank: int, number: int | str) -> str:
+    """`number` may be `*`, for a pattern of all shards of a rank."""
+    return f"rank-{rank:05d}-{number:05d}.safetensors" if isinstance(number, int) else f"rank-{rank:05d}-{number}.safetensors"
 
 
 def tensor_key(name: str, kind: str, box: Box, start: int) -> str:

@@ -102,16 +102,27 @@ def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str,
     except (OSError, StorageError) as error:
         index = replace(index, error=_reason(error, folder))
         if local is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-    patiently(lambda: store.put(inside(checkpoint, index_name(rank)), index.to_json()), total_s=patience_s)
+            for path in folder.glob(shard_name(rank, "*")):
+                path.unlink(missing_ok=True)  # of use to nobody, and the space is needed
+    try:
+        patiently(lambda: store.put(inside(checkpoint, index_name(rank)), index.to_json()), total_s=patience_s)
+    except StorageError as error:
+        raise not_written(rank, index.error or _reason(error, folder)) from error
     return index
 
 
+def not_written(rank: int, reason: str) -> StorageError:
+    """What people are told."""
+    return StorageError(
+        f"a checkpoint could not be written by rank {rank}: {reason}",
+        "free some space or lower checkpoint.keep, then run again with --resume: earlier checkpoints are untouched",
+    )
+
+
 def _reason(error: Exception, folder: Path) -> str:
-    if isinstance(error, StorageError):
-        return error.cause
     free_gb = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free / 1e9
-    return f"cannot write to {folder} ({free_gb:.2f} GB free): {error.strerror if isinstance(error, OSError) else error}"
+    cause = error.cause if isinstance(error, StorageError) else f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
+    return f"{cause} ({free_gb:.2f} GB free here)"
 
 
 class Background:
