@@ -11,11 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class S3Proxy:
-    """Passes requests on to an S3 server, unless it is `away`."""
+    """Passes requests on to an S3 server, unless it is away: for a while, or for what has `refused_path` in its path."""
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.refused = 0
+        self.refused_path = ""
         self._away_until = 0.0
 
     def away_for(self, seconds: float) -> None:
@@ -39,7 +40,7 @@ class S3Proxy:
 
             def _pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if proxy.is_away:
+                if proxy.is_away or (proxy.refused_path and proxy.refused_path in self.path):
                     proxy.refused += 1
                     self.send_response(503)
                     self.send_header("Content-Length", "0")

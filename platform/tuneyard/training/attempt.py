@@ -135,7 +135,7 @@ class _Attempt:
         checkpoints = self._checkpoints()
         request = self.request
         holder = Holder.this_process(job=request.job, attempt=request.attempt, run=request.run)
-        checkpoints.open(holder, on_lost=self.stop.set, take_over=request.take_over)
+        checkpoints.open(holder, on_lost=self.stop.set)
         try:
             result = self._run(checkpoints)
         except BaseException:
@@ -283,6 +283,7 @@ class _Attempt:
         def go_on() -> None:
             if restored is not None:
                 load(trainer, restored, self.world, seed=task.seed)
+                checkpoints.drop_copy(restored)
 
         batches = replace(material.batches, start=start)
         trainer.prepare_run(batches, load=go_on, save=save, on_lap=ledger.on_lap, on_evaluation=evaluated)
@@ -294,7 +295,7 @@ class _Attempt:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
         self._stage("training")
-        # Called after the last step too: it is what loads the weights of the checkpoint.
+        # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
         ledger.finish()
         checkpoints.settle()
@@ -307,6 +308,7 @@ class _Attempt:
             self.emit(Warned(task=self.request.name, message=message))
         else:
             load_weights(trainer, best, self.world)
+            checkpoints.drop_copy(best)
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()

@@ -32,8 +32,6 @@ class TrainRequest:
     attempt: int = 1
     run: str = ""
     """The same for all attempts of one run, and for no other: a later attempt need not wait until an earlier one counts as dead."""
-    take_over: bool = False
-    """Whoever decides about attempts knows that the one before is to be replaced, dead or alive."""
     trust_remote_code: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, train_request, train_task
 from tests.servers import S3
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, StorageError
 from tuneyard.storage import CommitLog, Fenced, Holder, acquire, open_store
 from tuneyard.tracking.events import Checkpointed, Event, Step, Warned
 from tuneyard.training import TrainRequest, train
@@ -117,6 +117,27 @@ def test_s3_that_answers_503_in_the_middle_of_a_save_costs_no_step(
         assert steps[-1] == 6
         assert all("still being written" in event.message for event in events if isinstance(event, Warned))
         assert train(request_of(tmp_path / "again", material, output=output)).resumed_from == 6
+
+
+@pytest.mark.parametrize("refused", ["step-6.1/manifest.json", "step-6.1/rank-00000-00000.safetensors"])
+def test_s3_that_is_away_at_a_resume_is_not_taken_for_damage(
+    refused: str, s3: S3, material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuneyard.storage.object_store.RETRY_TOTAL_S", 1.0)
+    proxy = S3Proxy(s3.port)
+    with proxy.listening() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        output = f"s3://{s3.bucket}/{refused.replace('/', '-')}"
+        train(request_of(tmp_path, material, output=output))
+        proxy.refused_path = refused
+
+        with pytest.raises(StorageError):
+            train(request_of(tmp_path / "again", material, output=output))
+
+        proxy.refused_path = ""
+        assert CommitLog(open_store(output), LOG).read().last_step == 6
+        assert train(request_of(tmp_path / "again", material, output=output)).resumed_from == 6
+        assert not list((tmp_path / "again").rglob("step-6.1/*"))
 
 
 def test_zero_plan_is_recorded_with_the_checkpoint(material: Material, tmp_path: Path) -> None:

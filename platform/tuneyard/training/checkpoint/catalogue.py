@@ -38,9 +38,9 @@ from tuneyard.storage.folders import Progress, in_parallel
 from tuneyard.storage.lease import DEAD_AFTER_S, is_gone
 from tuneyard.storage.store import OnProgress
 from tuneyard.training.checkpoint.coverage import uncovered
-from tuneyard.training.checkpoint.layout import FOLDER, LOG, STATE, RankIndex, inside, name_of, step_and_token
+from tuneyard.training.checkpoint.layout import FOLDER, LOG, STATE, inside, name_of, step_and_token
+from tuneyard.training.checkpoint.stored import is_index, read_indices, read_manifest
 
-_RANK_INDEX = re.compile(r"rank-\d+\.json$")
 _MTIME_UNITS_PER_S = {"file": 1e9, "webhdfs": 1e3, "swebhdfs": 1e3}
 """Stores whose FileInfo.version is a time of modification."""
 
@@ -197,30 +197,6 @@ def commit_of(store: Store, step: int | None) -> Commit:
     return found
 
 
-def read_manifest(store: Store, commit: Commit) -> Manifest:
-    """The manifest of a commit, checked against the log. Raises StorageError if it is missing or another."""
-    path = inside(commit.name, MANIFEST)
-    body = store.get(path)
-    if hashlib.sha256(body).hexdigest() != commit.sha256:
-        raise StorageError(f"{store.url(path)} is not the one that was committed", _OTHER_STEP)
-    return Manifest.from_json(body)
-
-
-def read_indices(store: Store, commit: Commit, manifest: Manifest) -> list[RankIndex]:
-    """The indices of all ranks, in order, checked against the manifest. Raises StorageError if one is missing or damaged."""
-
-    def read(file: ManifestFile) -> RankIndex:
-        raw = store.get(inside(commit.name, file.path))
-        if hashlib.sha256(raw).hexdigest() != file.sha256:
-            raise StorageError(f"{store.url(inside(commit.name, file.path))} is damaged", _OTHER_STEP)
-        return RankIndex.from_json(raw)
-
-    return in_parallel(read, sorted((file for file in manifest.files if _RANK_INDEX.match(file.path)), key=lambda file: file.path))
-
-
-_OTHER_STEP = "use another one: `tuneyard checkpoints verify` says which are whole, --step takes one of them"
-
-
 def verify(store: Store, *, step: int | None = None, on_progress: OnProgress | None = None) -> Verified:
     """Read every byte of all committed checkpoints, or of that of `step`, and compare it with what was committed.
 
@@ -244,7 +220,7 @@ def verify(store: Store, *, step: int | None = None, on_progress: OnProgress | N
 def _damages(store: Store, commit: Commit, manifest: Manifest, progress: Progress) -> list[Damage]:
     reasons = in_parallel(partial(_damage_of, store, commit.name, progress), manifest.files)
     damages = [Damage(inside(commit.name, file.path), reason) for file, reason in zip(manifest.files, reasons, strict=True) if reason]
-    if any(_RANK_INDEX.search(damage.path) for damage in damages):
+    if any(is_index(damage.path) for damage in damages):
         return damages
     try:
         pieces = [piece for index in read_indices(store, commit, manifest) for piece in index.pieces]

@@ -27,6 +27,7 @@ from tuneyard.storage import (
     LogState,
     Manifest,
     ManifestFile,
+    NotFound,
     acquire,
     is_local,
     local_path,
@@ -40,8 +41,9 @@ from tuneyard.training.checkpoint.pieces import groups_of
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.shards import sha256_of
 from tuneyard.training.checkpoint.state import random_state, scalar_state
+from tuneyard.training.checkpoint.stored import Damaged, read_indices, read_manifest, read_state
 from tuneyard.training.checkpoint.writer import PATIENCE_S, Background, not_written, patiently, take_snapshot, write_rank
-from tuneyard.training.distributed import World, broadcast_object, gather_objects
+from tuneyard.training.distributed import World, barrier, broadcast_object, gather_objects
 
 Value = TypeVar("Value")
 
@@ -94,14 +96,14 @@ class Checkpoints:
 
     # Holding the output
 
-    def open(self, holder: Holder, *, on_lost: Callable[[], None], take_over: bool = False) -> None:
+    def open(self, holder: Holder, *, on_lost: Callable[[], None]) -> None:
         """Take the output for this attempt. Raises BadInput if another job is writing there."""
 
         def acquired() -> tuple[int, tuple[Commit, ...]]:
             def warn(message: str) -> None:
                 self._emit(Warned(task=self._task, message=message))
 
-            self._lease = acquire(self._store, LOG, holder, take_over=take_over, on_wait=warn, on_lost=on_lost)
+            self._lease = acquire(self._store, LOG, holder, on_wait=warn, on_lost=on_lost)
             return self._lease.fence.token, self._lease.fence.check().commits
 
         self._token, self._commits = self._from_first(acquired)
@@ -278,6 +280,7 @@ class Checkpoints:
                 self._check_made_by(restored)
                 if commit.step < self._commits[-1].step:
                     self._restart(commit.step)
+                self._next_auto = commit.step + FIRST_AUTO_STEPS
                 return restored
             if self._world.is_first:
                 message = f"checkpoint {self._store.url(commit.name)} is damaged; trying the one before it"
@@ -297,10 +300,10 @@ class Checkpoints:
     def fetch(self, step: int) -> Restored | None:
         """The committed checkpoint of `step` on a local disk; None if anything is missing or does not match its hash.
 
-        Raises BadInput if a newer version of Tuneyard wrote it.
+        Raises BadInput if a newer version of Tuneyard wrote it, StorageError if storage is away.
         """
         commit = next((commit for commit in self._commits if commit.step == step), None)
-        found = self._from_first(lambda: self._read_manifest(commit)) if commit is not None else None
+        found = self._from_first(lambda: self._read_small(commit)) if commit is not None else None
         if commit is None or found is None:
             return None
         manifest, indices, state = found
@@ -316,31 +319,19 @@ class Checkpoints:
         replicated = self._layout["zero"] == manifest.extra["layout"]["zero"] == 0
         return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
 
-    def _read_manifest(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:
-        """On rank 0: all that is small, checked against the log."""
+    def _read_small(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:
+        """On rank 0: all but the tensors; None if something is missing or damaged. Storage that is away is neither, and raises."""
         try:
-            body = self._store.get(inside(commit.name, MANIFEST))
-            if hashlib.sha256(body).hexdigest() != commit.sha256:
-                return None
-            manifest = Manifest.from_json(body)
-            if manifest.extra.get("checkpoint", 0) > FORMAT:
-                raise BadInput(
-                    f"{self._store.url(commit.name)} has format {manifest.extra['checkpoint']}, written by a newer Tuneyard",
-                    f"resume with that version: this one reads up to {FORMAT}",
-                )
-            small = {}
-            for file in manifest.files:
-                if file.path.endswith(".json"):
-                    small[file.path] = self._store.get(inside(commit.name, file.path))
-                    if hashlib.sha256(small[file.path]).hexdigest() != file.sha256:
-                        return None
-            indices = [RankIndex.from_json(raw) for path, raw in sorted(small.items()) if path != STATE]
-            return manifest, indices, json.loads(small[STATE])
-        except StorageError:
+            manifest = read_manifest(self._store, commit)
+            return manifest, read_indices(self._store, commit, manifest), read_state(self._store, commit, manifest)
+        except (NotFound, Damaged):
             return None
 
     def _bring(self, name: str, folder: Path, manifest: Manifest, wanted: Sequence[str]) -> bool:
-        """Have `wanted` in `folder`, checked, on every rank: those that share a disk share the work. False if a file is damaged."""
+        """Have `wanted` in `folder`, checked, on every rank: those that share a disk share the work. False if a file is damaged.
+
+        Raises StorageError, on every rank, if storage is away.
+        """
         if self._local is None and self._world.is_first_here:
             shutil.rmtree(folder, ignore_errors=True)
         machine = 0 if self._local is not None else self._world.rank - self._world.local_rank
@@ -348,15 +339,27 @@ class Checkpoints:
         together = sorted({path for other, paths in everyone if other == machine for path in paths})
         mine = together[self._world.rank - machine :: sum(other == machine for other, _ in everyone)]
         expected = {file.path: file for file in manifest.files}
-        whole = True
-        for path in mine:
-            try:
+        whole, away = True, None
+        try:
+            for path in mine:
                 if self._local is None:
                     self._store.get_file(inside(name, path), folder / path)
                 whole = whole and _is_whole(folder / path, expected[path])
-            except (StorageError, OSError):
-                whole = False
-        return all(gather_objects(self._world, whole))
+        except (NotFound, OSError):
+            whole = False
+        except StorageError as error:
+            away = error
+        found = gather_objects(self._world, (whole, away))
+        failed = next((failure for _, failure in found if failure is not None), None)
+        if failed is not None:
+            raise failed
+        return all(whole for whole, _ in found)
+
+    def drop_copy(self, restored: Restored) -> None:
+        """Free the disk of what was fetched for `restored`, which has been loaded."""
+        barrier(self._world)
+        if self._local is None and self._world.is_first_here:
+            shutil.rmtree(restored.reader.folder, ignore_errors=True)
 
     def _check_made_by(self, restored: Restored) -> None:
         before = restored.extra["made_by"]

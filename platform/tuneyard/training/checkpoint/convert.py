@@ -27,12 +27,13 @@ from tuneyard.storage.errors import os_errors
 from tuneyard.storage.files import remove_stale_siblings, temporary_sibling
 from tuneyard.storage.folders import Progress, in_parallel
 from tuneyard.storage.store import OnProgress
-from tuneyard.training.checkpoint.catalogue import commit_of, read_indices, read_manifest
+from tuneyard.training.checkpoint.catalogue import commit_of
 from tuneyard.training.checkpoint.layout import FOLDER, MODEL, RankIndex, inside
 from tuneyard.training.checkpoint.model_files import UNTRAINED
 from tuneyard.training.checkpoint.pieces import WEIGHT
 from tuneyard.training.checkpoint.reader import Reader
 from tuneyard.training.checkpoint.shards import sha256_of, size_of, write_shard
+from tuneyard.training.checkpoint.stored import read_indices, read_manifest
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _DEFAULT_DTYPES = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}

@@ -17,7 +17,7 @@ class Reader:
     """Pieces of a checkpoint whose files lie in `folder`. Files are mapped into memory, and read where they are asked for."""
 
     def __init__(self, folder: Path, indices: Iterable[RankIndex]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._files: dict[str, Any] = {}
         self._opaque: dict[str, str] = {}
         self._pieces: dict[str, list[tuple[PieceEntry, str]]] = {}
@@ -111,7 +111,7 @@ class Reader:
 
     def _open(self, file: str) -> Any:
         if file not in self._files:
-            self._files[file] = safe_open(self._folder / file, framework="pt")
+            self._files[file] = safe_open(self.folder / file, framework="pt")
         return self._files[file]
 
 

@@ -101,9 +101,8 @@ def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str,
         index = replace(index, files=tuple(files))
     except (OSError, StorageError) as error:
         index = replace(index, error=_reason(error, folder))
-        if local is not None:
-            for path in folder.glob(shard_name(rank, "*")):
-                path.unlink(missing_ok=True)  # of use to nobody, and the space is needed
+        for path in folder.glob(shard_name(rank, "*")):
+            path.unlink(missing_ok=True)  # of use to nobody, and the space is needed
     try:
         patiently(lambda: store.put(inside(checkpoint, index_name(rank)), index.to_json()), total_s=patience_s)
     except StorageError as error:
