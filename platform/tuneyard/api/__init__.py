@@ -3,8 +3,9 @@
 This room imports nothing of ours, and nothing heavy: it is what `tuneyard validate`, the operators and every other room share.
 """
 
+from tuneyard.api.attempt_report import AttemptReport, AttemptState, Failure, RankPlace, StopRequest
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
-from tuneyard.api.cluster import Cluster, Sku
+from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import Comet, Job, JobSpec, Retries, Tracking
@@ -13,7 +14,7 @@ from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.score import Engine, Generation, ScoreTask
-from tuneyard.api.status import JobStatus, Phase, Progress
+from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, RankTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
@@ -22,14 +23,20 @@ __all__ = [
     "API_VERSION",
     "CPU",
     "Adapter",
+    "Attempt",
+    "AttemptReport",
+    "AttemptState",
     "BadInput",
     "Batch",
     "Cluster",
+    "ClusterStatus",
     "Comet",
+    "Condition",
     "Device",
     "Document",
     "Engine",
     "EnvVar",
+    "Failure",
     "FailureKind",
     "Fields",
     "Generation",
@@ -42,11 +49,14 @@ __all__ = [
     "Method",
     "ModelRef",
     "ModelTemplate",
+    "NodeInventory",
     "Offload",
     "Optimizer",
     "Phase",
+    "PlacementStatus",
     "ProcessTask",
     "Progress",
+    "RankPlace",
     "RankTask",
     "Resource",
     "Resources",
@@ -56,9 +66,11 @@ __all__ = [
     "ScoreTask",
     "Sku",
     "Source",
+    "StopRequest",
     "StorageError",
     "Strategy",
     "Task",
+    "TaskStatus",
     "Team",
     "Tracking",
     "TrainData",

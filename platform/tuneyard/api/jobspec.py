@@ -65,7 +65,8 @@ class Job(Fields):
     env: list[EnvVar] = Field(default_factory=list)
     storage: Storage = Field(default_factory=Storage)
     tracking: Tracking = Field(default_factory=Tracking)
-    suspend: bool = Field(default=False, description="hold the job in the queue")
+    suspend: bool = Field(default=False, description="hold the job in the queue; a running one is stopped at a checkpoint first")
+    cancelled: bool = Field(default=False, description="end the job, keep its checkpoints; what `tuneyard cancel` sets, for good")
     tasks: list[Task] = Field(min_length=1, max_length=64)
 
     @model_validator(mode="after")

@@ -15,7 +15,8 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from tuneyard.api.base import API_VERSION, DNS_LABEL, Fields
+from tuneyard.api.attempt_report import AttemptReport
+from tuneyard.api.base import API_VERSION, DNS_LABEL, Fields, Resource
 from tuneyard.api.loading import KINDS
 from tuneyard.api.schema_structural import Schema, structural
 
@@ -29,23 +30,27 @@ class Column:
     name: str
     path: str
     type: str = "string"
+    wide: bool = False
+    """Shown by `kubectl get -o wide` only."""
 
-    def to_dict(self) -> dict[str, str]:
-        return {"name": self.name, "jsonPath": self.path, "type": self.type}
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "jsonPath": self.path, "type": self.type, **({"priority": 1} if self.wide else {})}
 
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
-_SHORT_NAMES = {"JobSpec": "tyj", "Cluster": "tyc", "Team": "tyt", "Schedule": "tys", "ModelTemplate": "tym"}
+_SHORT_NAMES = {"JobSpec": "tyj", "Cluster": "tyc", "Team": "tyt", "Schedule": "tys", "ModelTemplate": "tym", "AttemptReport": "tya"}
 _CLUSTER_SCOPED = ("Cluster", "Team", "ModelTemplate")
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "JobSpec": (
-        Column("Team", ".spec.team"),
-        Column("Priority", ".spec.priority"),
         Column("Phase", ".status.phase"),
         Column("Cluster", ".status.placement.cluster"),
-        Column("Step", ".status.progress.step", "integer"),
-        Column("Of", ".status.progress.of", "integer"),
-        Column("Message", ".status.message"),
+        Column("SKU", ".status.placement.sku"),
+        Column("GPUs", ".status.placement.gpus", "integer"),
+        Column("Progress", ".status.progress.summary"),
+        Column("MFU", ".status.progress.mfu", "number"),
+        Column("Team", ".spec.team", wide=True),
+        Column("Priority", ".spec.priority", wide=True),
+        Column("Message", ".status.message", wide=True),
     ),
     "Cluster": (
         Column("Healthy", ".status.healthy", "boolean"),
@@ -62,7 +67,10 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Next", ".status.nextRun", "date"),
     ),
     "ModelTemplate": (Column("Description", ".spec.description"),),
+    "AttemptReport": (Column("Phase", ".status.phase"), Column("Progress", ".status.progress.summary"), Column("Stage", ".status.stage")),
 }
+MEMBER_KINDS: dict[str, type[Resource]] = {"AttemptReport": AttemptReport}
+"""Kinds that live on members, and that nobody writes by hand."""
 
 
 class _WithFactoryDefaults(GenerateJsonSchema):
@@ -84,7 +92,7 @@ def crd(kind: str) -> Schema:
     }
     for name in ("apiVersion", "kind"):
         schema["properties"][name] = {"type": "string"}
-    schema["required"] = ["spec"]
+    schema["required"] = ["spec"] if kind in KINDS else []
     version: Schema = {"name": _VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
@@ -131,7 +139,7 @@ def json_schema(kind: str | None = None) -> Schema:
 
 def defaults_schema(kind: str) -> Schema:
     """The JSON schema of one kind, with the defaults that pydantic would leave out."""
-    return KINDS[kind].model_json_schema(by_alias=True, schema_generator=_WithFactoryDefaults)
+    return {**KINDS, **MEMBER_KINDS}[kind].model_json_schema(by_alias=True, schema_generator=_WithFactoryDefaults)
 
 
 def _yaml(value: Schema) -> str:
@@ -143,7 +151,7 @@ def main(folder: str) -> None:
     """Write `<plural>.yaml` of every kind and `tuneyard.schema.json` into a folder."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    for kind in KINDS:
+    for kind in (*KINDS, *MEMBER_KINDS):
         (target / f"{kind.lower()}s.yaml").write_text(_yaml(crd(kind)))
     (target / "tuneyard.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n")
 

@@ -43,12 +43,18 @@ class Progress(Fields):
     loss: float | None = None
     tokens_per_s: float | None = None
     mfu: float | None = None
+    summary: str = Field(default="", description="for tables: `40/120`, or the stage of work outside the steps")
 
 
 class PlacementStatus(Fields):
+    """`nodes`: worker slots taken per node."""
+
     cluster: str
     sku: str
     workers: int = Field(ge=1)
+    gpus: int = Field(default=0, ge=0, description="GPUs, or worker slots on cpu, that the gang takes")
+    pods: int = Field(default=1, ge=1, description="worker pods, all of one size")
+    nodes: dict[str, int] = Field(default_factory=dict)
 
 
 class Attempt(Fields):
@@ -57,12 +63,24 @@ class Attempt(Fields):
     number: int = Field(ge=1)
     task: str
     token: int = Field(ge=0)
+    name: str = Field(default="", description="name of its RayJob, AttemptReport and Secret on the member")
     placement: PlacementStatus | None = None
     phase: Phase = Phase.STARTING
-    started_at: str | None = None
+    created: bool = Field(default=False, description="its RayJob was seen: absent from here on means lost, never started twice")
+    stopping: str = Field(default="", description="why it was asked to stop: Cancelled, Preempted, Deadline")
+    placed_at: str | None = None
+    started_at: str | None = Field(default=None, description="when its ranks began")
+    stop_asked_at: str | None = None
     ended_at: str | None = None
+    cleaned: bool = Field(default=False, description="nothing of it is left on the member")
+    resumed_from: int = Field(default=0, ge=0)
+    last_step: int = Field(default=0, ge=0)
+    checkpoint_step: int = Field(default=0, ge=0)
     failure: str | None = Field(default=None, description="failure kind")
     message: str = ""
+    next_step: str = ""
+    failed_node: str = ""
+    log_tail: str = ""
 
 
 class TaskStatus(Fields):
@@ -71,6 +89,7 @@ class TaskStatus(Fields):
     progress: Progress = Field(default_factory=Progress)
     message: str = ""
     metrics: dict[str, Any] = Field(default_factory=dict)
+    artifacts: list[str] = Field(default_factory=list)
 
 
 class Usage(Fields):
@@ -91,3 +110,6 @@ class JobStatus(Fields):
     progress: Progress = Field(default_factory=Progress)
     usage: Usage = Field(default_factory=Usage)
     artifacts: list[str] = Field(default_factory=list)
+    output: str = Field(default="", description="URI of checkpoints, artifacts, logs and the report")
+    started_at: str | None = None
+    finished_at: str | None = None
