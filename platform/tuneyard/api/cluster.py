@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuneyard.api.base import Fields, KeyRef, Resource
+from tuneyard.api.base import EnvVar, Fields, KeyRef, Resource
+from tuneyard.api.quantities import Size
 from tuneyard.api.status import Condition
 
 
@@ -18,7 +19,13 @@ class Sku(Fields):
     gpus_per_node: int = Field(ge=0, description="worker slots per node; processes on `cpu`")
     price_per_gpu_hour: float = Field(default=0.0, ge=0)
     node_selector: dict[str, str] = Field(default_factory=dict)
-    gpu_resource: str = Field(default="nvidia.com/gpu", description="name of the Kubernetes resource that counts these GPUs")
+    gpu_resource: str = Field(
+        default="nvidia.com/gpu",
+        description="Kubernetes resource that counts these GPUs; on `cpu` slots are counted by it only where nodes have it",
+    )
+    cpu_per_gpu: float | None = Field(default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot")
+    memory_per_gpu: Size | None = Field(default=None, description="host memory that a worker pod asks for, and is held to, per GPU or slot")
+    tolerations: list[dict[str, Any]] = Field(default_factory=list, description="of pods on these machines, as in a pod")
 
 
 class Network(Fields):
@@ -38,6 +45,14 @@ class Endpoint(Fields):
     kubeconfig_secret: KeyRef | None = None
 
 
+class Head(Fields):
+    """What the head pod of an attempt asks for; it has no GPU, and runs none of the work."""
+
+    cpu: float = Field(default=0.5, gt=0)
+    memory: Size = Field(default="2Gi")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="machines without GPUs, where there are some")
+
+
 class ClusterGoal(Fields):
     endpoint: Endpoint = Field(default_factory=Endpoint)
     skus: list[Sku] = Field(min_length=1)
@@ -47,7 +62,16 @@ class ClusterGoal(Fields):
     cordoned: bool = Field(default=False, description="no new gangs; running ones stay")
     local_queue: str | None = Field(default=None, description="Kueue queue that RayJobs are labelled with")
     namespace: str = Field(default="tuneyard", description="where RayJobs are created")
-    pod_template: dict[str, Any] = Field(default_factory=dict, description="merged into every pod: tolerations, volumes, runtime class")
+    head: Head = Field(default_factory=Head)
+    image: str | None = Field(default=None, min_length=1, description="image of jobs that name none; default: the hub's")
+    image_pull_secrets: list[str] = Field(default_factory=list, description="Secrets of the member's namespace")
+    shared_memory: Size = Field(default="8Gi", description="/dev/shm of a worker pod")
+    scratch_storage_class: str | None = Field(default=None, description="class of the scratch volumes; default: the node's own disk")
+    env: list[EnvVar] = Field(default_factory=list, description="of every container; secrets are taken from the member's namespace")
+    pod_template: dict[str, Any] = Field(
+        default_factory=dict,
+        description="pod template (metadata, spec) merged into every pod; its one container goes into every container",
+    )
 
 
 class NodeInventory(Fields):

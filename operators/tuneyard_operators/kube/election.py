@@ -1,0 +1,98 @@
+"""One leader among replicas, by a Lease object, as client-go elects: who holds it writes the time now and then, who does not watches.
+
+No clock of another machine is believed: a challenger measures, by its own monotonic clock, for how long the Lease has not changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from tuneyard_operators.kube.connection import Connection
+from tuneyard_operators.kube.errors import ApiError, Conflict, Missing
+from tuneyard_operators.kube.kinds import LEASE
+
+log = logging.getLogger(__name__)
+
+
+class Election:
+    """`acquire` returns once this replica leads; `hold` returns once it does not any more."""
+
+    def __init__(
+        self, connection: Connection, *, namespace: str, name: str, identity: str, lease_s: float = 15.0, renew_s: float = 4.0
+    ) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._lease_s = lease_s
+        self._renew_s = renew_s
+        self._lease: dict[str, Any] = {}
+        self.leading = False
+
+    async def acquire(self) -> None:
+        """Wait until nobody else holds the lease, and take it."""
+        loop = asyncio.get_running_loop()
+        seen, since = "", loop.time()
+        while True:
+            try:
+                current = await self._current()
+                version = current.get("metadata", {}).get("resourceVersion", "")
+                if version != seen:
+                    seen, since = version, loop.time()
+                holder = (current.get("spec") or {}).get("holderIdentity") or ""
+                if not holder or holder == self._identity or loop.time() - since > self._lease_s:
+                    self._lease = await self._write(current)
+                    self.leading = True
+                    log.info("leading as %s", self._identity)
+                    return
+            except Conflict:
+                pass
+            except ApiError as error:
+                log.warning("cannot look at the lease %s/%s: %s", self._namespace, self._name, error)
+            await asyncio.sleep(min(1.0, self._renew_s))
+
+    async def hold(self) -> None:
+        """Renew until another holds the lease, or until it could not be renewed for so long that another may."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while self.leading:
+            await asyncio.sleep(self._renew_s if loop.time() - renewed < self._renew_s * 1.5 else 0.5)
+            try:
+                self._lease = await asyncio.wait_for(self._write(self._lease), self._lease_s / 3)
+                renewed = loop.time()
+            except Conflict:
+                break
+            except (ApiError, TimeoutError) as error:
+                if loop.time() - renewed > self._lease_s * 2 / 3:
+                    log.error("the lease could not be renewed for %.0f s: %s", loop.time() - renewed, error)
+                    break
+        self.leading = False
+
+    async def release(self) -> None:
+        """Let the next one in at once."""
+        if self.leading:
+            self.leading = False
+            spec = {"holderIdentity": "", "renewTime": _now()}
+            try:
+                await self._connection.replace(LEASE, self._namespace, self._name, {**self._lease, "spec": spec})
+            except ApiError as error:
+                log.warning("the lease was not given back: %s", error)
+
+    async def _current(self) -> dict[str, Any]:
+        try:
+            return await self._connection.get(LEASE, self._namespace, self._name)
+        except Missing:
+            return {}
+
+    async def _write(self, current: dict[str, Any]) -> dict[str, Any]:
+        spec = {"holderIdentity": self._identity, "leaseDurationSeconds": int(self._lease_s), "renewTime": _now()}
+        if not current:
+            return await self._connection.create(LEASE, self._namespace, {"metadata": {"name": self._name}, "spec": spec})
+        return await self._connection.replace(LEASE, self._namespace, self._name, {**current, "spec": {**current.get("spec", {}), **spec}})
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

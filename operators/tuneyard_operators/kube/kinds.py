@@ -1,0 +1,40 @@
+"""The kinds of object that the hub touches, and the paths at which API servers keep them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuneyard.api import API_VERSION
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None, *, subresource: str = "") -> str:
+        """Path of one object, or, without `name`, of all (of a namespace, or of the cluster)."""
+        root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
+        parts = [root]
+        if self.namespaced and namespace is not None:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+JOBSPEC = Kind("JobSpec", API_VERSION, "jobspecs")
+CLUSTER = Kind("Cluster", API_VERSION, "clusters", namespaced=False)
+TEAM = Kind("Team", API_VERSION, "teams", namespaced=False)
+SCHEDULE = Kind("Schedule", API_VERSION, "schedules")
+MODEL_TEMPLATE = Kind("ModelTemplate", API_VERSION, "modeltemplates", namespaced=False)
+ATTEMPT_REPORT = Kind("AttemptReport", API_VERSION, "attemptreports")
+RAYJOB = Kind("RayJob", "ray.io/v1", "rayjobs")
+POD = Kind("Pod", "v1", "pods")
+NODE = Kind("Node", "v1", "nodes", namespaced=False)
+SECRET = Kind("Secret", "v1", "secrets")
+NAMESPACE = Kind("Namespace", "v1", "namespaces", namespaced=False)
+EVENT = Kind("Event", "v1", "events")
+LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")

@@ -1,0 +1,19 @@
+"""Attempts as KubeRay's RayJobs, and the Secrets that go with them. Pure: the same attempt gives the same object, byte for byte."""
+
+from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, attempt_name, labels_of
+from tuneyard_operators.rendering.rayjob import Defaults, rayjob
+from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
+
+__all__ = [
+    "ATTEMPT",
+    "JOB",
+    "JOB_LABELS",
+    "NAMESPACE_LABEL",
+    "Defaults",
+    "SecretKey",
+    "attempt_name",
+    "labels_of",
+    "needed_secrets",
+    "rayjob",
+    "secret",
+]

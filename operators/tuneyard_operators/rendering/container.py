@@ -1,0 +1,69 @@
+"""The one container of a head or worker pod: its command, environment, mounts and security context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+from tuneyard.api import EnvVar
+from tuneyard_operators.rendering.secrets import SecretKey
+
+SCRATCH = "/scratch"
+_LOG = f"{SCRATCH}/setup.log"
+_SCRIPT = f"""\
+setup() {{
+  eval "$1" >>{_LOG} 2>&1 && return
+  code=$?
+  python -m tuneyard.runtime.termination {_LOG} "$code" "$1"
+  exit "$code"
+}}
+{{commands}}
+ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
+eval "$KUBERAY_GEN_RAY_START_CMD"
+"""
+# A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
+# checkpoint and removes `busy`. Where no work is going on there is nothing to wait for.
+_PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]; do sleep 0.5; done"
+
+
+def command(setup: Sequence[str]) -> list[str]:
+    """`setup`, each command in the same shell, so that what one exports is there for the next and for Ray; then Ray."""
+    commands = "\n".join(f"setup {quote(line)}" for line in setup)
+    return ["/bin/bash", "-c", _SCRIPT.replace("{commands}", commands)]
+
+
+def lifecycle() -> dict[str, Any]:
+    return {"preStop": {"exec": {"command": ["/bin/bash", "-c", _PRE_STOP]}}}
+
+
+def security_context() -> dict[str, Any]:
+    """What the restricted Pod Security Standard asks of a container."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def plain(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def job_env(env: Sequence[EnvVar], secret_name: str | None) -> list[dict[str, Any]]:
+    """The job's variables; secrets are read from the Secret `secret_name`, or (None) from the Secret that the variable itself names."""
+    found: list[dict[str, Any]] = []
+    for variable in env:
+        if variable.value_from is None:
+            found.append({"name": variable.name, "value": variable.value or ""})
+            continue
+        reference = variable.value_from.secret_key_ref
+        key = reference.key if secret_name is None else SecretKey(reference.name, reference.key).copied_key
+        source = {"name": reference.name if secret_name is None else secret_name, "key": key, "optional": reference.optional}
+        found.append({"name": variable.name, "valueFrom": {"secretKeyRef": source}})
+    return found

@@ -1,0 +1,28 @@
+"""Names and labels by which what is on a member is found again."""
+
+from __future__ import annotations
+
+JOB = "tuneyard.dev/job"
+NAMESPACE_LABEL = "tuneyard.dev/job-namespace"
+UID = "tuneyard.dev/job-uid"
+TASK = "tuneyard.dev/task"
+ATTEMPT = "tuneyard.dev/attempt"
+JOB_LABELS = JOB
+"""Label selector of everything that belongs to some job."""
+
+_JOB_LENGTH, _TASK_LENGTH, _UID_LENGTH = 18, 10, 8
+
+
+def attempt_name(job: str, uid: str, task: str, number: int) -> str:
+    """Name of an attempt's RayJob, AttemptReport and Secret: at most 45 characters, as KubeRay allows 47.
+
+    The uid keeps apart jobs of one name in several namespaces, and a job from its predecessor of the same name.
+    """
+    if not 1 <= number <= 99999:
+        raise ValueError(f"attempt number {number} is out of range")
+    short = uid.replace("-", "")[:_UID_LENGTH]
+    return f"{job[:_JOB_LENGTH].rstrip('-')}-{task[:_TASK_LENGTH].rstrip('-')}-{short}-{number}"
+
+
+def labels_of(job: str, namespace: str, uid: str, task: str, number: int) -> dict[str, str]:
+    return {JOB: job, NAMESPACE_LABEL: namespace, UID: uid, TASK: task, ATTEMPT: str(number)}

@@ -1,0 +1,259 @@
+"""The RayJob of an attempt: a head without GPUs that drives, and one group of equal worker pods, the gang."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import Attempt, BadInput, Cluster, JobSpec, PlacementStatus, Sku, Task
+from tuneyard_operators.rendering.container import (
+    SCRATCH,
+    command,
+    from_field,
+    job_env,
+    lifecycle,
+    plain,
+    security_context,
+)
+from tuneyard_operators.rendering.merge import merged_pod
+from tuneyard_operators.rendering.names import labels_of
+from tuneyard_operators.rendering.secrets import needed_secrets
+
+USER = 10001
+SERVICE_ACCOUNT = "tuneyard-job"
+STOP_GRACE_S = 120
+"""How long a pod that must go may take to commit a checkpoint; clouds give a reclaimed machine 30 to 120 s."""
+_DEADLINE_SLACK_S = 600
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """What the hub fills in where JobSpec and Cluster say nothing. `output`: URI prefix; jobs get a folder of their own below it."""
+
+    image: str = ""
+    output: str = ""
+
+
+def rayjob(job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: str, defaults: Defaults) -> dict[str, Any]:
+    """The RayJob that runs `attempt`. `uid`: of the JobSpec object; `output`: URI of the job's output.
+
+    Raises BadInput where no image is known.
+    """
+    assert attempt.placement is not None
+    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults))
+    labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
+    queue = cluster.spec.local_queue
+    spec: dict[str, Any] = {
+        "entrypoint": "tuneyard attempt",
+        "submissionMode": "HTTPMode",
+        "backoffLimit": 0,  # another attempt is the hub's to make, under a number of its own
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 0,
+        "rayClusterSpec": {
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
+            "workerGroupSpecs": [pods.worker_group()],
+        },
+    }
+    if job.spec.deadline is not None:  # the hub ends it in time, with a checkpoint; this is for a hub that is gone
+        spec["activeDeadlineSeconds"] = math.ceil(job.spec.deadline) + _DEADLINE_SLACK_S
+    if queue is not None:
+        labels["kueue.x-k8s.io/queue-name"] = queue
+        spec["suspend"] = True
+    return {"metadata": {"name": attempt.name, "labels": labels}, "spec": spec}
+
+
+def _image(job: JobSpec, cluster: Cluster, defaults: Defaults) -> str:
+    image = job.spec.image or cluster.spec.image or defaults.image
+    if not image:
+        raise BadInput("the job names no image, and neither does the cluster or the hub", "set spec.image, or the hub's --image")
+    return image
+
+
+@dataclass(frozen=True)
+class _Pods:
+    job: JobSpec
+    uid: str
+    attempt: Attempt
+    placement: PlacementStatus
+    cluster: Cluster
+    output: str
+    image: str
+
+    @property
+    def sku(self) -> Sku:
+        return next(sku for sku in self.cluster.spec.skus if sku.name == self.placement.sku)
+
+    @property
+    def slots(self) -> int:
+        """Worker slots (GPUs) of one worker pod."""
+        return self.placement.gpus // self.placement.pods
+
+    @property
+    def task(self) -> Task:
+        return self.job.spec.task(self.attempt.task)
+
+    def head(self) -> dict[str, Any]:
+        asked = {"cpu": _quantity(self.cluster.spec.head.cpu), "memory": str(self.cluster.spec.head.memory)}
+        container = {
+            **self._container("ray-head", self._driver_env()),
+            "resources": {"requests": asked, "limits": {"memory": asked["memory"]}},
+            "ports": [{"containerPort": 6379, "name": "gcs-server"}, {"containerPort": 8265, "name": "dashboard"}],
+        }
+        spec = self._spec(container, self.cluster.spec.head.node_selector)
+        return self._template(spec | {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True})
+
+    def worker_group(self) -> dict[str, Any]:
+        gpus = 0 if self.sku.name == "cpu" else self.slots
+        cores = max(self.slots, math.ceil((self.sku.cpu_per_gpu or 1) * self.slots))
+        return {
+            "groupName": "gang",
+            "replicas": self.placement.pods,
+            "minReplicas": self.placement.pods,
+            "maxReplicas": self.placement.pods,
+            "rayStartParams": {"num-cpus": str(cores), "num-gpus": str(gpus)},
+            "template": self._worker(),
+        }
+
+    def _worker(self) -> dict[str, Any]:
+        container = {**self._container("ray-worker", []), "resources": self._worker_resources()}
+        container["volumeMounts"] = [*container["volumeMounts"], {"name": "shared-memory", "mountPath": "/dev/shm"}]
+        spec = self._spec(container, self.sku.node_selector)
+        spec["volumes"] = [
+            *spec["volumes"],
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(self.cluster.spec.shared_memory)}},
+        ]
+        spec["tolerations"] = [*self._tolerations(), *self.sku.tolerations]
+        spec["affinity"] = self._affinity()
+        return self._template(spec | {"automountServiceAccountToken": False})
+
+    def _worker_resources(self) -> dict[str, Any]:
+        requests: dict[str, str] = {}
+        limits: dict[str, str] = {}
+        if self.sku.cpu_per_gpu is not None:
+            requests["cpu"] = _quantity(self.sku.cpu_per_gpu * self.slots)
+        if self.sku.memory_per_gpu is not None:
+            requests["memory"] = limits["memory"] = str(self.sku.memory_per_gpu * self.slots)
+        if self.counted:
+            limits[self.sku.gpu_resource] = str(self.slots)
+        return {"requests": requests, "limits": limits}
+
+    @property
+    def counted(self) -> bool:
+        """Whether Kubernetes counts the slots: GPUs always, slots on cpu where the cluster names a resource for them."""
+        return self.sku.name != "cpu" or self.sku.gpu_resource != Sku.model_fields["gpu_resource"].default
+
+    def _affinity(self) -> dict[str, Any]:
+        """The nodes that the hub has counted on: the member's scheduler places the pods, among these."""
+        term = {"key": "kubernetes.io/hostname", "operator": "In", "values": sorted(self.placement.nodes)}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}}
+
+    def _tolerations(self) -> list[dict[str, Any]]:
+        return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in self.cluster.spec.taints]
+
+    def _template(self, spec: dict[str, Any]) -> dict[str, Any]:
+        labels = labels_of(self.job.metadata.name, self.job.metadata.namespace, self.uid, self.attempt.task, self.attempt.number)
+        metadata = {"labels": labels, "annotations": {"ray.io/overwrite-container-cmd": "true"}}
+        return merged_pod({"metadata": metadata, "spec": spec}, self.cluster.spec.pod_template)
+
+    def _spec(self, container: dict[str, Any], node_selector: Mapping[str, str]) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "restartPolicy": "Never",  # a pod that has failed is evidence; KubeRay makes another
+            "terminationGracePeriodSeconds": STOP_GRACE_S,
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": [{"name": "scratch", **self._scratch()}],
+        }
+        if node_selector:
+            spec["nodeSelector"] = dict(node_selector)
+        if self.cluster.spec.image_pull_secrets:
+            spec["imagePullSecrets"] = [{"name": name} for name in self.cluster.spec.image_pull_secrets]
+        return spec
+
+    def _scratch(self) -> dict[str, Any]:
+        size = self.job.spec.storage.scratch
+        storage_class = self.cluster.spec.scratch_storage_class
+        if storage_class is None:
+            return {"emptyDir": {"sizeLimit": str(size)} if size is not None else {}}
+        claim = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "resources": {"requests": {"storage": str(size if size is not None else 10 * _GIB)}},
+        }
+        return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+
+    def _container(self, name: str, env: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "name": name,
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": command(self.job.spec.setup),
+            "lifecycle": lifecycle(),
+            "securityContext": security_context(),
+            "env": [*self._env(), *env],
+            "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+
+    def _env(self) -> list[dict[str, Any]]:
+        """Of every container; what stands later wins, so that a job cannot change what the platform says of itself."""
+        network = self.cluster.spec.network
+        interface = {name: network.interface for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if network.interface}
+        variables = [
+            *plain({**interface, **network.nccl, "HOME": SCRATCH, "RAY_USAGE_STATS_ENABLED": "0"}),
+            *job_env(self.cluster.spec.env, None),
+            *job_env(self.job.spec.env, self.attempt.name),
+            *plain(
+                {
+                    "RAY_TRAIN_V2_ENABLED": "1",
+                    "TUNEYARD_SCRATCH": SCRATCH,
+                    "TUNEYARD_SECRETS": ",".join(v.name for v in (*self.cluster.spec.env, *self.job.spec.env) if v.value_from is not None),
+                }
+            ),
+            from_field("TUNEYARD_POD", "metadata.name"),
+            from_field("TUNEYARD_NODE", "spec.nodeName"),
+        ]
+        return list({variable["name"]: variable for variable in variables}.values())
+
+    def _driver_env(self) -> list[dict[str, Any]]:
+        bandwidth = self.cluster.spec.network.bandwidth_gb_per_s
+        several = self.placement.pods > 1 and bandwidth is not None
+        return plain(
+            {
+                "TUNEYARD_JOB": json.dumps(_written(self.job), separators=(",", ":"), sort_keys=True),
+                "TUNEYARD_TASK": self.attempt.task,
+                "TUNEYARD_ATTEMPT": str(self.attempt.number),
+                "TUNEYARD_ATTEMPT_NAME": self.attempt.name,
+                "TUNEYARD_NAMESPACE": self.cluster.spec.namespace,
+                "TUNEYARD_RUN": self.uid,
+                "TUNEYARD_OUTPUT": self.output,
+                "TUNEYARD_SKU": self.placement.sku,
+                "TUNEYARD_WORKERS": str(self.placement.workers),
+                **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
+            }
+        )
+
+
+def _written(job: JobSpec) -> dict[str, Any]:
+    """The JobSpec as a file would hold it: no status, and of its metadata what Tuneyard reads."""
+    whole = job.to_yaml_dict()
+    metadata = {key: value for key, value in whole["metadata"].items() if key in ("name", "namespace", "labels")}
+    return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": whole["spec"]}
+
+
+def _quantity(cores: float) -> str:
+    return f"{round(cores * 1000)}m"
+
+
+def has_secrets(job: JobSpec) -> bool:
+    return bool(needed_secrets(job.spec.env))

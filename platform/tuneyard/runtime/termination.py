@@ -1,0 +1,36 @@
+"""Last words of a container whose `setup` failed: what Kubernetes shows as the container's termination message, without secrets.
+
+`python -m tuneyard.runtime.termination LOG CODE COMMAND`, run by the container itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tuneyard.runtime.environment import hide
+
+MESSAGE = Path("/dev/termination-log")
+SECRETS_VARIABLE = "TUNEYARD_SECRETS"
+_SHOWN_LINES = 15
+_LONGEST = 4000
+"""Kubernetes keeps 4,096 bytes."""
+
+
+def last_words(log: str, code: str, command: str, environment: dict[str, str]) -> str:
+    """What a person reads of a setup command that ended with `code`; values of the variables that TUNEYARD_SECRETS names are hidden."""
+    names = environment.get(SECRETS_VARIABLE, "").split(",")
+    secrets = [environment[name] for name in names if environment.get(name)]
+    last = "\n".join(line for line in log.splitlines()[-_SHOWN_LINES:])
+    return hide(f"the setup command `{command}` ended with exit code {code}:\n{last}", secrets)[-_LONGEST:]
+
+
+def main(log: str, code: str, command: str) -> None:
+    words = last_words(Path(log).read_text(errors="replace"), code, command, dict(os.environ))
+    print(words, file=sys.stderr)
+    MESSAGE.write_text(words)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
