@@ -1,1 +1,33 @@
-"""client of the hub. Nothing here yet."""
+"""Client of the hub: submit, look at, follow and cancel JobSpecs, and look at the clusters that run them.
+
+`open_hub` finds the hub as kubectl does (kubeconfig, context, namespace, or a pod's service account) and answers a `Hub`. All errors are
+TuneyardError with cause and next step. Importing this room loads no Kubernetes library: that takes half a second, and `--help` has 0.3.
+"""
+
+from tuneyard.cluster.connection import Address, open_hub
+from tuneyard.cluster.errors import Missing, NotAllowed, Problem, Refused, Unreachable
+from tuneyard.cluster.hub import Hub
+from tuneyard.cluster.hub_cluster import Capacity, HubCluster
+from tuneyard.cluster.hub_job import HubJob, TaskOutline
+from tuneyard.cluster.storage_access import StorageAccess, storage_access
+from tuneyard.cluster.submission import Submission
+from tuneyard.cluster.submit import submit
+
+__all__ = [
+    "Address",
+    "Capacity",
+    "Hub",
+    "HubCluster",
+    "HubJob",
+    "Missing",
+    "NotAllowed",
+    "Problem",
+    "Refused",
+    "StorageAccess",
+    "Submission",
+    "TaskOutline",
+    "Unreachable",
+    "open_hub",
+    "storage_access",
+    "submit",
+]

@@ -1,0 +1,127 @@
+"""Where the hub is and who asks: from --kubeconfig, KUBECONFIG, ~/.kube/config, or a pod's service account, as kubectl does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuneyard.api import BadInput, TuneyardError
+from tuneyard.api.loading_reasons import nearest
+
+if TYPE_CHECKING:
+    from tuneyard.cluster.hub import Hub
+
+_NO_HUB = "set KUBECONFIG (or --kubeconfig) to the file that the hub's administrators gave you; `tuneyard run FILE` needs no hub"
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+CONNECT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True)
+class Address:
+    """A hub, and how it was found; what errors name."""
+
+    server: str
+    namespace: str
+    """Where objects are looked for that name none."""
+    source: str
+    """The kubeconfig's path, or the pod's service account."""
+    flags: str = ""
+    """What kubectl needs to reach the same hub."""
+
+    @property
+    def hub(self) -> str:
+        return f"the hub at {self.server}"
+
+
+def open_hub(
+    *,
+    namespace: str | None = None,
+    context: str | None = None,
+    kubeconfig: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Hub:
+    """The hub that kubectl would talk to with the same flags; makes no request.
+
+    `namespace` defaults to the context's, then to `default`. Raises TuneyardError where no hub is named, or the file cannot be used.
+    """
+    from tuneyard.cluster.api_server import ApiServer
+    from tuneyard.cluster.hub import Hub
+
+    environment = os.environ if environment is None else environment
+    files = _files(kubeconfig, environment)
+    if files:
+        configuration, found = _from_kubeconfig(files, context, environment)
+    elif context is None and "KUBERNETES_SERVICE_HOST" in environment:
+        configuration, found = _from_service_account()
+    else:
+        raise TuneyardError("no hub is configured: there is no kubeconfig", _NO_HUB)
+    address = Address(found.server, namespace or found.namespace, found.source, _flags(kubeconfig, context))
+    return Hub(ApiServer(address, configuration))
+
+
+def _files(kubeconfig: str | Path | None, environment: Mapping[str, str]) -> list[Path]:
+    """The kubeconfig files that exist. Raises BadInput where one was asked for by name and none does."""
+    named = str(kubeconfig) if kubeconfig is not None else environment.get("KUBECONFIG", "")
+    if named:
+        paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+        found = [path for path in paths if path.is_file()]
+        if not found:
+            origin = "--kubeconfig" if kubeconfig is not None else "KUBECONFIG"
+            raise BadInput(f"{origin} names {named}, and there is no such file", _NO_HUB)
+        return found
+    default = Path(environment.get("HOME", "~")).expanduser() / ".kube/config"
+    return [default] if default.is_file() else []
+
+
+def _from_kubeconfig(files: list[Path], context: str | None, environment: Mapping[str, str]) -> tuple[Any, Address]:
+    import kubernetes.client
+    import kubernetes.config
+    import yaml
+
+    paths = os.pathsep.join(map(str, files))
+    try:
+        contexts, current = kubernetes.config.list_kube_config_contexts(paths)
+        names = [str(found["name"]) for found in contexts]
+        chosen = _context(context, names, paths) if context is not None else str(current["name"])
+        configuration = kubernetes.client.Configuration()
+        kubernetes.config.load_kube_config(paths, context=chosen, client_configuration=configuration, persist_config=False)
+    except (kubernetes.config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TuneyardError(f"{paths} is no usable kubeconfig: {reason}", "check it: kubectl config view") from error
+    inner = next(found["context"] for found in contexts if found["name"] == chosen)
+    # In a pod a kubeconfig without a namespace means that of the pod, as for kubectl.
+    default = _pod_namespace() if "KUBERNETES_SERVICE_HOST" in environment else "default"
+    return configuration, Address(str(configuration.host), str(inner.get("namespace") or default), paths)
+
+
+def _context(context: str, names: list[str], paths: str) -> str:
+    if context not in names:
+        best = nearest(context, names)
+        hint = f"did you mean --context {best}?" if best else f"use one of: {', '.join(names) or 'none is in it'}"
+        raise BadInput(f"{paths} has no context {context!r}", hint)
+    return context
+
+
+def _from_service_account() -> tuple[Any, Address]:
+    import kubernetes.client
+    import kubernetes.config
+
+    configuration = kubernetes.client.Configuration()
+    try:
+        kubernetes.config.load_incluster_config(client_configuration=configuration)
+    except kubernetes.config.ConfigException as error:
+        raise TuneyardError(
+            f"this pod has no service account to ask the hub with: {error}", "set automountServiceAccountToken: true, or KUBECONFIG"
+        ) from error
+    return configuration, Address(str(configuration.host), _pod_namespace(), "the pod's service account")
+
+
+def _pod_namespace() -> str:
+    return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else "default"
+
+
+def _flags(kubeconfig: str | Path | None, context: str | None) -> str:
+    return (f" --kubeconfig {kubeconfig}" if kubeconfig is not None else "") + (f" --context {context}" if context is not None else "")

@@ -1,0 +1,192 @@
+"""The hub as its users see it: jobs and clusters."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tuneyard.api import JobFailed, TuneyardError
+from tuneyard.api.loading_reasons import nearest
+from tuneyard.cluster.api_server import ApiServer
+from tuneyard.cluster.connection import Address
+from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken
+from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
+from tuneyard.cluster.hub_job import HubJob, hub_job
+from tuneyard.cluster.request import Request
+from tuneyard.cluster.submission import Submission, estimate_of, resubmit
+
+OnAway = Callable[[TuneyardError], None]
+_STRICT = {"fieldValidation": "Strict"}
+_TRIES = 5
+_WATCH_S = 30.0
+_PAUSE_S = 2.0
+_RIGHTS_SETTLE_S = 60.0
+"""An API server that starts refuses everyone for a moment, until it has read its roles."""
+_NAMES_SEARCHED = 500
+
+
+class Hub:
+    """One hub, one user. `namespace` arguments default to the one that the hub was opened with. Errors are those of `ApiServer.ask`."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    @property
+    def address(self) -> Address:
+        return self._api.address
+
+    # --- jobs
+
+    def jobs(self, namespace: str | None = None, *, everywhere: bool = False) -> list[HubJob]:
+        """The JobSpecs of one namespace, or of all, the newest first."""
+        where = "" if everywhere else namespace or self.address.namespace
+        found = [hub_job(item) for item in self._api.list(Request("list", "jobspecs", where))]
+        return sorted(found, key=lambda job: (job.created_at, job.label), reverse=True)
+
+    def job(self, name: str, namespace: str | None = None) -> HubJob:
+        """One JobSpec. Raises Missing, which names the nearest one that there is."""
+        where = namespace or self.address.namespace
+        try:
+            return hub_job(self._api.ask(Request("get", "jobspecs", where, name)))
+        except Missing:
+            raise self._missing(name, where) from None
+
+    def submit(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Submission:
+        """Give the hub a JobSpec, as `kubectl create` would; one that is there already is compared.
+
+        `manifest` is the object as its file holds it. Raises Refused with path and reason for each thing that admission refuses, and
+        BadInput where another job of this name is in the way.
+        """
+        metadata = manifest["metadata"]
+        namespace = metadata.get("namespace") or self.address.namespace
+        body = {**manifest, "metadata": {**metadata, "namespace": namespace}}
+        create = Request("create", "jobspecs", namespace, metadata["name"])
+        for tries in range(1, _TRIES + 1):
+            try:
+                answer = self._api.ask(create, body=body, query=_query(dry_run))
+                return Submission(hub_job(answer), "created", dry_run, estimate_of(answer))
+            except Taken:
+                pass
+            try:
+                return self._resubmit(body, create, dry_run)
+            except (Missing, Overtaken):  # it was removed, or the operator wrote its status, between two requests
+                if tries == _TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    def cancel(self, name: str, namespace: str | None = None) -> tuple[HubJob, bool]:
+        """Ask for the end of a job. The job, and whether this call is what asked: False where it has ended, or was cancelled before."""
+        job = self.job(name, namespace)
+        if job.phase.final or job.cancelled:
+            return job, False
+        request = Request("patch", "jobspecs", job.namespace, name)
+        answer = self._api.ask(request, body={"spec": {"cancelled": True}}, query=_STRICT, content_type="application/merge-patch+json")
+        return hub_job(answer), True
+
+    def follow(
+        self, name: str, namespace: str | None = None, *, timeout_s: float | None = None, on_away: OnAway = lambda _: None
+    ) -> Iterator[HubJob]:
+        """The job now, and again whenever it changes, until the caller has seen enough or `timeout_s` have passed.
+
+        A hub that goes away after the first answer is waited for: `on_away` hears of it once per outage. Raises JobFailed where the
+        JobSpec is deleted meanwhile.
+        """
+        deadline = time.monotonic() + (timeout_s if timeout_s is not None else float("inf"))
+        job = self.job(name, namespace)
+        yield job
+        away_since: float | None = None
+        while (left := deadline - time.monotonic()) > 0:
+            began = time.monotonic()
+            try:
+                for found in self._changes(job, min(left, _WATCH_S)):
+                    job, away_since = found, None
+                    yield job
+                away_since = None
+            except Missing:
+                raise JobFailed(
+                    f"JobSpec {job.label} was deleted while it was being followed", "tuneyard status lists what there is"
+                ) from None
+            except HubError as error:
+                if away_since is None:
+                    away_since = began
+                    on_away(error)
+                if isinstance(error, NotAllowed) and time.monotonic() - away_since > _RIGHTS_SETTLE_S:
+                    raise
+            if time.monotonic() - began < _PAUSE_S:  # a hub that is away, or that lets this user get but not watch
+                time.sleep(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
+
+    # --- clusters, secrets
+
+    def clusters(self) -> list[HubCluster]:
+        """The members, by name."""
+        return sorted((hub_cluster(item) for item in self._api.list(Request("list", "clusters"))), key=lambda cluster: cluster.name)
+
+    def secret(self, name: str, namespace: str) -> dict[str, str]:
+        """The values of a Secret that are text. Raises Missing, NotAllowed."""
+        data = self._api.ask(Request("get", "secrets", namespace, name)).get("data") or {}
+        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+
+    # --- how
+
+    def _resubmit(self, body: dict[str, Any], create: Request, dry_run: bool) -> Submission:
+        # Under a name nobody has, the hub answers with the spec as it would hold it, after admission: the only fair comparison.
+        metadata = {key: value for key, value in body["metadata"].items() if key != "name"}
+        unnamed = {**body, "metadata": {**metadata, "generateName": f"{create.name}-"}}
+        wanted = self._api.ask(Request("create", "jobspecs", create.namespace, create.name), body=unnamed, query=_query(True))
+        answer = self._api.ask(Request("get", "jobspecs", create.namespace, create.name))
+        held = hub_job(answer)
+        outcome = resubmit(held, wanted["spec"])
+        if outcome == "updated":
+            changed = {**answer, "spec": body["spec"]}
+            held = hub_job(self._api.ask(Request("update", "jobspecs", create.namespace, create.name), body=changed, query=_query(dry_run)))
+        return Submission(held, outcome, dry_run, estimate_of(wanted) if dry_run else None)
+
+    def _changes(self, job: HubJob, seconds: float) -> Iterator[HubJob]:
+        """The job as it is now, if it is not as it was, and then every change for about `seconds`."""
+        answer = self._api.ask(Request("get", "jobspecs", job.namespace, job.name))
+        now = hub_job(answer)
+        if now.uid != job.uid:
+            raise Missing(f"JobSpec {job.label} was replaced by another of its name", "")
+        if now.version != job.version:
+            yield now
+        query = {"fieldSelector": f"metadata.name={job.name}", "resourceVersion": now.version}
+        try:
+            for kind, item in self._api.changes(Request("watch", "jobspecs", job.namespace), query, seconds=seconds):
+                if kind == "ERROR":  # the version is too old to start from: what is there now is what counts
+                    return
+                if kind == "DELETED":
+                    raise Missing(f"JobSpec {job.label} was deleted", "")
+                if kind in ("ADDED", "MODIFIED"):
+                    yield hub_job(item)
+        except (NotAllowed, NotInstalled):
+            return  # the first request of this round was allowed: only watching is not
+
+    def _missing(self, name: str, namespace: str) -> Missing:
+        """The error for a name that is not there, with the nearest that is."""
+        here = self._found(Request("list", "jobspecs", namespace), _NAMES_SEARCHED)
+        elsewhere = self._found(Request("list", "jobspecs", "", name), 1)
+        best = nearest(name, here)
+        if elsewhere:
+            hint = f"there is one in another namespace: -n {next(iter(elsewhere.values()))}"
+        elif best:
+            hint = f"did you mean {best}?"
+        elif here:
+            hint = f"tuneyard status -n {namespace} lists the {len(here)} there"
+        else:
+            hint = f"there is no job in namespace {namespace}; choose another with -n, or look in all of them: tuneyard status -A"
+        return Missing(f"{self.address.hub} has no JobSpec {namespace}/{name}", hint)
+
+    def _found(self, request: Request, limit: int) -> dict[str, str]:
+        """Name -> namespace of the jobs that this user may see; only those of `request.name`, if it has one."""
+        query = {"fieldSelector": f"metadata.name={request.name}"} if request.name else None
+        try:
+            items = self._api.list(request, query, limit=limit)
+        except NotAllowed:
+            return {}
+        return {item["metadata"]["name"]: item["metadata"]["namespace"] for item in items}
+
+
+def _query(dry_run: bool) -> dict[str, str]:
+    return {**_STRICT, "dryRun": "All"} if dry_run else dict(_STRICT)

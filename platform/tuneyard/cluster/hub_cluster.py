@@ -1,0 +1,62 @@
+"""A member cluster as the hub knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api import Cluster, ClusterStatus
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """GPUs of one SKU, or worker slots on cpu. `free` and what stands in `total` beyond the promise are None until nodes were counted."""
+
+    sku: str
+    total: int
+    free: int | None
+    price_per_gpu_hour: float
+
+
+@dataclass(frozen=True)
+class HubCluster:
+    name: str
+    healthy: bool
+    cordoned: bool
+    capacity: tuple[Capacity, ...]
+    heartbeat: datetime | None
+    message: str
+
+
+def hub_cluster(found: Mapping[str, Any]) -> HubCluster:
+    """A Cluster from the API server's JSON."""
+    name = found["metadata"]["name"]
+    try:
+        cluster = Cluster.model_validate({key: found[key] for key in ("metadata", "spec", "status") if key in found}, extra="ignore")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return HubCluster(name, False, False, (), None, f"cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+    status = cluster.status or ClusterStatus()
+    return HubCluster(
+        name=name,
+        healthy=status.healthy,
+        cordoned=cluster.spec.cordoned,
+        capacity=_capacity(cluster, status),
+        heartbeat=datetime.fromisoformat(status.heartbeat) if status.heartbeat else None,
+        message=status.message or ("" if cluster.status else "not looked at yet by the hub's operator"),
+    )
+
+
+def _capacity(cluster: Cluster, status: ClusterStatus) -> tuple[Capacity, ...]:
+    """Per SKU what the nodes have, where they were counted; else what the Cluster promises."""
+    found = []
+    for sku in cluster.spec.skus:
+        nodes = [node for node in status.nodes if node.sku == sku.name]
+        total = sum(node.gpus for node in nodes) if status.nodes else sku.nodes * sku.gpus_per_node
+        free = sum(node.free for node in nodes if node.ready) if status.nodes else None
+        found.append(Capacity(sku.name, total, free, sku.price_per_gpu_hour))
+    return tuple(found)

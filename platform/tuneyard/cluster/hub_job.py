@@ -1,0 +1,112 @@
+"""A JobSpec as the hub holds it: what was asked for, and what the operator has reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api import Attempt, JobSpec, JobStatus, Phase
+from tuneyard.api.tasks import TASK_KINDS
+
+
+@dataclass(frozen=True)
+class TaskOutline:
+    """A task as far as it has to be known to be shown."""
+
+    name: str
+    kind: str
+    upstream: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HubJob:
+    """One JobSpec of the hub. `spec` is as the API server holds it, defaults filled in; `status` is empty until the operator saw it."""
+
+    name: str
+    namespace: str
+    uid: str
+    version: str
+    """resourceVersion: changes with everything that changes."""
+    created_at: datetime
+    deleting: bool
+    spec: Mapping[str, Any]
+    status: JobStatus
+    tasks: tuple[TaskOutline, ...]
+    """In the order in which they run."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def phase(self) -> Phase:
+        return self.status.phase
+
+    @property
+    def cancelled(self) -> bool:
+        """True once someone has asked for its end, which may still take a moment."""
+        return bool(self.spec.get("cancelled"))
+
+    @property
+    def started(self) -> bool:
+        return bool(self.status.attempts) or self.status.phase not in (Phase.PENDING, Phase.QUEUED)
+
+    @property
+    def output(self) -> str:
+        """URI of checkpoints, artifacts and logs; empty until the hub has chosen one."""
+        return self.status.output or str((self.spec.get("storage") or {}).get("output") or "")
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        return max(self.status.attempts, key=lambda attempt: attempt.number, default=None)
+
+    def next_step(self) -> str:
+        """What the operator advises about the last failure; empty where nothing failed."""
+        failed = [attempt for attempt in self.status.attempts if attempt.next_step]
+        return failed[-1].next_step if failed and self.status.phase is Phase.FAILED else ""
+
+
+def hub_job(found: Mapping[str, Any]) -> HubJob:
+    """A JobSpec from the API server's JSON.
+
+    What a newer hub reports beside what is known here is left out; a status that cannot be read at all keeps its phase.
+    """
+    metadata = found["metadata"]
+    spec = found.get("spec") or {}
+    return HubJob(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=metadata.get("uid", ""),
+        version=metadata.get("resourceVersion", ""),
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        deleting="deletionTimestamp" in metadata,
+        spec=spec,
+        status=_status(found.get("status") or {}),
+        tasks=_outline(found, spec),
+    )
+
+
+def _status(found: Mapping[str, Any]) -> JobStatus:
+    try:
+        return JobStatus.model_validate(found, extra="ignore")
+    except ValidationError as error:
+        phase = next((phase for phase in Phase if phase == found.get("phase")), Phase.PENDING)
+        first = error.errors(include_url=False)[0]
+        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return JobStatus(phase=phase, message=f"upgrade tuneyard: the hub's status has a form that this version cannot read ({wrong})")
+
+
+def _outline(found: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOutline, ...]:
+    try:
+        job = JobSpec.model_validate({key: found[key] for key in ("metadata", "spec")}, extra="ignore").spec
+    except ValidationError:
+        # Admission's schema lets through what only the rules refuse; the operator's message says what is wrong with it.
+        return tuple(
+            TaskOutline(task["name"], next((kind for kind in TASK_KINDS if kind in task), ""), tuple(task.get("dependsOn") or ()))
+            for task in spec.get("tasks") or []
+        )
+    return tuple(TaskOutline(task.name, task.kind, tuple(task.upstream())) for task in job.task_order())

@@ -1,0 +1,91 @@
+"""What submitting means where a JobSpec of that name is there already. Pure: the hub's answers come in as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tuneyard.api import BadInput, Phase
+from tuneyard.cluster.hub_job import HubJob
+
+Outcome = Literal["created", "updated", "unchanged"]
+ESTIMATE = "tuneyard.dev/estimate"
+"""Annotation in which a hub whose scheduler can tell answers a dry run: JSON with placement, start, duration and cost."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What became of a file. After a dry run nothing has changed, and `outcome` is what would become of it."""
+
+    job: HubJob
+    outcome: Outcome
+    dry_run: bool = False
+    estimate: Mapping[str, Any] | None = None
+    """What the hub expects of the job; None where it has no scheduler that can tell."""
+
+
+def estimate_of(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The estimate in the answer to a dry run, if the hub gave one."""
+    text = (answer["metadata"].get("annotations") or {}).get(ESTIMATE)
+    found = json.loads(text) if text else None
+    return found if isinstance(found, dict) else None
+
+
+def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
+    """Whether the job that is held stays as it is, or takes the spec that is wanted (defaults filled in, as the held one's).
+
+    Raises BadInput, with what to do, where neither would be what its owner meant.
+    """
+    again = f"kubectl delete jobspec {held.name} -n {held.namespace}"
+    if held.deleting:
+        raise BadInput(
+            f"JobSpec {held.label} is being deleted",
+            f"submit again when it is gone: kubectl wait --for=delete jobspec/{held.name} -n {held.namespace}",
+        )
+    changed = list(differences(held.spec, wanted))
+    if held.phase is Phase.SUCCEEDED and not changed:
+        return "unchanged"
+    if held.phase.final:
+        differs = f", and the file differs from it: {_listed(changed)}" if changed else ""
+        raise BadInput(
+            f"JobSpec {held.label} has ended already ({held.phase}){differs}",
+            f"submit it under another name, or remove that one first (what it stored stays): {again}",
+        )
+    if held.cancelled:
+        raise BadInput(f"JobSpec {held.label} is being cancelled", f"when it has ended, remove it and submit again: {again}")
+    if not changed:
+        return "unchanged"
+    if not held.started:
+        return "updated"
+    raise BadInput(
+        f"JobSpec {held.label} is {held.phase} already, and the file differs from it: {_listed(changed)}",
+        f"submit it under another name, or end the running one first: tuneyard cancel {held.name} -n {held.namespace} --wait && {again}",
+    )
+
+
+def differences(held: Any, wanted: Any, path: str = "spec") -> Iterator[str]:
+    """`spec.tasks[0].train.steps: 10 -> 20`, for each value that differs. The wish to end a job is no part of what it is."""
+    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
+        for key in dict.fromkeys([*held, *wanted]):
+            if path != "spec" or key != "cancelled":
+                yield from differences(held.get(key), wanted.get(key), f"{path}.{key}")
+    elif isinstance(held, list) and isinstance(wanted, list) and len(held) == len(wanted):
+        for index, (one, other) in enumerate(zip(held, wanted, strict=True)):
+            yield from differences(one, other, f"{path}[{index}]")
+    elif held != wanted:
+        yield f"{path}: {_value(held)} -> {_value(wanted)}"
+
+
+def _listed(changed: list[str]) -> str:
+    more = f"; and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    return "; ".join(changed[:_SHOWN]) + more
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
