@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: setup quickstart check test bench docs format lock
+.PHONY: setup quickstart check test bench docs charts format lock
 
 setup: .venv/.ready
 
@@ -28,6 +28,9 @@ bench: setup
 
 docs: setup
 	$(PY) -m tuneyard.api.docs docs/reference
+
+charts: setup
+	$(PY) -m scripts.charts
 
 format: setup
 	.venv/bin/ruff check --fix .
