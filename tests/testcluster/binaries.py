@@ -1,0 +1,136 @@
+"""The programs that clusters are made of: found on this machine, or built once by Go into the user's cache.
+
+Each folder in `go/` is a Go module that pins one project; each program is built by itself, on first use. Who has the programs already, in
+KUBEBUILDER_ASSETS (as for controller-runtime's envtest) or on PATH, builds nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.servers import installed, made_once
+from tests.testcluster.progress import stage
+from tests.testcluster.unavailable import Unavailable
+
+MODULES = Path(__file__).parent / "go"
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+_BUILD_LIMIT_S = 1800
+_VERSION = "k8s.io/component-base/version"
+_KUBERNETES = "v1.36.3"
+_STAMP = f"-X {_VERSION}.gitVersion={_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
+"""Without it the server calls itself v0.0.0, and clients that read the version fail."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """`module`: a folder in go/. `package`: what is built there."""
+
+    module: str
+    package: str
+    ldflags: str = ""
+    major: str = ""
+    """How the output of `--version` must read in a program found on PATH: containerd 1 does not know our configuration."""
+
+
+PROGRAMS = {
+    "etcd": Program("etcd", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": Program("kubernetes", "./kube-apiserver", _STAMP),
+    "kube-controller-manager": Program("kubernetes", "./kube-controller-manager", _STAMP),
+    "kube-scheduler": Program("kubernetes", "./kube-scheduler", _STAMP),
+    "kubelet": Program("kubernetes", "./kubelet", _STAMP),
+    "kubectl": Program("kubernetes", "./kubectl", _STAMP),
+    "containerd": Program("containerd", "github.com/containerd/containerd/v2/cmd/containerd", major=" v2."),
+    "containerd-shim-runc-v2": Program("containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", major=" v2."),
+    "ctr": Program("containerd", "github.com/containerd/containerd/v2/cmd/ctr", major=" v2."),
+    "pause": Program("pause", "."),
+    "coredns": Program("coredns", "github.com/coredns/coredns"),
+    "kuberay-operator": Program("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+    "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
+    "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+}
+
+
+@functools.cache
+def binary(name: str) -> str:
+    """Path of a program, built if need be (a minute or two each on 2 cores).
+
+    Raises:
+        Unavailable: it is not here, and there is no Go to build it, or the build fails.
+    """
+    program = PROGRAMS[name]
+    found = _found(name, program)
+    if found:
+        return found
+    if shutil.which("go") is None:
+        raise Unavailable(f"no {name} in KUBEBUILDER_ASSETS or on PATH, and no Go to build it: install either")
+    return str(made_once(f"bin/{_hash(program.module)}/{name}", functools.partial(_build, name, program)) / name)
+
+
+def kuberay_crds() -> Path:
+    """Folder with the CRDs of the KubeRay that is built here."""
+    module = "github.com/ray-project/kuberay/ray-operator"
+
+    def copy(folder: Path) -> None:
+        answer = subprocess.run(
+            ["go", "mod", "download", "-json", module], cwd=MODULES / "kuberay", capture_output=True, text=True, check=False
+        )
+        if answer.returncode != 0:
+            raise Unavailable(f"`go mod download {module}` failed: {(answer.stderr or answer.stdout).strip()[-500:]}")
+        shutil.copytree(
+            Path(json.loads(answer.stdout)["Dir"]) / "config/crd/bases", folder, dirs_exist_ok=True, copy_function=shutil.copyfile
+        )
+
+    return made_once(f"bin/{_hash('kuberay')}/crds", copy)
+
+
+def debian(program: str, package: str) -> str:
+    """Path of a program that the distribution has; installed where that is possible."""
+    try:
+        return installed(program, package)
+    except pytest.skip.Exception as reason:
+        raise Unavailable(str(reason)) from None
+
+
+def cni_folder() -> Path:
+    """Folder of the CNI plugins `bridge` and `host-local`."""
+    for folder in CNI_FOLDERS:
+        if (folder / "bridge").exists():
+            return folder
+    # Debian keeps them off PATH, so `installed` would look for them in vain: any name that is not there makes it install.
+    debian("cni-bridge", "containernetworking-plugins")
+    return CNI_FOLDERS[0]
+
+
+def _found(name: str, program: Program) -> str | None:
+    path = shutil.which(name, path=os.environ.get("KUBEBUILDER_ASSETS", "")) or shutil.which(name)
+    if (
+        path
+        and program.major
+        and program.major not in subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    ):
+        return None
+    return path
+
+
+def _hash(module: str) -> str:
+    digest = hashlib.sha256(_STAMP.encode())
+    for file in sorted((MODULES / module).rglob("*")):
+        if file.is_file():
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build(name: str, program: Program, folder: Path) -> None:
+    command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.ldflags}", "-o", str(folder / name), program.package]
+    with stage(f"built {name}"):
+        done = subprocess.run(command, cwd=MODULES / program.module, capture_output=True, text=True, timeout=_BUILD_LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"`go build {program.package}` failed in {MODULES / program.module}: {done.stderr.strip()[-500:]}")

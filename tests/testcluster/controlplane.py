@@ -1,0 +1,105 @@
+"""The command lines of a cluster's control plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.testcluster.binaries import binary
+from tests.testcluster.certificates import Authority
+from tests.testcluster.network import Network
+
+API_PORT = 6443
+SERVICES = "10.96.0.0/16"
+"""Nothing routes there: no kube-proxy runs. Equal in all clusters."""
+NODE_GRACE_S = 12
+"""A node that has been silent for this long is not ready."""
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    folder: Path
+    network: Network
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(self.folder / "pki")
+
+    @property
+    def server(self) -> str:
+        return f"https://{self.network.address}:{API_PORT}"
+
+    def etcd(self) -> list[str]:
+        client, peer = f"http://{self.network.loopback}:2379", f"http://{self.network.loopback}:2380"
+        return [
+            binary("etcd"),
+            "--name=etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}",
+            "--quota-backend-bytes=4294967296",
+        ]
+
+    def apiserver(self) -> list[str]:
+        pki = self.authority
+        keys = pki.service_account_keys()
+        kubelet = pki.issue("kube-apiserver-kubelet-client", groups=["system:masters"])
+        hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
+        serving = pki.issue("kube-apiserver", addresses=[self.network.address, self.network.loopback, "10.96.0.1"], hosts=hosts)
+        return [
+            binary("kube-apiserver"),
+            f"--bind-address={self.network.address}",
+            f"--advertise-address={self.network.address}",
+            f"--secure-port={API_PORT}",
+            # The endpoints of the service `kubernetes` may not be a loopback address, and nobody here uses that service.
+            "--endpoint-reconciler-type=none",
+            f"--etcd-servers=http://{self.network.loopback}:2379",
+            f"--client-ca-file={pki.certificate}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            "--authorization-mode=Node,RBAC",
+            f"--service-cluster-ip-range={SERVICES}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={keys.certificate}",
+            f"--service-account-signing-key-file={keys.key}",
+            f"--kubelet-certificate-authority={pki.certificate}",
+            f"--kubelet-client-certificate={kubelet.certificate}",
+            f"--kubelet-client-key={kubelet.key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            # Ends watches at once on SIGTERM, which would wait a minute otherwise.
+            "--shutdown-delay-duration=0s",
+            "--max-requests-inflight=1000",
+            "--max-mutating-requests-inflight=500",
+        ]
+
+    def controller_manager(self, kubeconfig: Path, *, watch_nodes: bool) -> list[str]:
+        """`watch_nodes`: whether nodes that do not report are marked; fake ones never do."""
+        return [
+            binary("kube-controller-manager"),
+            f"--kubeconfig={kubeconfig}",
+            f"--bind-address={self.network.loopback}",
+            "--leader-elect=false",
+            "--use-service-account-credentials",
+            f"--root-ca-file={self.authority.certificate}",
+            f"--service-account-private-key-file={self.authority.service_account_keys().key}",
+            f"--controllers=*{'' if watch_nodes else ',-node-lifecycle-controller'}",
+            "--node-monitor-period=2s",
+            f"--node-monitor-grace-period={NODE_GRACE_S}s",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+        ]
+
+    def scheduler(self, kubeconfig: Path) -> list[str]:
+        return [
+            binary("kube-scheduler"),
+            f"--kubeconfig={kubeconfig}",
+            f"--bind-address={self.network.loopback}",
+            "--leader-elect=false",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+        ]

@@ -1,0 +1,89 @@
+"""A few lines of HTTP for the harness itself: what it asks of an API server must not depend on the clients under test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class Refused(RuntimeError):
+    """The API server answered with an error status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class KubeApi:
+    """An API server, as the user of a kubeconfig sees it."""
+
+    kubeconfig: Path
+    timeout_s: float = 10
+
+    @cached_property
+    def _connection(self) -> tuple[str, urllib3.PoolManager]:
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+        with tempfile.NamedTemporaryFile() as pair:
+            pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+            pair.flush()
+            context.load_cert_chain(pair.name)
+        return cluster["server"], urllib3.PoolManager(ssl_context=context, maxsize=16, retries=False, timeout=self.timeout_s)
+
+    def call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
+        """The decoded answer (text where it is not JSON).
+
+        Raises:
+            Refused: an error status.
+            urllib3.exceptions.HTTPError: no answer.
+        """
+        server, pool = self._connection
+        data = None if body is None else json.dumps(body).encode()
+        answer = pool.request(method, server + path, body=data, headers={"Content-Type": content_type} if data else {})
+        if answer.status >= 400:
+            raise Refused(answer.status, answer.data.decode(errors="replace")[:1000])
+        try:
+            return json.loads(answer.data)
+        except ValueError:
+            return answer.data.decode(errors="replace")
+
+    def get(self, path: str) -> Any:
+        return self.call("GET", path)
+
+    def find(self, path: str) -> Any | None:
+        """The object, or None where there is none."""
+        try:
+            return self.call("GET", path)
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    def create(self, path: str, body: Any) -> Any:
+        return self.call("POST", path, body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self.call("PATCH", path, body, content_type=MERGE_PATCH)
+
+    def delete(self, path: str, **options: Any) -> Any:
+        return self.call("DELETE", path, options or None)
+
+    def answers(self) -> bool:
+        """Whether the API server says that it is ready."""
+        try:
+            return str(self.call("GET", "/readyz")) == "ok"
+        except (Refused, urllib3.exceptions.HTTPError, OSError):
+            return False

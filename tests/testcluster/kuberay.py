@@ -1,0 +1,30 @@
+"""KubeRay on a cluster: its CRDs, and its operator as a process of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.testcluster.binaries import binary, kuberay_crds
+from tests.testcluster.network import Network
+
+
+def crds() -> list[Path]:
+    return sorted(kuberay_crds().glob("*.yaml"))
+
+
+def operator(kubeconfig: Path, network: Network) -> tuple[list[str], dict[str, str]]:
+    """Command and environment."""
+    command = [
+        binary("kuberay-operator"),
+        f"--kubeconfig={kubeconfig}",
+        "--enable-leader-election=false",
+        # It reaches head pods through the API server: it is no pod itself, and no kube-proxy runs.
+        "--use-kubernetes-proxy",
+        f"--metrics-addr={network.loopback}:8080",
+        f"--health-probe-bind-address={network.loopback}:8082",
+        "--qps=200",
+        "--burst=400",
+        "--reconcile-concurrency=4",
+    ]
+    return command, {"WATCH_NAMESPACE": "", "ENABLE_PROBES_INJECTION": os.environ.get("ENABLE_PROBES_INJECTION", "true")}

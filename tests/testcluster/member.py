@@ -1,0 +1,127 @@
+"""A member: a cluster with nodes, either one real node whose pods are processes of this machine, or any number of fake ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tests.testcluster import fake_nodes, kuberay
+from tests.testcluster.fake_nodes import FakeNodes
+from tests.testcluster.hub import Hub
+from tests.testcluster.mounts import small_disk
+from tests.testcluster.node import SLOT, Node
+from tests.testcluster.unavailable import Unavailable
+from tests.testcluster.waiting import wait_for
+
+
+@dataclass(frozen=True)
+class Member(Hub):
+    """`fake`: nodes that exist in the API server alone; without any, there is one real node, which needs root."""
+
+    fake: tuple[FakeNodes, ...] = ()
+    with_kuberay: bool = True
+    slots: int = 8
+    """How many of `tuneyard.dev/slot`, the stand-in for GPUs, the real node has."""
+
+    @property
+    def node_name(self) -> str:
+        """Of the real node."""
+        return f"{self.name}-node"
+
+    # --- faults
+
+    def cut_heartbeat(self) -> None:
+        """The node falls silent; its pods' processes live on, with their network."""
+        self.stop("kubelet")
+
+    def restore_heartbeat(self) -> None:
+        self.start("kubelet")
+
+    def crash_node(self) -> None:
+        """The node falls silent, and its pods' processes are gone: a machine without power."""
+        self.stop("kubelet")
+        self.stop("containerd")
+        _kill(self._node.processes())
+
+    def restart_node(self) -> None:
+        self.start("containerd")
+        self.start("kubelet")
+
+    def pod_processes(self, pod: str, namespace: str = "default") -> list[int]:
+        """Process ids of a pod's containers, also while kubelet, containerd or API server are down."""
+        return sorted(pid for container in self._node.containers(namespace, pod) for pid in self._node.processes(container))
+
+    def kill_pod(self, pod: str, namespace: str = "default") -> list[int]:
+        """SIGKILL to every process of a pod's containers; their ids."""
+        pids = self.pod_processes(pod, namespace)
+        _kill(pids)
+        return pids
+
+    def small_disk(self, name: str, megabytes: int) -> Path:
+        """A file system of this size on the node, for a pod's hostPath: what a full scratch disk is tried on."""
+        return small_disk(self.folder / "disks" / name, megabytes)
+
+    def set_fake_node_ready(self, name: str, *, ready: bool) -> None:
+        fake_nodes.set_ready(self.api, name, ready=ready)
+
+    # --- parts
+
+    @property
+    def _watch_nodes(self) -> bool:
+        return not self.fake
+
+    @cached_property
+    def _node(self) -> Node:
+        return Node(self._plane, self.node_name)
+
+    def _start_plane(self) -> None:
+        if not self.fake:
+            if self._plane.network.bridge is None:
+                raise Unavailable("a member with a real node needs root: run as root, or give it fake nodes")
+            command, env = self._node.containerd()
+            self._processes.start("containerd", command, env)
+        super()._start_plane()
+        self._processes.start("kube-scheduler", self._plane.scheduler(self.kubeconfig))
+        if self.fake:
+            fake_nodes.add(self.api, self.fake)
+        else:
+            self._start_node()
+        if self.with_kuberay:
+            self.apply(*kuberay.crds())
+            self._processes.start("kuberay-operator", *kuberay.operator(self.kubeconfig, self._plane.network))
+        if not self.fake:
+            self._wait_for_node()
+
+    def _start_node(self) -> None:
+        self._processes.start("coredns", self._node.coredns(self.kubeconfig))
+        self._node.load_images()
+        self._processes.start("kubelet", self._node.kubelet())
+
+    def _wait_for_node(self) -> None:
+        path = f"/api/v1/nodes/{self.node_name}"
+
+        def ready() -> bool:
+            node = self.api.find(path) or {}
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in node.get("status", {}).get("conditions", []))
+
+        wait_for(f"the node of {self.name}", ready, words=lambda: self._processes.tail("kubelet"))
+        self.api.patch(f"{path}/status", {"status": {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}})
+
+    def _end_pods(self) -> None:
+        if not self.folder.exists():
+            return
+        node = Node(self._plane, self.node_name)
+        while pids := [*node.processes(), *node.shims()]:
+            _kill(pids)
+        node.remove_traces()
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

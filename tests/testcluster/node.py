@@ -1,0 +1,248 @@
+"""A real node: containerd, a kubelet and the cluster's DNS, in the state folder of one cluster.
+
+Nothing of it lies where another cluster's, or the machine's own containers, could be: sockets, images, logs, network namespaces and the
+devices of pods are all below the state folder, and processes of pods in a control group of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from tests.testcluster.binaries import binary, cni_folder, debian
+from tests.testcluster.controlplane import NODE_GRACE_S, ControlPlane
+from tests.testcluster.images import PAUSE_IMAGE, host_image, pause_image
+from tests.testcluster.kubeconfig import kubeconfig
+from tests.testcluster.network import bridge_name
+from tests.testcluster.waiting import wait_for
+
+SKU_LABEL = "tuneyard.dev/sku"
+SLOT = "tuneyard.dev/slot"
+"""An extended resource that stands for GPUs on nodes that have none."""
+
+
+@dataclass(frozen=True)
+class Node:
+    plane: ControlPlane
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.plane.folder / "node"
+
+    @property
+    def cgroup(self) -> str:
+        return bridge_name(self.plane.folder)
+
+    @property
+    def sockets(self) -> Path:
+        """Folder of sockets: the path of one may have 107 characters, and a state folder can lie anywhere."""
+        return Path("/run") / self.cgroup
+
+    @property
+    def socket(self) -> Path:
+        return self.sockets / "containerd.sock"
+
+    def containerd(self) -> tuple[list[str], dict[str, str]]:
+        """Command and environment; writes the configuration."""
+        debian("runc", "runc")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        network = self.plane.network
+        conf = self.folder / "cni" / "10-pods.conflist"
+        conf.parent.mkdir(exist_ok=True)
+        ipam = {
+            "type": "host-local",
+            "dataDir": str(self.folder / "addresses"),
+            "ranges": [[{"subnet": network.pods, "gateway": network.address}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        }
+        bridge = {"type": "bridge", "bridge": network.bridge, "isGateway": True, "ipam": ipam}
+        conf.write_text(json.dumps({"cniVersion": "1.0.0", "name": network.bridge, "plugins": [bridge]}))
+        config = self.folder / "containerd.toml"
+        config.write_text(
+            _CONTAINERD.format(folder=self.folder, sockets=self.sockets, pause=PAUSE_IMAGE, plugins=cni_folder(), conf=conf.parent)
+        )
+        shim = Path(binary("containerd-shim-runc-v2")).parent
+        # iproute2 and runc are in sbin, which not every user's PATH has.
+        return [binary("containerd"), "--config", str(config)], {"PATH": f"{shim}:{os.environ['PATH']}:/usr/sbin:/sbin"}
+
+    def load_images(self) -> None:
+        wait_for("containerd's socket", self.socket.exists)
+        for image in (pause_image(self.folder), host_image(self.folder)):
+            self.ctr("images", "import", str(image))
+            image.unlink()
+
+    def ctr(self, *words: str) -> str:
+        """What `ctr` says of the node's containers."""
+        done = subprocess.run([binary("ctr"), "-a", str(self.socket), "-n", "k8s.io", *words], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"`ctr {' '.join(words)}` failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def kubelet(self) -> list[str]:
+        pki = self.plane.authority
+        user = pki.issue(f"system:node:{self.name}", groups=["system:nodes"], addresses=[self.plane.network.address], hosts=[self.name])
+        config = self.folder / "kubelet.kubeconfig"
+        config.write_text(kubeconfig(self.name, self.plane.server, pki.certificate, user))
+        # A kubelet that starts again over an empty folder takes its node for a new machine, and sets extended resources to zero.
+        devices = self.folder / "kubelet" / "device-plugins"
+        devices.mkdir(parents=True, exist_ok=True)
+        (devices / "not-a-new-machine").touch()
+        settings = self.folder / "kubelet.yaml"
+        settings.write_text(yaml.safe_dump(self._kubelet_settings(str(user.certificate), str(user.key))))
+        return [
+            binary("kubelet"),
+            f"--config={settings}",
+            f"--kubeconfig={config}",
+            f"--root-dir={self.folder / 'kubelet'}",
+            f"--cert-dir={self.folder / 'kubelet-pki'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.plane.network.address}",
+            f"--node-labels={SKU_LABEL}=cpu",
+        ]
+
+    def _kubelet_settings(self, certificate: str, key: str) -> dict[str, object]:
+        network = self.plane.network
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": network.address,
+            "healthzBindAddress": network.loopback,
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self.plane.authority.certificate)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": certificate,
+            "tlsPrivateKeyFile": key,
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "podLogsDir": str(self.folder / "logs"),
+            "volumePluginDir": str(self.folder / "volume-plugins"),
+            "staticPodPath": "",
+            "clusterDNS": [network.address],
+            "clusterDomain": "cluster.local",
+            "resolvConf": "",
+            # Works on machines without systemd and with cgroup v1; only limits of containers are enforced.
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [],
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            # A developer's full disk is no reason to refuse or evict pods.
+            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+            "nodeStatusUpdateFrequency": "3s",
+            "nodeStatusReportFrequency": "3s",
+            # Renewed four times in this time: a silent node shows within the controller manager's grace.
+            "nodeLeaseDurationSeconds": NODE_GRACE_S,
+            "serializeImagePulls": False,
+            "maxPods": 200,
+        }
+
+    def coredns(self, config: Path) -> list[str]:
+        corefile = self.folder / "Corefile"
+        address, loopback = self.plane.network.address, self.plane.network.loopback
+        corefile.write_text(_COREFILE.format(address=address, loopback=loopback, kubeconfig=config))
+        return [binary("coredns"), "-conf", str(corefile)]
+
+    def processes(self, container: str = "") -> list[int]:
+        """Ids of all processes in pods, or of those in one container."""
+        ids = set[int]()
+        for group in self._cgroups():
+            for file in (group / container).rglob("cgroup.procs"):
+                try:
+                    ids.update(int(line) for line in file.read_text().split())
+                except OSError:
+                    continue  # the container has just ended
+        return sorted(ids)
+
+    def containers(self, namespace: str, pod: str) -> list[str]:
+        """Ids of a pod's containers, from what containerd keeps on disk: it need not run."""
+        ids = []
+        for file in (self.folder / "run" / "io.containerd.runtime.v2.task" / "k8s.io").glob("*/config.json"):
+            notes = json.loads(file.read_text())["annotations"]
+            names = (notes.get("io.kubernetes.cri.sandbox-namespace"), notes.get("io.kubernetes.cri.sandbox-name"))
+            if names == (namespace, pod) and notes["io.kubernetes.cri.container-type"] == "container":
+                ids.append(file.parent.name)
+        return ids
+
+    def shims(self) -> list[int]:
+        """Ids of the processes that hold the node's containers; they outlive containerd."""
+        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _is_shim(path, str(self.socket))]
+
+    def remove_traces(self) -> None:
+        """Remove what a kubelet leaves outside the state folder."""
+        for group in self._cgroups():
+            for folder in sorted(group.rglob("*/"), reverse=True):
+                _remove_group(folder)
+            _remove_group(group)
+        for link in Path("/var/log/containers").glob("*.log"):
+            if str(self.folder) in os.readlink(link):
+                link.unlink(missing_ok=True)
+        for result in Path("/var/lib/cni/results").glob(f"{self.cgroup}-*"):
+            result.unlink(missing_ok=True)
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def _cgroups(self) -> list[Path]:
+        """The node's group in every hierarchy (cgroup v1) or in the only one (v2)."""
+        return [*Path("/sys/fs/cgroup").glob(self.cgroup), *Path("/sys/fs/cgroup").glob(f"*/{self.cgroup}")]
+
+
+def _is_shim(cmdline: Path, socket: str) -> bool:
+    try:
+        words = cmdline.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return words[0].endswith("containerd-shim-runc-v2") and socket in words
+
+
+def _remove_group(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # a process is still on its way out: an empty group hurts nobody
+
+
+_CONTAINERD = """version = 3
+root = "{folder}/containerd"
+state = "{folder}/run"
+
+[grpc]
+  address = "{sockets}/containerd.sock"
+
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = "{sockets}/s"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{pause}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  # Without it every pod dies where this process may not lower the score: "can't get final child's PID from pipe".
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{plugins}"]
+  conf_dir = "{conf}"
+"""
+
+_COREFILE = """. {{
+  bind {address}
+  health {loopback}:8181
+  ready {loopback}:8182
+  errors
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {kubeconfig}
+    ttl 1
+  }}
+}}
+"""
