@@ -17,6 +17,12 @@ COMMANDS = (
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
     Command("plan", "tuneyard.cli.plan:plan", "Say how each train task would run, and whether it fits in memory"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
+    Command("submit", "tuneyard.cli.submit:submit", "Give a job to the hub, which runs it on a cluster with room"),
+    Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or all that is known of one"),
+    Command("wait", "tuneyard.cli.wait:wait", "Wait until a job on the hub has ended"),
+    Command("logs", "tuneyard.cli.logs:logs", "Show what the ranks of a job have printed, on any cluster, live and afterwards"),
+    Command("cancel", "tuneyard.cli.cancel:cancel", "End a job on the hub, at a checkpoint"),
+    Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, and what is free there"),
     Command("report", "tuneyard.cli.report:report", "Show the report of a job that ran"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
@@ -25,7 +31,7 @@ COMMANDS = (
 )
 
 _INTRODUCTION = """\
-Fine-tune and score language models from one YAML file.
+Fine-tune and score language models from one YAML file, on this machine or on a company's clusters.
 
 Usage: tuneyard [--debug] COMMAND [ARGS]...
 """
@@ -40,6 +46,7 @@ Examples:
   tuneyard validate job.yaml
   tuneyard plan job.yaml -o json
   tuneyard run job.yaml --out runs/first
+  tuneyard submit job.yaml --wait
 """
 
 

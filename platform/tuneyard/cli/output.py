@@ -24,13 +24,21 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table on stdout."""
+    for line in table_lines(columns, rows):
+        print(line)
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line per row under the column names; columns are as wide as what they hold, whatever the terminal's width."""
     cells = [[column.replace("_", " ") for column in columns], *[[_cell(row.get(column)) for column in columns] for row in rows]]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     numeric = [all(isinstance(row.get(column), (int, float)) or row.get(column) is None for row in rows) for column in columns]
+    lines = []
     for line in cells:
         padded = [f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in zip(line, widths, numeric, strict=True)]
-        print("  ".join(padded).rstrip())
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def size_text(size_bytes: float) -> str:

@@ -5,7 +5,7 @@ TuneyardError with cause and next step. Importing this room loads no Kubernetes 
 """
 
 from tuneyard.cluster.connection import Address, open_hub
-from tuneyard.cluster.errors import Missing, NotAllowed, Problem, Refused, Unreachable
+from tuneyard.cluster.errors import HubError, Missing, NotAllowed, Problem, Refused, Unreachable
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster
 from tuneyard.cluster.hub_job import HubJob, TaskOutline
@@ -18,6 +18,7 @@ __all__ = [
     "Capacity",
     "Hub",
     "HubCluster",
+    "HubError",
     "HubJob",
     "Missing",
     "NotAllowed",

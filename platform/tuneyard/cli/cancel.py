@@ -1,0 +1,52 @@
+"""`tuneyard cancel`: the end of a job, at a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuneyard.api import Attempt
+from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cluster import HubJob, open_hub
+
+
+def cancel(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """End a job: what runs commits a checkpoint first, then its machines are given back. The job stays listed; its output stays.
+
+    Cancelling again, or a job that has ended, changes nothing. Exit code 0, with --wait too, whatever end the job came to.
+
+    Example: tuneyard cancel support-bot --wait
+    """
+    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+    job, asked = hub.cancel(name)
+    typer.echo(_said(job, asked))
+    if wait and not job.phase.final:
+        from tuneyard.cli.wait import wait_for_end
+
+        ended = wait_for_end(hub, name)
+        typer.echo(f"{ended.label}: {ended.phase}")
+
+
+def _said(job: HubJob, asked: bool) -> str:
+    if job.phase.final:
+        return f"{job.label} has ended already: {job.phase}"
+    first = "will end" if asked else "is being cancelled already"
+    return f"{job.label} {first}: {_what_happens(job)}; remove it for good: kubectl delete jobspec {job.name} -n {job.namespace}"
+
+
+def _what_happens(job: HubJob) -> str:
+    running = [attempt for attempt in job.status.attempts if not attempt.ended_at and not attempt.phase.final]
+    if not running:
+        return "it has not started, so nothing has to be stopped"
+    return f"{' and '.join(map(_named, running))} will commit what is done, then give the machines back"
+
+
+def _named(attempt: Attempt) -> str:
+    return f"attempt {attempt.number} of {attempt.task}"

@@ -1,0 +1,131 @@
+"""All that is known of one job, as a page of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from tuneyard.api import Attempt, Phase, TaskStatus
+from tuneyard.cli.job_figures import age, attempt_state, bar, figures, fraction, percent, place, seconds_since, state, took
+from tuneyard.cli.output import table_lines
+from tuneyard.cluster import HubJob
+
+_TAIL_LINES = 15
+_ATTEMPTS = ("number", "task", "phase", "cluster", "sku", "gpus", "resumed_from", "last_step", "checkpoint", "took")
+
+
+def page(job: HubJob, now: datetime) -> str:
+    """Where the job is, its tasks and attempts, what failed and how, and what can be done next."""
+    sections = [_head(job, now), _tasks(job), _attempts(job, now), _failures(job), _conditions(job, now), _results(job), _next(job)]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def _head(job: HubJob, now: datetime) -> list[str]:
+    status = job.status
+    where = f" on {place(status.placement)}" if status.placement and not job.phase.final else ""
+    lines = [f"{job.label}  {state(job)}{where}, {age(seconds_since(job.created_at, now))} old"]
+    if status.message:
+        lines.append(status.message)
+    done = fraction(status.progress)
+    if done is not None and not job.phase.final:
+        lines.append("  ".join([bar(done, 20), percent(status.progress), *figures(status.progress)]))
+    return lines
+
+
+def _tasks(job: HubJob) -> list[str]:
+    found = {task.name: task for task in job.status.tasks}
+    rows: list[dict[str, Any]] = []
+    for outline in job.tasks:
+        task = found.get(outline.name, TaskStatus(name=outline.name))
+        running = task.phase in (Phase.STARTING, Phase.RUNNING)
+        rows.append(
+            {
+                "task": outline.name,
+                "kind": outline.kind,
+                "phase": str(task.phase),
+                "after": ", ".join(outline.upstream) or None,
+                "progress": percent(task.progress) or None,
+                "figures": "  ".join(figures(task.progress) if running else _last_figures(task)) or None,
+                "message": task.message.partition("\n")[0] or None,
+            }
+        )
+    return _table(("task", "kind", "phase", "after", "progress", "figures", "message"), rows)
+
+
+def _last_figures(task: TaskStatus) -> list[str]:
+    """Without the ETA of what has ended."""
+    return [figure for figure in figures(task.progress) if not figure.startswith("ETA")]
+
+
+def _attempts(job: HubJob, now: datetime) -> list[str]:
+    rows = [
+        {
+            "number": attempt.number,
+            "task": attempt.task,
+            "phase": attempt_state(attempt),
+            "cluster": attempt.placement.cluster if attempt.placement else None,
+            "sku": attempt.placement.sku if attempt.placement else None,
+            "gpus": attempt.placement.gpus if attempt.placement else None,
+            "resumed_from": attempt.resumed_from or None,
+            "last_step": attempt.last_step or None,
+            "checkpoint": attempt.checkpoint_step or None,
+            "took": took(attempt, now),
+        }
+        for attempt in job.status.attempts
+    ]
+    return _table(_ATTEMPTS, rows) if rows else []
+
+
+def _failures(job: HubJob) -> list[str]:
+    """Every failed attempt in two lines; of the last one what its rank said."""
+    failed = [attempt for attempt in job.status.attempts if attempt.failure]
+    lines = [line for attempt in failed for line in _failure(attempt)]
+    if failed and failed[-1].log_tail:
+        lines += [f"    | {line}" for line in failed[-1].log_tail.rstrip().splitlines()[-_TAIL_LINES:]]
+    return lines
+
+
+def _failure(attempt: Attempt) -> Iterator[str]:
+    node = f" on node {attempt.failed_node}" if attempt.failed_node else ""
+    yield f"attempt {attempt.number} of {attempt.task}: {attempt.failure}{node}: {attempt.message or 'no message'}"
+    if attempt.next_step:
+        yield f"  next: {attempt.next_step}"
+
+
+def _conditions(job: HubJob, now: datetime) -> list[str]:
+    rows = [
+        {
+            "condition": condition.type,
+            "status": condition.status,
+            "since": age(seconds_since(condition.last_transition_time, now)) if condition.last_transition_time else None,
+            "reason": condition.reason or None,
+            "message": condition.message.partition("\n")[0] or None,
+        }
+        for condition in job.status.conditions
+    ]
+    return _table(("condition", "status", "since", "reason", "message"), rows) if rows else []
+
+
+def _results(job: HubJob) -> list[str]:
+    usage = job.status.usage
+    lines = [f"artifact  {uri}" for uri in job.status.artifacts]
+    if job.output:
+        lines.append(f"output    {job.output}")
+    if usage.gpu_hours:
+        lines.append(f"usage     {usage.gpu_hours:.2f} GPU hours{f', cost {usage.cost:.2f}' if usage.cost else ''}")
+    return lines
+
+
+def _next(job: HubJob) -> list[str]:
+    if job.phase is Phase.FAILED:
+        advice = job.next_step()
+        return [f"next: {advice}"] if advice and len(job.status.attempts) > 1 else []
+    if job.phase is Phase.RUNNING:
+        return [f"logs: tuneyard logs {job.name} -n {job.namespace} -f"]
+    return []
+
+
+def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> list[str]:
+    """Without the columns in which nothing stands."""
+    return table_lines([column for column in columns if any(row[column] is not None for row in rows)], rows)

@@ -1,0 +1,65 @@
+"""`tuneyard wait`: until a job on the hub has ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuneyard.api import BadInput, JobFailed, Phase, TuneyardError
+from tuneyard.api.quantities import parse_duration_s
+from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.job_progress import open_job_view
+from tuneyard.cluster import Hub, HubJob, open_hub
+
+
+def wait(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="give up after this time, such as 90s, 15m or 2h")] = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Wait until a job has ended, and show how far it is meanwhile. A hub that goes away is waited for.
+
+    Exit code 0: it has succeeded; 1: it failed, was cancelled, or the time is over (the job goes on).
+
+    Example: tuneyard wait support-bot --timeout 2h
+    """
+    limit_s = timeout_s(timeout)
+    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+    must_succeed(wait_for_end(hub, name, timeout_s=limit_s))
+    typer.echo(f"{name}: succeeded")
+
+
+def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s: float | None = None) -> HubJob:
+    """The job when it has ended. Raises TuneyardError when `timeout_s` are over, and what `Hub.follow` raises."""
+    job: HubJob | None = None
+    with open_job_view() as view:
+        for job in hub.follow(name, namespace, timeout_s=timeout_s, on_away=view.away):
+            view(job)
+            if job.phase.final:
+                return job
+    doing = f": {job.phase}, {job.status.message}" if job and job.status.message else ""
+    raise TuneyardError(f"{name} has not ended within {timeout_s:g} s{doing}", f"the job goes on; wait again: tuneyard wait {name}")
+
+
+def must_succeed(job: HubJob) -> None:
+    """Raises JobFailed, with what the operator says, unless the job has succeeded."""
+    if job.phase is Phase.SUCCEEDED:
+        return
+    look = f"tuneyard status {job.name} -n {job.namespace}"
+    if job.phase is Phase.CANCELLED:
+        raise JobFailed(f"{job.label} was cancelled", f"what it had done: {look}")
+    why = f": {job.status.message}" if job.status.message else ""
+    raise JobFailed(f"{job.label} failed{why}", job.next_step() or f"see why: {look}")
+
+
+def timeout_s(text: str | None) -> float | None:
+    """Seconds of `--timeout`. Raises BadInput."""
+    if text is None:
+        return None
+    try:
+        return float(parse_duration_s(float(text) if text.isdigit() else text))
+    except ValueError as error:
+        raise BadInput(f"--timeout: {error}", "write it like 90s, 15m, 2h or 1h30m") from error
