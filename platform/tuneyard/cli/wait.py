@@ -28,8 +28,9 @@ def wait(
     """
     limit_s = timeout_s(timeout)
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
-    must_succeed(wait_for_end(hub, name, timeout_s=limit_s))
-    typer.echo(f"{name}: succeeded")
+    job = wait_for_end(hub, name, timeout_s=limit_s)
+    must_succeed(job)
+    typer.echo(f"{job.label}: {job.phase}")
 
 
 def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s: float | None = None) -> HubJob:
@@ -40,8 +41,10 @@ def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s
             view(job)
             if job.phase.final:
                 return job
-    doing = f": {job.phase}, {job.status.message}" if job and job.status.message else ""
-    raise TuneyardError(f"{name} has not ended within {timeout_s:g} s{doing}", f"the job goes on; wait again: tuneyard wait {name}")
+    assert job is not None  # `follow` answers once at least, or raises
+    doing = f", {job.status.message}" if job.status.message else ""
+    again = f"tuneyard wait {job.name} -n {job.namespace}"
+    raise TuneyardError(f"{job.label} has not ended within {timeout_s:g} s: {job.phase}{doing}", f"the job goes on; wait again: {again}")
 
 
 def must_succeed(job: HubJob) -> None:

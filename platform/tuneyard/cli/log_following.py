@@ -1,0 +1,94 @@
+"""The logs of a job as they grow: from attempt to attempt and from task to task, until the job has ended and all was shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from tuneyard.api import Attempt, StorageError
+from tuneyard.cli.log_choice import LogChoice
+from tuneyard.cluster import Hub, HubError, HubJob, Missing
+from tuneyard.tracking.task_logs import LogReader
+
+_EVERY_S = 2.0
+_QUIET_ROUNDS = 2
+"""The last lines of a rank may come a moment after the hub has heard of its end."""
+
+Print = Callable[[Attempt, str, str], None]
+"""Called with attempt, source and whole lines."""
+
+
+class LogFollower:
+    """`reader`: opens the log of one attempt. `say`: hears, once each, of outages that are waited for."""
+
+    def __init__(self, choice: LogChoice, reader: Callable[[Attempt], LogReader], show: Print, say: Callable[[str], None]) -> None:
+        self._choice = choice
+        self._reader = reader
+        self._show = show
+        self._say = say
+        self._cursors: dict[tuple[int, str], int] = {}
+        self._drained: set[int] = set()
+        self._trouble = ""
+        self._gone = False
+
+    def run(self, hub: Hub, job: HubJob) -> HubJob:
+        """Show what is there and what comes, until the job, or the attempt that was asked for, has ended. The job as it was last.
+
+        Raises StorageError where storage cannot be read at the start; an outage later is waited for.
+        """
+        self._round(job)
+        quiet = 0
+        while quiet < _QUIET_ROUNDS:
+            time.sleep(_EVERY_S)
+            job = self._again(hub, job)
+            try:
+                shown = self._round(job)
+                self._trouble = ""
+            except StorageError as error:
+                self._tell(f"{error.cause}; trying again")
+                shown = True
+            quiet = quiet + 1 if self._over(job) and not shown else 0
+        return job
+
+    def _over(self, job: HubJob) -> bool:
+        asked_for = self._choice.attempts(job) if self._choice.attempt is not None else []
+        return self._gone or job.phase.final or (bool(asked_for) and all(attempt.ended_at for attempt in asked_for))
+
+    def _round(self, job: HubJob) -> bool:
+        """Show what is new; True if something was."""
+        shown = [self._attempt(attempt) for attempt in self._worth_a_look(job)]  # all of them, whatever the first has
+        return any(shown)
+
+    def _worth_a_look(self, job: HubJob) -> Iterable[Attempt]:
+        """What was asked for, and whatever was begun to be shown and has more to say."""
+        chosen = {attempt.number for attempt in self._choice.attempts(job)} | {number for number, _ in self._cursors}
+        return [attempt for attempt in job.status.attempts if attempt.number in chosen - self._drained]
+
+    def _attempt(self, attempt: Attempt) -> bool:
+        reader = self._reader(attempt)
+        shown = False
+        for source in self._choice.sources(reader.sources()):
+            key = (attempt.number, source)
+            part = reader.read(source, self._cursors.get(key, 0))
+            if part.cursor != self._cursors.get(key, 0):
+                self._show(attempt, source, part.text)
+                shown = True
+            self._cursors[key] = part.cursor
+        if attempt.cleaned and not shown:
+            self._drained.add(attempt.number)  # its pods are gone: nobody is left to write
+        return shown
+
+    def _again(self, hub: Hub, job: HubJob) -> HubJob:
+        try:
+            return hub.job(job.name, job.namespace)
+        except Missing:
+            self._gone = True  # deleted: what it has written is still there
+            return job
+        except HubError as error:
+            self._tell(f"{error.cause}; going on with what is known")
+            return job
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._say(trouble)
