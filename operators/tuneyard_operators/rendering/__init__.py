@@ -1,6 +1,6 @@
 """Attempts as KubeRay's RayJobs, and the Secrets that go with them. Pure: the same attempt gives the same object, byte for byte."""
 
-from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, attempt_name, labels_of
+from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
 from tuneyard_operators.rendering.rayjob import Defaults, rayjob
 from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
 
@@ -9,6 +9,8 @@ __all__ = [
     "JOB",
     "JOB_LABELS",
     "NAMESPACE_LABEL",
+    "TASK",
+    "UID",
     "Defaults",
     "SecretKey",
     "attempt_name",

@@ -1,0 +1,73 @@
+"""`python -m tuneyard_operators hub`: the hub operator."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from tuneyard_operators.hub import Settings, run_hub
+from tuneyard_operators.rendering import Defaults
+
+
+class _JsonLines(logging.Formatter):
+    """A line of JSON per record, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if hasattr(record, "job"):
+            fields["job"] = record.job
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tuneyard_operators", description="Tuneyard's operators")
+    hub = parser.add_subparsers(dest="operator", required=True).add_parser("hub", help="JobSpecs on this cluster, RayJobs on its members")
+    own = Settings()
+    hub.add_argument("--kubeconfig", help="default: the pod's service account, else $KUBECONFIG")
+    hub.add_argument("--namespace", default=own.namespace, help="of the hub's lease and of the Secrets with members' kubeconfigs")
+    hub.add_argument("--output", default="", help="URI prefix for jobs that name no storage.output")
+    hub.add_argument("--image", default="", help="image for jobs that name none")
+    hub.add_argument("--metrics-port", type=int, default=9090, help="/metrics, /healthz, /readyz; 0: any free port")
+    hub.add_argument("--qps", type=float, default=own.qps, help="requests a second to the hub's API server")
+    hub.add_argument("--member-qps", type=float, default=own.member_qps, help="requests a second to each member's")
+    hub.add_argument(
+        "--member-lost-after", type=float, default=own.member_lost_s, metavar="S", help="seconds until a silent member is lost"
+    )
+    hub.add_argument("--log-format", choices=("json", "text"), default="json")
+    hub.add_argument("--log-level", default="info")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = _arguments()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if arguments.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
+    settings = Settings(
+        namespace=arguments.namespace,
+        defaults=Defaults(image=arguments.image, output=arguments.output),
+        qps=arguments.qps,
+        member_qps=arguments.member_qps,
+        member_lost_s=arguments.member_lost_after,
+    )
+    try:
+        asyncio.run(run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port))
+    except Exception:
+        logging.getLogger("tuneyard_operators").exception("the hub ends")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Actions on members and on JobSpecs: each may be repeated any number of times, and cut short at any point."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.api import Attempt
+from tuneyard_operators.hub.goals import FINALIZER
+from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.hub.member import Member
+from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.kube import ATTEMPT_REPORT, JOBSPEC, RAYJOB, SECRET, Cache, Conflict, Connection, Missing
+from tuneyard_operators.rendering import SecretKey, labels_of, needed_secrets, rayjob, secret
+
+log = logging.getLogger(__name__)
+
+
+async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings) -> None:
+    """Create the attempt's Secret and RayJob where they are not there. Raises ApiError, and BadInput where no image is known."""
+    job = goal.job
+    namespace = member.cluster.spec.namespace
+    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults)
+    needed = needed_secrets(job.spec.env)
+    if needed:
+        values = await read_secrets(hub, job.metadata.namespace, needed)
+        labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
+        try:
+            await member.connection.create(SECRET, namespace, secret(attempt.name, labels, values))
+        except Conflict:
+            log.info("the Secret of %s is there already", attempt.name)
+    try:
+        member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body))
+    except Conflict:
+        member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
+
+
+async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:
+    """Write the hub's wish into the attempt's report, where the attempt reads it with its next heartbeat."""
+    body = {"spec": {"stop": {"reason": attempt.stopping, "graceS": settings.stop_grace_s}}}
+    try:
+        member.reports.put(await member.connection.patch(ATTEMPT_REPORT, member.cluster.spec.namespace, attempt.name, body))
+    except Missing:
+        log.info("%s has no report to ask it to stop by", attempt.name)
+
+
+async def read_secrets(hub: Connection, namespace: str, needed: list[SecretKey]) -> dict[SecretKey, bytes]:
+    """Values of the job's secrets. Raises Missing that names the first which is neither there nor optional."""
+    found: dict[str, Mapping[str, str]] = {}
+    values: dict[SecretKey, bytes] = {}
+    for key in needed:
+        if key.name not in found:
+            try:
+                found[key.name] = (await hub.get(SECRET, namespace, key.name)).get("data") or {}
+            except Missing:
+                found[key.name] = {}
+        if key.key in found[key.name]:
+            values[key] = base64.b64decode(found[key.name][key.key])
+        elif not key.optional:
+            have = "has no such key" if found[key.name] else "does not exist"
+            raise Missing(
+                404,
+                f"waits for the Secret {key.name} in namespace {namespace}, key {key.key}, which {have}: "
+                f"kubectl -n {namespace} create secret generic {key.name} --from-literal={key.key}=…",
+            )
+    return values
+
+
+async def hold(item: Mapping[str, Any], hub: Connection, jobs: Cache) -> dict[str, Any]:
+    """Put the finalizer on a JobSpec. Raises Conflict where it has changed meanwhile."""
+    metadata = item["metadata"]
+    finalizers = [*metadata.get("finalizers", []), FINALIZER]
+    return await _write(item, {"metadata": {"finalizers": finalizers}}, hub, jobs)
+
+
+async def release(item: Mapping[str, Any], hub: Connection, jobs: Cache) -> None:
+    """Take the finalizer off a JobSpec that is being deleted. Raises Conflict where it has changed meanwhile."""
+    rest = [name for name in item["metadata"].get("finalizers", []) if name != FINALIZER]
+    try:
+        await _write(item, {"metadata": {"finalizers": rest}}, hub, jobs, keep=False)
+    except Missing:
+        return
+
+
+async def _write(item: Mapping[str, Any], change: dict[str, Any], hub: Connection, jobs: Cache, *, keep: bool = True) -> dict[str, Any]:
+    metadata = item["metadata"]
+    change["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    answer = await hub.patch(JOBSPEC, metadata["namespace"], metadata["name"], change)
+    if keep:
+        jobs.put(answer)
+    return answer

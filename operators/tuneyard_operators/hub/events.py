@@ -1,0 +1,81 @@
+"""Kubernetes Events on JobSpecs: what `kubectl describe` shows. Best effort: a lost Event costs nothing but itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from tuneyard.api import JobStatus, Phase
+from tuneyard.api.secrets import redact
+from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.kube import EVENT, ApiError, Connection
+
+log = logging.getLogger(__name__)
+_MOST_WAITING = 2000
+_LONGEST = 1000
+
+
+class Events:
+    """Posts in the background, at a pace of its own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_MOST_WAITING)
+
+    def tell(self, goal: Goal, before: JobStatus, after: JobStatus) -> None:
+        """Say what has changed between two statuses of a job."""
+        for kind, reason, message in _changes(before, after):
+            if not self._waiting.full():
+                self._waiting.put_nowait((goal.job.metadata.namespace, _event(goal, kind, reason, message)))
+
+    async def run(self) -> None:
+        while True:
+            namespace, event = await self._waiting.get()
+            try:
+                await self._connection.create(EVENT, namespace, event)
+            except ApiError as error:
+                log.debug("an event was not posted: %s", error)
+
+
+def _changes(before: JobStatus, after: JobStatus) -> Iterator[tuple[str, str, str]]:
+    known = {attempt.number: attempt for attempt in before.attempts}
+    for attempt in after.attempts:
+        old = known.get(attempt.number)
+        place = attempt.placement
+        if old is None and place is not None:
+            yield "Normal", "Placed", f"attempt {attempt.number} of task {attempt.task}: {place.gpus} x {place.sku} on {place.cluster}"
+        if attempt.phase is Phase.RUNNING and (old is None or old.phase is not Phase.RUNNING):
+            yield "Normal", "Running", f"attempt {attempt.number} of task {attempt.task} runs"
+        if attempt.ended_at and (old is None or not old.ended_at):
+            if attempt.failure:
+                yield "Warning", attempt.failure, f"attempt {attempt.number} of task {attempt.task}: {attempt.message}"
+            else:
+                yield "Normal", "TaskSucceeded", f"task {attempt.task} has succeeded"
+    if after.phase.final and after.phase is not before.phase:
+        yield ("Normal" if after.phase is Phase.SUCCEEDED else "Warning"), str(after.phase), after.message or "all tasks have succeeded"
+
+
+def _event(goal: Goal, kind: str, reason: str, message: str) -> dict[str, Any]:
+    metadata = goal.job.metadata
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {
+        "metadata": {"name": f"{metadata.name}.{uuid4().hex[:16]}", "namespace": metadata.namespace},
+        "involvedObject": {
+            "apiVersion": goal.job.api_version,
+            "kind": goal.job.kind,
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "uid": goal.uid,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": redact(message)[:_LONGEST],
+        "source": {"component": "tuneyard-hub"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

@@ -1,0 +1,145 @@
+"""What pods and RayJobs tell of an attempt that cannot tell itself: the kind of failure, the cause in words, the node to blame. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuneyard.api import Failure, FailureKind
+from tuneyard_operators.hub.observed import Observed
+
+_CANNOT_PULL = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_CANNOT_CONFIGURE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_GONE_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "Shutdown", "NodeAffinity")
+_WANTED_BACK = ("PreemptionByScheduler", "EvictionByEvictionAPI")
+_SETUP = "the setup command "
+Pod = Mapping[str, Any]
+
+
+def is_head(pod: Pod) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get("ray.io/node-type") == "head")
+
+
+def failure_of(observed: Observed, *, pulls_failing_s: float, image_grace_s: float) -> Failure | None:
+    """The failure that is certain from what is seen, or None: the attempt may still get on.
+
+    `pulls_failing_s`: for how long an image could not be pulled; registries fail for a moment now and then.
+    """
+    for pod in (*observed.remains, *observed.pods):
+        found = _of_containers(pod)
+        if found is not None:
+            return found
+    for pod in (*observed.pods, *observed.remains):
+        found = _of_pod(pod, observed.unready_nodes)
+        if found is not None:
+            return found
+    waiting = list(_waiting(observed.pods))
+    for pod, reason, message in waiting:
+        if reason in _CANNOT_PULL and pulls_failing_s >= image_grace_s:
+            return Failure(
+                kind=FailureKind.IMAGE,
+                message=f"the image {_image(pod)} cannot be pulled: {message or reason}",
+                next_step="correct spec.image, or give the member credentials for it (Cluster.spec.imagePullSecrets)",
+                node=pod["spec"].get("nodeName", ""),
+            )
+        if reason in _CANNOT_CONFIGURE and pulls_failing_s >= image_grace_s:
+            return Failure(
+                kind=FailureKind.USER_ERROR,
+                message=f"a container cannot be made: {message or reason}",
+                next_step="see the message; often a Secret or a key in it is missing on the member",
+                node=pod["spec"].get("nodeName", ""),
+            )
+    return _of_rayjob(observed.rayjob)
+
+
+def is_pulling(observed: Observed) -> bool:
+    """True while a container waits for an image or a Secret that cannot be had."""
+    return any(reason in (*_CANNOT_PULL, *_CANNOT_CONFIGURE) for _, reason, _ in _waiting(observed.pods))
+
+
+def progress_of_start(observed: Observed) -> str:
+    """One line on an attempt whose ranks have not begun."""
+    for pod, reason, message in _waiting(observed.pods):
+        if reason not in ("PodInitializing", "ContainerCreating"):
+            return f"{pod['metadata']['name']}: {reason}: {message}".rstrip(": ")
+    for pod in observed.pods:
+        for condition in pod.get("status", {}).get("conditions") or []:
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return f"{pod['metadata']['name']} waits for a node: {condition.get('message', '')}"
+    running = sum(pod.get("status", {}).get("phase") == "Running" for pod in observed.pods)
+    return f"{running} of {len(observed.pods)} pods run" if observed.pods else "waits for KubeRay to make its pods"
+
+
+def _waiting(pods: Sequence[Pod]) -> Iterator[tuple[Pod, str, str]]:
+    for pod in pods:
+        for status in _container_statuses(pod):
+            waiting = status.get("state", {}).get("waiting")
+            if waiting:
+                yield pod, waiting.get("reason", ""), waiting.get("message", "")
+
+
+def _of_containers(pod: Pod) -> Failure | None:
+    """Containers that ended by themselves."""
+    node = pod["spec"].get("nodeName", "")
+    for status in _container_statuses(pod):
+        ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
+        if not ended or ended.get("exitCode", 0) == 0:
+            continue
+        message = (ended.get("message") or "").strip()
+        if _SETUP in message:
+            return Failure(
+                kind=FailureKind.USER_ERROR,
+                message=message.splitlines()[0].rstrip(":"),
+                next_step="run that command by hand, correct `setup` in the JobSpec, and start again",
+                log_tail="\n".join(message.splitlines()[1:]),
+            )
+        if ended.get("reason") == "OOMKilled":
+            return Failure(
+                kind=FailureKind.OUT_OF_MEMORY,
+                message=f"{pod['metadata']['name']} took more host memory than it may, and was killed",
+                next_step="raise memoryPerGpu of the SKU, or use less: fewer data workers, no offload to cpu",
+                node=node,
+            )
+    return None
+
+
+def _of_pod(pod: Pod, unready_nodes: frozenset[str]) -> Failure | None:
+    """Pods that their node has lost, or that were put out."""
+    name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+    status = pod.get("status", {})
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            kind = FailureKind.PREEMPTED if condition.get("reason") in _WANTED_BACK else FailureKind.NODE_LOST
+            words = condition.get("message") or condition.get("reason", "")
+            return Failure(kind=kind, message=f"{name} was put out of node {node}: {words}", node=node)
+    if status.get("reason") == "Evicted":
+        return Failure(kind=FailureKind.NODE_LOST, message=f"{name} was evicted from node {node}: {status.get('message', '')}", node=node)
+    if status.get("phase") == "Failed" and status.get("reason") in _GONE_REASONS:
+        return Failure(kind=FailureKind.NODE_LOST, message=f"node {node} went away under {name}", node=node)
+    if node in unready_nodes and status.get("phase") in ("Running", "Pending"):
+        return Failure(kind=FailureKind.NODE_LOST, message=f"node {node}, on which {name} runs, does not answer", node=node)
+    if is_head(pod) and status.get("phase") == "Failed":
+        return Failure(kind=FailureKind.NODE_LOST, message=f"the head pod {name} failed on node {node}", node=node)
+    return None
+
+
+def _of_rayjob(rayjob: Mapping[str, Any] | None) -> Failure | None:
+    status = (rayjob or {}).get("status") or {}
+    if status.get("jobDeploymentStatus") not in ("Failed", "ValidationFailed"):
+        return None
+    reason, message = status.get("reason", ""), (status.get("message") or "").strip()
+    if reason == "DeadlineExceeded":
+        return Failure(kind=FailureKind.DEADLINE, message="the job's deadline has passed")
+    if status.get("jobDeploymentStatus") == "ValidationFailed":
+        return Failure(kind=FailureKind.INTERNAL, message=f"KubeRay refuses the RayJob: {message}")
+    words = f"the Ray job failed ({reason or 'no reason given'}): {message[:500] or 'no message'}"
+    return Failure(kind=FailureKind.INTERNAL, message=words)
+
+
+def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:
+    status = pod.get("status", {})
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def _image(pod: Pod) -> str:
+    return str(pod["spec"]["containers"][0].get("image", ""))

@@ -1,0 +1,311 @@
+"""The hub's one loop: JobSpecs are looked at whenever anything of theirs changes, here or on a member, and brought a step further."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tuneyard.api import Attempt, BadInput, FailureKind, JobStatus, Phase
+from tuneyard_operators.hub import doing
+from tuneyard_operators.hub.asks import ask_of, placement_of
+from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.events import Events
+from tuneyard_operators.hub.goals import goal_of, output_of, status_of
+from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
+from tuneyard_operators.hub.members import Members
+from tuneyard_operators.hub.metrics import Metrics
+from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.workqueue import WorkQueue
+from tuneyard_operators.kube import JOBSPEC, ApiError, Cache, Conflict, Connection, Invalid, Key, Missing, Unreachable
+from tuneyard_operators.rendering import attempt_name, needed_secrets
+
+log = logging.getLogger(__name__)
+_BETWEEN_CYCLES_S = 0.1
+_SWEEP_EVERY_S = 60.0
+_MESSAGE_EVERY_S = 30.0
+"""Reasons for waiting change with every job that ends: they are written no more often than this."""
+_SECRET_EVERY_S = 10.0
+Object = dict[str, Any]
+
+
+class Hub:
+    """Everything that the leader does. `run` goes on until it is cancelled."""
+
+    def __init__(self, connection: Connection, settings: Settings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.jobs = Cache(connection, JOBSPEC, on_change=self._job_changed)
+        self.members = Members(connection, settings, metrics, on_job=self._on_job, on_room=self._wake_placing)
+        self.placing = Placing(settings.policy)
+        self._connection = connection
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._events = Events(connection)
+        self._room = asyncio.Event()
+        self._goals: dict[Key, tuple[tuple[str, int, bool, bool], Goal]] = {}
+        self._worded: dict[Key, float] = {}
+        self._alive = time.monotonic()
+
+    async def run(self) -> None:
+        work = [self.jobs.run(), self.members.run(), self._events.run(), self._place_forever(), self._sweep_forever()]
+        work += [self._work_forever() for _ in range(self.settings.at_once)]
+        async with asyncio.TaskGroup() as group:
+            for coroutine in work:
+                group.create_task(coroutine)
+
+    @property
+    def stuck(self) -> str:
+        """Why the hub does not live any more, or an empty text."""
+        idle = time.monotonic() - self._alive
+        return f"no scheduling cycle for {idle:.0f} s" if idle > 120 else ""
+
+    def refresh(self) -> None:
+        """Bring the gauges up to date."""
+        phases = [str((item.get("status") or {}).get("phase", Phase.PENDING)) for item in self.jobs.items.values()]
+        for phase in Phase:
+            self.metrics.jobs.labels(phase).set(phases.count(phase))
+        oldest = min((ask.created for asks in self.placing.asks.values() for ask in asks.values()), default=None)
+        self.metrics.queue_age.set(0 if oldest is None else time.time() - oldest)
+        self.members.refresh()
+
+    def _on_job(self, key: Key) -> None:
+        if self.jobs.synced.is_set():
+            self._queue.add(key)
+
+    def _job_changed(self, key: Key, _old: Object | None, new: Object | None) -> None:
+        status = status_of(new) if new is not None else None
+        if self.placing.hold(key, status):
+            self._wake_placing()
+        self._queue.add(key)
+
+    def _wake_placing(self) -> None:
+        self._room.set()
+
+    async def _place_forever(self) -> None:
+        await self.jobs.synced.wait()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), 30.0)
+            self._alive = time.monotonic()
+            self._room.clear()
+            # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
+            if self.placing.asks and self.members.synced:
+                with self.metrics.cycle_s.time():
+                    news = self.placing.cycle(self.members.all(), time.time())
+                for key in news:
+                    self._queue.add(key)
+            await asyncio.sleep(_BETWEEN_CYCLES_S)
+
+    async def _work_forever(self) -> None:
+        await self.jobs.synced.wait()
+        while True:
+            key = await self._queue.get()
+            result = "ok"
+            try:
+                with self.metrics.reconcile_s.time():
+                    await self._reconcile(key)
+                self._queue.forget(key)
+            except Conflict:
+                result = "conflict"  # the watch tells of the change, and that brings it back
+                self._queue.retry(key)
+            except ApiError as error:
+                result = "refused"
+                log.warning("%s/%s: %s", *key, error, extra={"job": "/".join(key)})
+                self._queue.retry(key)
+            except Exception:  # one broken job must not stop the others
+                result = "error"
+                log.exception("%s/%s cannot be brought further", *key)
+                self._queue.retry(key, base_s=5.0, longest_s=300.0)
+            finally:
+                self.metrics.reconciles.labels(result).inc()
+                self._queue.done(key)
+
+    async def _reconcile(self, key: Key) -> None:
+        item = self.jobs.items.get(key)
+        if item is None:
+            self._forget(key)
+            return
+        goal = await self._goal(key, item)
+        before = status_of(item)
+        now = datetime.now(UTC)
+        outcome = advance(goal, before, self._observed(before, now), now, self.settings)
+        if any(action.verb is Verb.HOLD for action in outcome.actions):
+            item = await doing.hold(item, self._connection, self.jobs)
+        outcome = self._place(key, goal, outcome, now)
+        await self._store(key, goal, item, before, outcome.status)
+        for action in outcome.actions:
+            await self._do(action, goal, outcome.status)
+        if outcome.look_again_s is not None:
+            self._queue.add_after(key, outcome.look_again_s)
+
+    async def _goal(self, key: Key, item: Object) -> Goal:
+        metadata = item["metadata"]
+        mark = (metadata["uid"], metadata.get("generation", 0), "deletionTimestamp" in metadata, bool(metadata.get("finalizers")))
+        known = self._goals.get(key)
+        if known is None or known[0] != mark:
+            self._goals[key] = known = (mark, goal_of(item, self.settings.defaults, self.members.have_images))
+        goal = known[1]
+        return await self._with_secrets(key, goal, item)
+
+    async def _with_secrets(self, key: Key, goal: Goal, item: Object) -> Goal:
+        """A job that is about to start waits for its Secrets, as a pod would."""
+        phase = (item.get("status") or {}).get("phase", Phase.PENDING)
+        needed = needed_secrets(goal.job.spec.env)
+        if not needed or goal.problem or phase not in (Phase.PENDING, Phase.QUEUED):
+            return goal
+        try:
+            await doing.read_secrets(self._connection, key[0], needed)
+        except Missing as error:
+            self._queue.add_after(key, _SECRET_EVERY_S)
+            return replace(goal, missing=error.message)
+        return goal
+
+    def _observed(self, status: JobStatus, now: datetime) -> Mapping[str, Observed]:
+        found: dict[str, Observed] = {}
+        for attempt in status.attempts:
+            if attempt.cleaned or attempt.placement is None:
+                continue
+            member = self.members.get(attempt.placement.cluster)
+            if member is not None:
+                found[attempt.name] = member.observe(attempt, now)
+            elif self.members.is_gone(attempt.placement.cluster):
+                # Nobody can look any more: the Cluster object was deleted. What ran there counts as lost, and is not waited for.
+                gone = f"the Cluster {attempt.placement.cluster} was removed from the hub"
+                found[attempt.name] = Observed() if attempt.ended_at else Observed(known=False, unreachable_s=1e9, why_unreachable=gone)
+        return found
+
+    def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
+        """Record the placements that were decided for this job as attempts, and say why the others wait."""
+        status = outcome.status
+        asks = {task: ask_of(goal, task, status) for task in outcome.ready}
+        if self.placing.want(key, asks):
+            self._wake_placing()
+        actions = list(outcome.actions)
+        for task, place in list(self.placing.decided.get(key, {}).items()):
+            attempt = self._new_attempt(goal, task, status, now)
+            attempt.placement = placement_of(place)
+            status.attempts.append(attempt)
+            status.placement = attempt.placement
+            status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
+            status.started_at = status.started_at or written(now)
+            status.message = ""
+            next(t for t in status.tasks if t.name == task).phase = Phase.STARTING
+            actions.append(Action(Verb.START, attempt))
+        verdicts = self.placing.verdicts.get(key, {})
+        never = next((verdict for task, verdict in verdicts.items() if verdict.never and task in asks), None)
+        if never is not None and not status.attempts:
+            status.phase, status.message, status.finished_at = Phase.FAILED, never.reason, written(now)
+            self.placing.want(key, {})
+        elif status.phase is Phase.QUEUED and verdicts:
+            self._word(key, status, "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items()))
+        return Outcome(status=status, actions=tuple(actions), look_again_s=outcome.look_again_s, ready=outcome.ready)
+
+    def _word(self, key: Key, status: JobStatus, reason: str) -> None:
+        last = self._worded.get(key)
+        stored = (self.jobs.items[key].get("status") or {}).get("message", "")
+        if last is None or not stored or time.monotonic() - last > _MESSAGE_EVERY_S:
+            self._worded[key] = time.monotonic()
+            status.message = reason
+        else:
+            status.message = stored
+
+    def _new_attempt(self, goal: Goal, task: str, status: JobStatus, now: datetime) -> Attempt:
+        number = max((attempt.number for attempt in status.attempts), default=0) + 1
+        name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
+        return Attempt(number=number, task=task, token=number, name=name, placed_at=written(now))
+
+    async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
+        """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""
+        after.output = after.output or output_of(goal, self.settings.defaults)
+        new, old = (status.model_dump(mode="json", by_alias=True) for status in (after, before))
+        if new == old and item.get("status"):
+            return
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": new}
+        self.jobs.put(await self._connection.patch(JOBSPEC, *key, change, subresource="status"))
+        for attempt in after.attempts:
+            if attempt.ended_at is None:
+                self.placing.recorded(key, attempt.task)
+        self._count(before, after)
+        self._events.tell(goal, before, after)
+
+    def _count(self, before: JobStatus, after: JobStatus) -> None:
+        ended = {attempt.number for attempt in before.attempts if attempt.ended_at}
+        for attempt in after.attempts:
+            if attempt.ended_at and attempt.number not in ended:
+                self.metrics.attempts.labels(str(attempt.phase)).inc()
+                if attempt.failure:
+                    self.metrics.failures.labels(attempt.failure).inc()
+
+    async def _do(self, action: Action, goal: Goal, status: JobStatus) -> None:
+        key = (goal.job.metadata.namespace, goal.job.metadata.name)
+        if action.verb is Verb.RELEASE:
+            await doing.release(self.jobs.items[key], self._connection, self.jobs)
+        elif action.verb is Verb.REMOVE:
+            await self._connection.delete(JOBSPEC, *key)
+        elif action.attempt is not None and action.attempt.placement is not None:
+            member = self.members.get(action.attempt.placement.cluster)
+            if member is None or not member.reachable:
+                self._queue.retry(key)
+                return
+            try:
+                if action.verb is Verb.START:
+                    await doing.start(goal, action.attempt, status.output, member, self._connection, self.settings)
+                elif action.verb is Verb.STOP:
+                    await doing.stop(action.attempt, member, self.settings)
+                elif action.verb is Verb.CLEAN:
+                    await member.remove(action.attempt.name)
+            except (Invalid, BadInput) as error:
+                await self._refused(key, goal, action.attempt, str(error))
+            except Unreachable as error:
+                log.warning("%s: %s", action.attempt.name, error)
+                self._queue.retry(key)
+
+    async def _refused(self, key: Key, goal: Goal, attempt: Attempt, why: str) -> None:
+        """A member refuses what was rendered: that is final for this attempt."""
+        item = self.jobs.items[key]
+        before = status_of(item)
+        after = before.model_copy(deep=True)
+        own = next(a for a in after.attempts if a.number == attempt.number)
+        own.ended_at, own.phase, own.failure = written(datetime.now(UTC)), Phase.FAILED, str(FailureKind.USER_ERROR)
+        own.message, own.next_step = f"the member refuses its RayJob: {why}", "correct what the message names"
+        await self._store(key, goal, item, before, after)
+
+    def _forget(self, key: Key) -> None:
+        self._goals.pop(key, None)
+        self._worded.pop(key, None)
+        self.placing.want(key, {})
+        self.placing.decided.pop(key, None)
+
+    async def _sweep_forever(self) -> None:
+        """What lies on members and belongs to no attempt that the hub knows: left by a hub that was killed, or a member that was away."""
+        await self.jobs.synced.wait()
+        suspects: set[tuple[str, str]] = set()
+        while True:
+            before, suspects = suspects, set()
+            for member in self.members.all():
+                for name, key in member.leftovers().items() if member.reachable else ():
+                    if not self._is_orphan(name, key):
+                        continue
+                    suspects.add((member.name, name))
+                    # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
+                    if (member.name, name) in before:
+                        log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
+                        try:
+                            await member.remove(name)
+                        except ApiError as error:
+                            log.warning("%s on %s could not be removed: %s", name, member.name, error)
+            await asyncio.sleep(_SWEEP_EVERY_S)
+
+    def _is_orphan(self, name: str, key: Key) -> bool:
+        item = self.jobs.items.get(key)
+        if item is None:
+            return True
+        attempts = (item.get("status") or {}).get("attempts") or []
+        return all(attempt["name"] != name or attempt.get("cleaned") for attempt in attempts)

@@ -1,0 +1,167 @@
+"""All members: one `Member` per Cluster object, made anew when its spec or its credentials change, and their status on the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api import Cluster
+from tuneyard_operators.hub.member import Member, connect
+from tuneyard_operators.hub.metrics import Metrics
+from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection, Key
+
+log = logging.getLogger(__name__)
+_LOOK_EVERY_S = 1.0
+_CONNECT_AGAIN_S = 10.0
+_FRESH_CREDENTIALS_S = 30.0
+Object = dict[str, Any]
+
+
+class Members:
+    def __init__(
+        self, hub: Connection, settings: Settings, metrics: Metrics, *, on_job: Callable[[Key], None], on_room: Callable[[], None]
+    ) -> None:
+        self.clusters = Cache(hub, CLUSTER, on_change=lambda _key, _old, _new: self._wake.set())
+        self._hub = hub
+        self._settings = settings
+        self._metrics = metrics
+        self._on_job = on_job
+        self._on_room = on_room
+        self._wake = asyncio.Event()
+        self._members: dict[str, Member] = {}
+        self._problems: dict[str, tuple[float, str]] = {}
+        self._written: dict[str, tuple[float, Object]] = {}
+
+    def get(self, name: str) -> Member | None:
+        return self._members.get(name)
+
+    def all(self) -> list[Member]:
+        return [self._members[name] for name in sorted(self._members)]
+
+    def is_gone(self, name: str) -> bool:
+        """True if no Cluster of this name exists on the hub any more."""
+        return self.clusters.synced.is_set() and ("", name) not in self.clusters.items
+
+    @property
+    def synced(self) -> bool:
+        """Whether every Cluster has been tried: before that, a job could be told that no cluster exists."""
+        if not self.clusters.synced.is_set():
+            return False
+        return all(self._tried(name) for _, name in self.clusters.items)
+
+    def _tried(self, name: str) -> bool:
+        member = self._members.get(name)
+        return name in self._problems or (member is not None and (member.listed or bool(member.error)))
+
+    @property
+    def have_images(self) -> bool:
+        return any(item["spec"].get("image") for item in self.clusters.items.values())
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.clusters.run())
+                group.create_task(self._follow())
+        finally:
+            for member in self.all():
+                await member.close()
+
+    async def _follow(self) -> None:
+        await self.clusters.synced.wait()
+        while True:
+            for (_, name), item in list(self.clusters.items.items()):
+                await self._keep(name, item)
+            for name in [name for name in self._members if ("", name) not in self.clusters.items]:
+                await self._drop(name)
+            await asyncio.gather(*(self._report(name) for _, name in list(self.clusters.items)))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _LOOK_EVERY_S)
+            self._wake.clear()
+
+    async def _keep(self, name: str, item: Object) -> None:
+        """Have a Member for this Cluster, with its present spec."""
+        now = time.monotonic()
+        tried, problem = self._problems.get(name, (-1e9, ""))
+        if problem and now - tried < _CONNECT_AGAIN_S:
+            return
+        try:
+            cluster = Cluster.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+        except ValidationError as error:
+            self._problems[name] = (now, f"its spec cannot be read: {error.errors()[0]['msg']}")
+            return
+        member = self._members.get(name)
+        if member is not None and member.cluster.spec.endpoint == cluster.spec.endpoint and not self._wants_credentials(member):
+            member.cluster = cluster
+            return
+        await self._drop(name)
+        try:
+            connection = await connect(
+                cluster,
+                self._hub,
+                self._settings.namespace,
+                qps=self._settings.member_qps,
+                observe=lambda verb, status, _s: self._metrics.requests.labels(name, verb, str(status)).inc(),
+            )
+        except ApiError as error:
+            self._problems[name] = (now, error.message)
+            log.warning("member %s: %s", name, error.message)
+            return
+        self._problems.pop(name, None)
+        heartbeat = (item.get("status") or {}).get("heartbeat")
+        member = Member(cluster, connection, last_heartbeat=heartbeat, on_job=self._on_job, on_room=self._on_room)
+        self._members[name] = member
+        member.start()
+
+    def _wants_credentials(self, member: Member) -> bool:
+        """True if its credentials are refused: the Secret may hold fresh ones by now."""
+        return member.refused and member.age_s > _FRESH_CREDENTIALS_S
+
+    async def _drop(self, name: str) -> None:
+        member = self._members.pop(name, None)
+        if member is not None:
+            await member.close()
+
+    async def _report(self, name: str) -> None:
+        """Keep the Cluster's status: at once where something changed, else every heartbeat."""
+        member = self._members.get(name)
+        status = self._status(name, member)
+        when, before = self._written.get(name, (-1e9, {}))
+        changed = {**status, "heartbeat": None} != {**before, "heartbeat": None}
+        beat = status["heartbeat"] != before.get("heartbeat") and time.monotonic() - when > self._settings.heartbeat_s
+        if not changed and not beat:
+            return
+        try:
+            await self._hub.patch(CLUSTER, None, name, {"status": status}, subresource="status")
+            self._written[name] = (time.monotonic(), status)
+        except ApiError as error:
+            log.warning("the status of Cluster %s could not be written: %s", name, error)
+
+    def _status(self, name: str, member: Member | None) -> Object:
+        if member is None:
+            problem = self._problems.get(name, (0.0, "not connected yet"))[1]
+            stored = (self.clusters.items[("", name)].get("status") or {}).get("heartbeat")
+            return {"healthy": False, "message": problem, "heartbeat": stored}
+        nodes = [node.model_dump(mode="json", by_alias=True) for node in member.inventory()] if member.listed else None
+        status: Object = {"healthy": member.reachable, "message": member.error, "heartbeat": member.heartbeat}
+        return status | ({"nodes": nodes} if nodes is not None else {})
+
+    def refresh(self) -> None:
+        """Bring the gauges of all members up to date."""
+        for member in self.all():
+            self._metrics.member_up.labels(member.name).set(member.reachable)
+            total: Counter[str] = Counter()
+            free: Counter[str] = Counter()
+            for node in member.inventory():
+                total[node.sku] += node.gpus
+                free[node.sku] += node.free
+            for sku in total:
+                self._metrics.gpus.labels(member.name, sku).set(total[sku])
+                self._metrics.free_gpus.labels(member.name, sku).set(free[sku])

@@ -1,0 +1,40 @@
+"""What the hub sees of an attempt on its member, as plain values: the input of every decision about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneyard.api import AttemptReport
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """One attempt on its member.
+
+    `known`: False where the member has not been listed yet, or cannot be reached; `unreachable_s`: for how long, 0 if it can be.
+    `pods`: those that are there; `remains`: pods that have failed or vanished, as last seen (KubeRay replaces them at once).
+    `silent_s`: since the report last changed. `secret`: whether the attempt's Secret is there. `unready_nodes`: nodes that do not answer.
+    """
+
+    known: bool = True
+    unreachable_s: float = 0.0
+    why_unreachable: str = ""
+    rayjob: Object | None = None
+    report: AttemptReport | None = None
+    secret: bool = False
+    pods: Sequence[Object] = ()
+    remains: Sequence[Object] = ()
+    silent_s: float = 0.0
+    unready_nodes: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def nothing_left(self) -> bool:
+        """Nothing of the attempt is on the member any more."""
+        return self.known and self.rayjob is None and self.report is None and not self.secret and not self.pods
+
+
+UNSEEN = Observed(known=False)

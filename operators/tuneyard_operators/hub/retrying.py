@@ -1,0 +1,43 @@
+"""What `retries` in the JobSpec makes of an attempt that has failed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from tuneyard.api import Attempt, FailureKind, Retries
+from tuneyard_operators.hub.clock import seconds_since
+from tuneyard_operators.hub.settings import Settings
+
+_NEVER = (FailureKind.IMAGE, FailureKind.DEADLINE, FailureKind.CANCELLED)
+"""Another attempt would meet the same."""
+
+
+def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries) -> Literal["stop", "again"]:
+    """Whether another attempt follows `failed`, the last of a task's `failures` (which leave out preemptions).
+
+    Out of memory: the driver has shrunk the micro-batch in place as long as that could help. What it reports is final.
+    """
+    kind = FailureKind(failed.failure or FailureKind.INTERNAL)
+    if kind in _NEVER or len(failures) > retries.max:
+        return "stop"
+    if kind is FailureKind.USER_ERROR:
+        return "again" if retries.on_user_error == "retry" else "stop"
+    if kind is FailureKind.OUT_OF_MEMORY:
+        return "stop"
+    if kind in (FailureKind.NODE_LOST, FailureKind.NETWORK):
+        return "stop" if retries.on_node_failure == "stop" else "again"
+    return "again"
+
+
+def not_before(attempts: Sequence[Attempt], settings: Settings, now: datetime) -> float:
+    """Seconds to wait before the next attempt after these: none after the first start or a preemption, then doubling."""
+    last = attempts[-1] if attempts else None
+    if last is None or not last.failure or last.failure == FailureKind.PREEMPTED or last.ended_at is None:
+        return 0.0
+    failures = sum(bool(a.failure) and a.failure != FailureKind.PREEMPTED for a in attempts)
+    if failures <= 1:
+        return 0.0
+    pause_s = min(settings.backoff_s * 2.0 ** (failures - 2), settings.longest_backoff_s)
+    return max(0.0, pause_s - seconds_since(last.ended_at, now))

@@ -1,0 +1,32 @@
+"""How the hub behaves: times in seconds, all of them in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuneyard_operators.rendering import Defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """`namespace`: where the hub keeps its lease and the kubeconfigs of members."""
+
+    namespace: str = "tuneyard-system"
+    defaults: Defaults = field(default_factory=Defaults)
+    policy: str = "fifo-first-fit"
+    qps: float = 500.0
+    member_qps: float = 200.0
+    at_once: int = 32
+    """Reconciliations that run at one time."""
+    member_lost_s: float = 300.0
+    """A member that cannot be reached for so long has lost its attempts."""
+    silent_s: float = 90.0
+    """A running attempt whose report does not change for so long, and whose head pod is gone, is lost."""
+    image_grace_s: float = 30.0
+    never_began_s: float = 1800.0
+    """An attempt whose ranks have not begun after so long is tried elsewhere."""
+    stop_grace_s: float = 120.0
+    backoff_s: float = 5.0
+    """Pause before the second attempt after a failure; doubles with each."""
+    longest_backoff_s: float = 300.0
+    heartbeat_s: float = 10.0

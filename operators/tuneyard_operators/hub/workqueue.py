@@ -1,0 +1,70 @@
+"""Keys to look at: each once however often it is added, never by two at a time, and later where asked so (client-go's work queue)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    def __init__(self) -> None:
+        self._waiting: deque[K] = deque()
+        self._queued: set[K] = set()
+        self._busy: set[K] = set()
+        self._again: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._some = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._busy)
+
+    def add(self, key: K) -> None:
+        if key in self._busy:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._waiting.append(key)
+            self._some.set()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Add it then, unless an earlier time is set already."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if known is not None and not known.cancelled():
+            if known.when() <= loop.time() + seconds:
+                return
+            known.cancel()
+        self._timers[key] = loop.call_later(max(0.0, seconds), self._due, key)
+
+    def retry(self, key: K, *, base_s: float = 0.2, longest_s: float = 30.0) -> None:
+        """Add it after a pause that doubles with each retry until `forget`."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, min(base_s * 2.0**failures, longest_s))
+
+    def forget(self, key: K) -> None:
+        self._failures.pop(key, None)
+
+    async def get(self) -> K:
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        key = self._waiting.popleft()
+        self._queued.discard(key)
+        self._busy.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
