@@ -7,7 +7,7 @@ from tuneyard.api.attempt_report import AttemptReport, AttemptState, Failure, Ra
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import ScoreData, Source, TrainData
-from tuneyard.api.errors import BadInput, FailureKind, JobFailed, StorageError, TuneyardError
+from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
 from tuneyard.api.rules import Violation, check_rules, check_task
@@ -28,6 +28,7 @@ __all__ = [
     "AttemptState",
     "BadInput",
     "Batch",
+    "Blame",
     "Cluster",
     "ClusterStatus",
     "Comet",

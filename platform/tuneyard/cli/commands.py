@@ -11,6 +11,8 @@ class Command(NamedTuple):
     name: str
     target: str
     help: str
+    hidden: bool = False
+    """Not for people: the root help leaves it out."""
 
 
 COMMANDS = (
@@ -27,6 +29,7 @@ COMMANDS = (
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
     Command("data", "tuneyard.cli.data:app", "Look at data sets"),
+    Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),
     Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),
 )
 
@@ -52,6 +55,7 @@ Examples:
 
 def root_help() -> str:
     """What `tuneyard --help` prints."""
-    width = max(len(command.name) for command in COMMANDS)
-    lines = [f"  {command.name:<{width}}  {command.help}" for command in COMMANDS]
+    shown = [command for command in COMMANDS if not command.hidden]
+    width = max(len(command.name) for command in shown)
+    lines = [f"  {command.name:<{width}}  {command.help}" for command in shown]
     return "\n".join([_INTRODUCTION, "Commands:", *lines, "", _REST])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuneyard.api import FailureKind, JobFailed, Retries, StorageError, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed, Retries, StorageError, TuneyardError
 from tuneyard.planning import Plan
 
 _OUT_OF_MEMORY = re.compile(
@@ -18,17 +18,20 @@ _PEER_LOST = re.compile(
     r"(?i)connection (closed|reset|refused)|broken pipe|remote process exited|ncclRemoteError|socket timeout|"
     r"peer .*(closed|lost)|timed out waiting .*ms for|watchdog caught collective"
 )
+_NO_NETWORK = re.compile(r"(?i)gloo|nccl|connect\w*|unable to find address|socket|DistNetworkError|rendezvous")
 _DISK_FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|\[Errno 28\]|ENOSPC")
 _FATAL = re.compile(r"Fatal Python error: (?P<what>[^\n]+)")
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A rank whose process ended without a word."""
+    """A rank whose process ended without a word. `node`: Kubernetes' name of its machine; `machine_lost`: why that counts as gone too."""
 
     rank: int
     pid: int = 0
     host: str = ""
+    node: str = ""
+    machine_lost: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +39,8 @@ class Evidence:
     """What is known after an attempt that did not return.
 
     `lost`: ranks that died, first one first. `raised`: rank -> what it raised (type and message as text).
-    `told`: Tuneyard's own errors among them. `log_tail`: last lines of the rank that matters. `oom_kills`: processes that the
-    kernel killed for memory on this machine meanwhile.
+    `told`: Tuneyard's own errors among them. `log_tail`: last lines of `first_to_fail`. `oom_kills`: processes that the kernel killed
+    for memory meanwhile. `hub`: a hub shows the error, which has a place of its own for the log, and starts attempts itself.
     """
 
     lost: Sequence[Lost] = ()
@@ -46,6 +49,15 @@ class Evidence:
     log_tail: str = ""
     log: str = ""
     oom_kills: int = 0
+    hub: bool = False
+
+
+def first_to_fail(lost: Sequence[Lost], raised: Mapping[int, str]) -> int | None:
+    """The rank that explains the failure of the others; None where none is known to have failed."""
+    if lost:
+        return lost[0].rank
+    ranked = sorted(raised, key=lambda rank: (is_collateral(raised[rank]), rank))
+    return ranked[0] if ranked else None
 
 
 def is_collateral(message: str) -> bool:
@@ -54,20 +66,29 @@ def is_collateral(message: str) -> bool:
 
 
 def explain(evidence: Evidence) -> TuneyardError:
-    """The attempt's one error: kind, cause and next step. A lost rank explains the errors of its peers, not the reverse."""
-    if evidence.told:
+    """The attempt's one error: kind, cause, next step, and whom to blame. A lost rank explains the errors of its peers, not the reverse."""
+    error = _explain(evidence)
+    node = evidence.lost[0].node if evidence.lost and error.kind is FailureKind.NODE_LOST else error.blame.node
+    rank = error.blame.rank if error.blame.rank is not None else first_to_fail(evidence.lost, evidence.raised or {})
+    error.blame = Blame(rank=rank, node=node, log_tail=evidence.log_tail)
+    return error
+
+
+def _explain(evidence: Evidence) -> TuneyardError:
+    lost = evidence.lost[0] if evidence.lost else None
+    if evidence.told and not (lost and lost.machine_lost):
         return evidence.told[0]
-    if evidence.lost:
-        return _explain_lost(evidence, evidence.lost[0])
+    if lost:
+        return _explain_lost(evidence, lost)
     raised = evidence.raised or {}
-    ranked = sorted(raised.items(), key=lambda item: (is_collateral(item[1]), item[0]))
-    if not ranked:
+    rank = first_to_fail((), raised)
+    if rank is None:
         return JobFailed("the attempt ended without a result", _see(evidence), kind=FailureKind.INTERNAL)
-    rank, message = ranked[0]
+    message = raised[rank]
     if _OUT_OF_MEMORY.search(message):
-        return JobFailed(f"rank {rank} ran out of memory: {_first_line(message)}", _smaller(), kind=FailureKind.OUT_OF_MEMORY)
+        return JobFailed(f"rank {rank} ran out of memory: {_first_line(message)}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
     if _DISK_FULL.search(message):
-        return StorageError(f"rank {rank} met a full disk: {_first_line(message)}", "free space there, then go on with --resume")
+        return StorageError(f"rank {rank} met a full disk: {_first_line(message)}", "free space there" + _go_on(evidence))
     if is_collateral(message):
         return JobFailed(f"rank {rank} lost its peers: {_first_line(message)}", _see(evidence), kind=FailureKind.NETWORK)
     return JobFailed(f"rank {rank} failed: {_first_line(message)}", _see(evidence), kind=FailureKind.INTERNAL)
@@ -78,25 +99,53 @@ def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
     fatal = _FATAL.search(evidence.log_tail)
     if evidence.oom_kills or _OUT_OF_MEMORY.search(evidence.log_tail):
         by = "was killed by the kernel for want of memory" if evidence.oom_kills else "ran out of memory and ended"
-        return JobFailed(f"{who} {by}{_quoted(evidence)}", _smaller(), kind=FailureKind.OUT_OF_MEMORY)
-    how = f"crashed ({fatal['what']})" if fatal else "died without a word: it was killed from outside (SIGKILL), or its machine was lost"
+        return JobFailed(f"{who} {by}{_quoted(evidence)}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
+    if lost.machine_lost:
+        how = f"is lost with its machine, which {lost.machine_lost}"
+    elif fatal:
+        how = f"crashed ({fatal['what']})"
+    else:
+        how = "died without a word: it was killed from outside (SIGKILL), or its machine was lost"
     return JobFailed(f"{who} {how}{_quoted(evidence)}", _see(evidence), kind=FailureKind.NODE_LOST)
 
 
 def _quoted(evidence: Evidence) -> str:
-    return f"; its last lines:\n{evidence.log_tail}" if evidence.log_tail else ""
+    if evidence.hub or not evidence.log_tail:
+        return ""
+    return "; its last lines:\n" + "\n".join(f"  {line}" for line in evidence.log_tail.splitlines())
+
+
+def _see(evidence: Evidence) -> str:
+    return (f"read {evidence.log}" if evidence.log else "look at the logs") + _go_on(evidence)
+
+
+def _go_on(evidence: Evidence) -> str:
+    """A hub goes on by itself, where `retries` lets it."""
+    return "" if evidence.hub else ", then go on with --resume"
+
+
+def _smaller(evidence: Evidence) -> str:
+    less = "set a smaller batch.micro or data.maxLength, recompute: true, a higher ZeRO stage, or offload"
+    return less if evidence.hub else f"{less}; then go on with --resume"
 
 
 def _first_line(message: str) -> str:
     return next((line.strip() for line in message.splitlines() if line.strip()), "no message")
 
 
-def _see(evidence: Evidence) -> str:
-    return f"read {evidence.log}, then go on with --resume" if evidence.log else "go on with --resume"
-
-
-def _smaller() -> str:
-    return "set a smaller batch.micro or data.maxLength, recompute: true, a higher ZeRO stage, or offload; then go on with --resume"
+def could_not_start(task: str, why: str) -> TuneyardError:
+    """Ray gave up before any rank ran: `why` in its words."""
+    if _NO_NETWORK.search(why):
+        return JobFailed(
+            f"the ranks of task {task} could not reach each other: {why}",
+            "check the network between the nodes, and the interface that the Cluster object names (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)",
+            kind=FailureKind.NETWORK,
+        )
+    return JobFailed(
+        f"the ranks of task {task} could not start: {why}",
+        "ask for fewer workers in resources.workers, or free CPUs and GPUs of the Ray cluster",
+        kind=FailureKind.INTERNAL,
+    )
 
 
 Answer = Literal["stop", "retry", "shrink"]

@@ -165,7 +165,7 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, save: Calla
             continue
         result: Result = {"status": "stopped"}
         if not watch.should_stop():
-            result = _run_one(task, context)
+            result = run_one(task, context)
         if result["status"] == "stopped":
             if watch.past_deadline and not watch.asked():
                 raise JobFailed(
@@ -178,7 +178,8 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, save: Calla
     return "succeeded", ""
 
 
-def _run_one(task: Task, context: TaskContext) -> Result:
+def run_one(task: Task, context: TaskContext) -> Result:
+    """Run a task, and commit its result where it succeeded. Raises TuneyardError where it failed for good."""
     context.output.begin(task)
     result = run_task(task, context)
     if result["status"] == "succeeded":

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_COUNTERS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
+_MACHINE = Path("/proc/vmstat")
+_CONTAINER = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 
-def oom_kills() -> int:
-    """Sum over the kernel's counters that exist here; only the difference of two calls means something."""
-    return sum(_counted(path) for path in _COUNTERS)
+def oom_kills(*, in_container: bool = False) -> int:
+    """Sum over the kernel's counters that exist here; only the difference of two calls means something.
+
+    `in_container`: what is killed beside this container on its machine does not count, where the container has a counter.
+    """
+    own = [path for path in _CONTAINER if path.exists()]
+    return sum(_counted(path) for path in (own if in_container and own else [_MACHINE, *own]))
 
 
 def _counted(path: Path) -> int:

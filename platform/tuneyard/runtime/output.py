@@ -40,13 +40,15 @@ class JobOutput:
 
     def claim(self, job: JobSpec, *, resume: bool) -> None:
         """Take the folder for `job`. Raises BadInput where it holds another job, or one that `resume` was not asked for."""
+        # In this order: another task of the same job may begin at this moment, and job.json is the first that it writes.
+        foreign = self.local_folder is not None and any(path.name not in (_LOCK, LOGS) for path in _entries(self.local_folder))
         if self.store.exists(JOB):
             if not resume:
                 raise BadInput(f"{self.uri} holds a job already", "go on with it: --resume; or give another folder: --out DIR")
             other = json.loads(self.store.get(JOB))["metadata"]["name"]
             if other != job.metadata.name:
                 raise BadInput(f"{self.uri} holds the job {other}, not {job.metadata.name}", "give another folder: --out DIR")
-        elif self.local_folder is not None and any(path.name not in (_LOCK, LOGS) for path in _entries(self.local_folder)):
+        elif foreign:
             raise BadInput(f"{self.uri} is not empty, and what it holds is not a job's output", "give another folder: --out DIR")
         self._put_json(JOB, redact_fields(job.to_yaml_dict()))
 

@@ -14,10 +14,12 @@ WORKERS_ON_CPU = 2
 
 @dataclass(frozen=True)
 class Machine:
-    """What a local job may use: `devices` GPUs of one SKU, or, on `cpu`, cores."""
+    """What a job may use: `devices` GPUs of one SKU, or, on `cpu`, cores. `memory_gb`: host memory of all its machines, where that is
+    not this one's."""
 
     sku: str
     devices: int
+    memory_gb: float | None = None
 
     @property
     def has_gpus(self) -> bool:
@@ -33,7 +35,8 @@ def this_machine() -> Machine:
 
 
 def machine_of_cluster() -> Machine:
-    """What the joined Ray cluster has: its GPUs, asked for on a node that has one, or its cores."""
+    """What the joined Ray cluster has: its GPUs, asked for on a node that has one, or its cores. A head that KubeRay starts without
+    either is no part of it."""
     import ray
 
     total = ray.cluster_resources()

@@ -14,7 +14,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from tuneyard.api import FailureKind, JobFailed, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
+from tuneyard.runtime.engine import EngineLogs, LoggedEngine
+from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.scoring import (
     Loaded,
     Measured,
@@ -40,8 +42,14 @@ _PART_LIVES = 3
 """Engines that may die over one part: a row that kills them must not kill them for ever."""
 
 
-def score(request: ScoreRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = lambda: False) -> ScoreResult:
-    """Score a data set. Ray must be initialised.
+def score(
+    request: ScoreRequest,
+    *,
+    emit: Emit = silent,
+    should_stop: Callable[[], bool] = lambda: False,
+    logs: EngineLogs | None = None,
+) -> ScoreResult:
+    """Score a data set. Ray must be initialised. `logs`: keep what engines print; else Ray does.
 
     Raises BadInput (see `scoring.prepare`, and an adapter or model that engines cannot take) and JobFailed: engines that cannot
     load or keep dying, or too many rows with errors. What was committed stays in all cases.
@@ -53,7 +61,7 @@ def score(request: ScoreRequest, *, emit: Emit = silent, should_stop: Callable[[
         return finish(
             job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
         )
-    pool = EnginePool(job, emit)
+    pool = EnginePool(job, emit, logs)
     try:
         stopped = pool.run(should_stop)
     finally:
@@ -79,7 +87,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A call that has not been answered: `part` for score, None for load and open_work."""
+    """A call that has not been answered: `part` for score, None for load, place and open_work."""
 
     slot: _Slot
     part: int | None = None
@@ -88,9 +96,10 @@ class _Asked:
 class EnginePool:
     """The engines of one task, and what they have been asked. `run` once, then `close`."""
 
-    def __init__(self, job: ScoreJob, emit: Emit) -> None:
+    def __init__(self, job: ScoreJob, emit: Emit, logs: EngineLogs | None = None) -> None:
         request = job.order.request
         self._job, self._emit, self._name = job, emit, request.name
+        self._logs = logs
         self._order = ray.put(job.order)
         instances = min(request.instances, len(job.missing))
         self._partition = Partition(job.missing, instances)
@@ -142,9 +151,12 @@ class EnginePool:
             settings=self._loaded.settings if self._loaded else None,
         )
 
-    def new_engine(self) -> Any:
+    def new_engine(self, rank: int = 0) -> Any:
         """A new actor, that has not loaded yet."""
-        return ray.remote(PartWorker).options(**self._options).remote(self._order)
+        if self._logs is None:
+            return ray.remote(PartWorker).options(**self._options).remote(self._order)
+        log = self._logs.folder / f"{self._name}-engine-{rank}.log"
+        return ray.remote(LoggedEngine).options(**self._options).remote(self._order, rank, log)
 
     # --- engines ------------------------------------------------------------------------------------------------------------------
 
@@ -154,12 +166,15 @@ class EnginePool:
                 f"all {len(self._slots)} engines died {_LIVES} times in a row",
                 "see the Ray logs of the actors; an engine that is killed at load often lacks memory: lower engine.kvCache or engine.batch",
                 kind=FailureKind.NODE_LOST,
+                blame=Blame(rank=self._slots[0].rank),
             )
         for slot in self._slots:
             running = sum(other.actor is not None for other in self._slots)
             due = slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at
             if due and running < self._partition.outstanding:
-                slot.actor = self.new_engine()
+                slot.actor = self.new_engine(slot.rank)
+                if self._logs is not None:
+                    self._asked[slot.actor.place.remote()] = _Asked(slot)
                 self._asked[slot.actor.load.remote()] = _Asked(slot)
 
     def _lost(self, slot: _Slot, error: RayActorError) -> None:
@@ -181,6 +196,7 @@ class EnginePool:
                 raise JobFailed(
                     f"{_PART_LIVES} engines died over part {part} (rows {start} to {stop - 1})",
                     "look for a row there that the engine cannot take; all other parts that were committed stay",
+                    blame=Blame(rank=slot.rank),
                 )
 
     def _end(self, slot: _Slot) -> None:
@@ -221,6 +237,8 @@ class EnginePool:
             self._committed(asked.slot, answer)
         elif isinstance(answer, OpenWork):
             asked.slot.open_work = answer
+        elif isinstance(answer, RankProcess) and self._logs is not None:
+            self._logs.on_place(answer)
 
     def _now_ready(self, slot: _Slot, loaded: Loaded) -> None:
         slot.ready, self._loaded = True, loaded

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuneyard.api import FailureKind, JobFailed, ProcessTask
+from tuneyard.api import Blame, FailureKind, JobFailed, ProcessTask
 from tuneyard.runtime.environment import hide
 from tuneyard.storage import Store
 from tuneyard.tracking import Emit, Stage
@@ -36,6 +36,8 @@ class ProcessRequest:
     scratch: Path
     log: Path
     secrets: Sequence[str] = ()
+    log_uri: str = ""
+    """Where people find that log, if `log` will be gone with its machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,16 +113,21 @@ def _run(request: ProcessRequest, command: list[str], folder: Path, should_stop:
                 if deadline is not None and time.monotonic() > deadline:
                     raise JobFailed(
                         f"the command of task {request.name} took longer than its timeoutS of {request.task.timeout_s:g} s"
-                        + _last(request),
+                        + _quoted(last := _last(request)),
                         "give it more time in timeoutS, or less to do",
                         kind=FailureKind.DEADLINE,
+                        blame=Blame(log_tail=last),
                     )
                 time.sleep(_POLL_S)
         finally:
             _end(process)
     if process.returncode != 0:
         how = f"was ended by {signal.Signals(-process.returncode).name}" if process.returncode < 0 else f"exited {process.returncode}"
-        raise JobFailed(f"the command of task {request.name} {how}{_last(request)}", f"the whole output is in {request.log}")
+        raise JobFailed(
+            f"the command of task {request.name} {how}{_quoted(last := _last(request))}",
+            f"the whole output is in {request.log_uri or request.log}",
+            blame=Blame(log_tail=last),
+        )
     return True
 
 
@@ -139,4 +146,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _last(request: ProcessRequest) -> str:
     with request.log.open(errors="replace") as file:
         lines = deque((hide(line.rstrip(), request.secrets) for line in file if line.strip()), maxlen=_SHOWN_LINES)
-    return ":\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _quoted(lines: str) -> str:
+    return f":\n{lines}" if lines else ""

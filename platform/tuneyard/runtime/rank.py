@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.runtime.mailbox import this_process
-from tuneyard.tracking import Event
+from tuneyard.tracking import Emit, Event, Preflighted, Stage, silent
+from tuneyard.training.request import NetworkChecks, TrainRequest
 
 
 def train_rank(config: Mapping[str, Any]) -> Any:
     """Train, and tell the mailbox about it. TorchTrainer has set torchrun's environment and made the process group.
 
-    `config`: `request` (TrainRequest), `mailbox` (handle), `logs` (folder of this machine). Returns the TrainResult; Ray hands
-    rank 0's to the job.
+    `config`: `request` (TrainRequest), `mailbox` (handle), `logs` (folder of this machine). Before the model is loaded the network
+    between the ranks is tried, where the request asks for it. Returns the TrainResult; Ray hands rank 0's to the job.
     """
     import ray
 
@@ -37,6 +38,8 @@ def train_rank(config: Mapping[str, Any]) -> Any:
     with output_to(log, attempt=config["request"].attempt):
         ray.get(mailbox.hello.remote(this_process(rank, str(log))))
         try:
+            if (network := config["request"].network) is not None:
+                _try_network(config["request"], network, emit if rank == 0 else silent)
             from tuneyard.training import train
 
             result = train(config["request"], emit=emit, should_stop=stop_asked)
@@ -46,6 +49,14 @@ def train_rank(config: Mapping[str, Any]) -> Any:
             raise
         ray.get(mailbox.goodbye.remote(rank, ""))
         return result
+
+
+def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit) -> None:
+    from tuneyard.runtime.all_reduce import try_all_reduce
+
+    emit(Stage(task=request.name, name="preflight: all-reduce"))
+    measured = try_all_reduce(on_gpu=request.plan.sku != "cpu", promised_gb_per_s=checks.promised_gb_per_s)
+    emit(Preflighted(task=request.name, seconds=checks.before_s + measured.seconds, all_reduce_gb_per_s=measured.gb_per_s))
 
 
 @contextmanager

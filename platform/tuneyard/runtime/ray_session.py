@@ -83,7 +83,7 @@ def ray_session(
                     ray.shutdown()
             return
         with _own_signals():
-            _join(address, _node_preparation(dict(values), list(setup), list(secrets), job))
+            _join(address, _node_preparation(dict(values), list(setup), list(secrets), job) if values or setup else None)
         try:
             total = ray.cluster_resources()
             yield RaySession(embedded=False, cpus=total.get("CPU", 0), gpus=total.get("GPU", 0))
@@ -118,7 +118,7 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
                 ) from error
 
 
-def _join(address: str, prepare: Callable[[], None]) -> None:
+def _join(address: str, prepare: Callable[[], None] | None) -> None:
     import ray
 
     if address.startswith("ray://"):
@@ -133,7 +133,7 @@ def _join(address: str, prepare: Callable[[], None]) -> None:
             address=address,
             log_to_driver=False,
             logging_level="critical",
-            runtime_env={"worker_process_setup_hook": prepare},
+            **({"runtime_env": {"worker_process_setup_hook": prepare}} if prepare is not None else {}),
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import JobSpec, Task, TuneyardError
+from tuneyard.api.attempt_report import RankPlace
 from tuneyard.catalog import gpu
 from tuneyard.catalog.cpu import machine_memory_gb
 from tuneyard.planning import Plan
+from tuneyard.runtime.assignment import Assignment
 from tuneyard.runtime.environment import hide
+from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.runtime.process import ProcessRequest, run_process
@@ -22,8 +26,8 @@ from tuneyard.runtime.references import Start, resolved
 from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import open_store
-from tuneyard.tracking import Emit, TaskEvent
-from tuneyard.training.request import TrainRequest
+from tuneyard.tracking import Emit, Event, Placed, Preflighted, TaskEvent
+from tuneyard.training.request import NetworkChecks, TrainRequest
 
 ShouldStop = Callable[[], bool]
 Result = dict[str, Any]
@@ -32,7 +36,10 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """What all tasks of a job share. `use_ray` starts Ray, unless it runs already; process tasks never ask for it."""
+    """What all tasks of a job share. `use_ray` starts Ray, unless it runs already; process tasks never ask for it.
+
+    `hub`: what a hub has decided, in an attempt that it started.
+    """
 
     job: JobSpec
     base_dir: Path
@@ -46,6 +53,17 @@ class TaskContext:
     use_ray: Callable[[], None]
     results: dict[str, Result] = field(default_factory=dict)
     """Results of the tasks that have succeeded, by name."""
+    hub: HubAttempt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubAttempt:
+    """`nodes`: the machines of its cluster; None for process tasks. `network`: what the ranks try before they load the model."""
+
+    assignment: Assignment
+    nodes: Nodes | None
+    network: NetworkChecks | None
+    logs_uri: str
 
 
 def run_task(task: Task, context: TaskContext) -> Result:
@@ -96,6 +114,7 @@ def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result
         scratch=context.scratch,
         log=context.logs / f"{task.name}.log",
         secrets=context.secrets,
+        log_uri=f"{context.hub.logs_uri}/process" if context.hub else "",
     )
     result = asdict(run_process(request, context.emit, context.should_stop))
     return {name: value for name, value in result.items() if name != "output" or value}
@@ -113,10 +132,11 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
         model_shape(start.model_uri, task.train.model.revision),
         gpu(context.machine.sku),
         workers,
-        host_memory_gb=machine_memory_gb() / workers,
+        host_memory_gb=(context.machine.memory_gb or machine_memory_gb()) / workers,
         flash_available=find_spec("flash_attn") is not None,
         liger_available=find_spec("liger_kernel") is not None,
     )
+    hub = context.hub
     return TrainRequest(
         job=context.job.metadata.name,
         name=task.name,
@@ -126,7 +146,9 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
         adapter_uri=start.adapter_uri,
         output=context.output.task_uri(task.name),
         scratch=str(context.scratch / task.name),
-        run=uuid.uuid4().hex,
+        run=f"{hub.assignment.run}/{task.name}" if hub else uuid.uuid4().hex,
+        attempt=hub.assignment.first_number(context.job.spec.retries.max) if hub else 1,
+        network=hub.network if hub else None,
     )
 
 
@@ -137,22 +159,54 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         use_gpu=context.machine.has_gpus,
         retries=context.job.spec.retries,
         logs=context.logs,
+        nodes=context.hub.nodes if context.hub else None,
+        logs_uri=context.hub.logs_uri if context.hub else "",
         secrets=context.secrets,
         on_attempt=lambda attempt: attempts.begin(attempt.plan),
         on_failure=lambda _attempt, error: attempts.failed(error),
     )
-    result = asdict(run_train(request, setting, context.emit, context.should_stop))
+    preflight: dict[str, Any] = {}
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Preflighted):
+            preflight["preflight"] = {"all_reduce_gb_per_s": event.all_reduce_gb_per_s, "seconds": event.seconds}
+        context.emit(event)
+
+    result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
     return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
 
 
 def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
+    from tuneyard.runtime.engine import EngineLogs
     from tuneyard.runtime.pool import score
 
     request = score_request(*resolved(task, context.base_dir, context.results), context)
     context.use_ray()
     attempts.begin()
-    return asdict(score(request, emit=context.emit, should_stop=context.should_stop))
+    if context.hub is None or context.hub.nodes is None:
+        return asdict(score(request, emit=context.emit, should_stop=context.should_stop))
+    nodes = context.hub.nodes
+
+    def should_stop() -> bool:
+        nodes.raise_if_none_is_left()
+        return context.should_stop()
+
+    logs = EngineLogs(context.logs, EnginePlaces(task.name, nodes, context.emit))
+    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs))
+
+
+class EnginePlaces:
+    """Follows engines as they start, and tells where all of them are."""
+
+    def __init__(self, task: str, nodes: Nodes, emit: Emit) -> None:
+        self._task, self._nodes, self._emit = task, nodes, emit
+        self._places: dict[int, RankPlace] = {}
+
+    def __call__(self, engine: RankProcess) -> None:
+        self._nodes.follow(engine, f"engine-{engine.rank}")
+        self._places[engine.rank] = RankPlace(rank=engine.rank, pod=engine.pod.name, node=engine.pod.node)
+        self._emit(Placed(task=self._task, ranks=tuple(place for _, place in sorted(self._places.items()))))
 
 
 def score_request(task: Task, start: Start, context: TaskContext) -> ScoreRequest:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import FailureKind, JobFailed, Retries, TuneyardError
+from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime.environment import hide
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, explain, is_collateral, shrunk
+from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, is_collateral, shrunk
+from tuneyard.runtime.log_shipper import tail_of
 from tuneyard.runtime.mailbox import Letters, RankProcess, died, open_mailbox
+from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.oom import oom_kills
 from tuneyard.runtime.rank import train_rank
-from tuneyard.tracking import Emit, Warned
+from tuneyard.tracking import Emit, Placed, Warned
 from tuneyard.training.request import TrainRequest, TrainResult
 
 ShouldStop = Callable[[], bool]
@@ -25,15 +27,25 @@ _POLL_S = 0.2
 _STOP_GRACE_S = 600.0
 """A step, and the checkpoint after it, may take so long after a stop was asked for."""
 _SHOWN_LINES = 12
+_SETTLE_S = 15.0
+_LOST_GRACE_S = 10.0
+"""A rank is gone, and Ray has not noticed: after so long the attempt ends without it."""
+_BEGIN_LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSetting:
-    """What the attempts of a task share. `logs` is a folder that the machines of the ranks have (or make) for themselves."""
+    """What the attempts of a task share. `logs` is a folder that the machines of the ranks have (or make) for themselves.
+
+    `nodes`: the machines of a cluster that a hub has made for this attempt. It starts attempts itself, so that only a shortage of
+    memory is answered here. `logs_uri`: where that cluster's logs are copied.
+    """
 
     use_gpu: bool
     retries: Retries
     logs: Path
+    nodes: Nodes | None = None
+    logs_uri: str = ""
     secrets: Sequence[str] = ()
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
     on_failure: Callable[[TrainRequest, TuneyardError], None] = lambda _request, _error: None
@@ -44,31 +56,32 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 
     Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
     """
+    first = request.attempt
     while True:
         setting.on_attempt(request)
         try:
             return _Attempt(request, setting, emit, should_stop).run()
         except TuneyardError as error:
             setting.on_failure(request, error)
-            following = _next_attempt(request, error, setting.retries)
+            following = _next_attempt(request, error, setting, starts=request.attempt - first + 1)
             if following is None or should_stop():
                 raise
-            emit(Warned(task=request.name, message=_announcement(error, following, setting.retries)))
+            emit(Warned(task=request.name, message=_announcement(error, following, first, setting.retries)))
             request = following
 
 
-def _next_attempt(request: TrainRequest, error: TuneyardError, retries: Retries) -> TrainRequest | None:
-    answer = answer_to(error.kind, retries, request.attempt)
-    if answer == "stop":
+def _next_attempt(request: TrainRequest, error: TuneyardError, setting: TrainSetting, *, starts: int) -> TrainRequest | None:
+    answer = answer_to(error.kind, setting.retries, starts)
+    if answer == "stop" or (answer == "retry" and setting.nodes is not None):
         return None
     plan = shrunk(request.plan) if answer == "shrink" else request.plan
     return None if plan is None else replace(request, plan=plan, attempt=request.attempt + 1, resume=True)
 
 
-def _announcement(error: TuneyardError, following: TrainRequest, retries: Retries) -> str:
+def _announcement(error: TuneyardError, following: TrainRequest, first: int, retries: Retries) -> str:
     smaller = f" with micro-batch {following.plan.micro_batch}" if error.kind is FailureKind.OUT_OF_MEMORY else ""
     cause = error.cause.splitlines()[0].rstrip(":;")
-    return f"{cause}; starting attempt {following.attempt} of {retries.max + 1}{smaller} from the last committed checkpoint"
+    return f"{cause}; starting attempt {following.attempt - first + 1} of {retries.max + 1}{smaller} from the last committed checkpoint"
 
 
 @dataclass
@@ -80,12 +93,15 @@ class _Attempt:
     emit: Emit
     should_stop: ShouldStop
     _lost: list[Lost] = field(default_factory=list)
+    _lost_since: float = 0.0
     _seen: dict[int, RankProcess] = field(default_factory=dict)
+    _begun: int = 0
+    _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
         import ray
 
-        kills_before = oom_kills()
+        self._kills_before = self._oom_kills()
         self._mailbox = open_mailbox()
         fit = _Background(self._fit)
         stop_deadline: float | None = None
@@ -93,6 +109,7 @@ class _Attempt:
             while fit.running:
                 fit.join(_POLL_S)
                 self._read()
+                self._check_cluster()
                 if stop_deadline is None and self.should_stop():
                     self._mailbox.ask_stop.remote()
                     stop_deadline = time.monotonic() + _STOP_GRACE_S
@@ -103,14 +120,32 @@ class _Attempt:
                         kind=FailureKind.INTERNAL,
                     )
             self._read()
+            if fit.error is not None and self.setting.nodes is not None:
+                # Ray tells first of the ranks that lost a peer; which peer is gone shows a moment later.
+                self.setting.nodes.settle(_SETTLE_S)
+                self._read()
         finally:
             ray.kill(self._mailbox)
         if fit.error is not None:
-            raise self._explain(fit.error, oom_kills() - kills_before) from fit.error
+            raise self._explain(fit.error) from fit.error
         result: TrainResult | None = fit.value
         if result is None:
-            raise explain(self._evidence({}, [], 0))
+            raise explain(self._evidence({}, []))
         return result
+
+    def _check_cluster(self) -> None:
+        """Raises JobFailed where ranks are gone, or never came, and Ray would wait on."""
+        if self.setting.nodes is None:
+            return
+        if self._lost and time.monotonic() - self._lost_since > _LOST_GRACE_S:
+            raise explain(self._evidence({}, []))
+        if self._begun < self.request.plan.workers and time.monotonic() - self._began > _BEGIN_LIMIT_S:
+            raise JobFailed(
+                f"{self._begun} of {self.request.plan.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other,"
+                " or have no room",
+                "check the network between the nodes, and the interface that the Cluster object names",
+                kind=FailureKind.NETWORK,
+            )
 
     def _fit(self) -> Any:
         from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -139,49 +174,74 @@ class _Attempt:
         import ray
 
         # The ranks must be looked at before the mailbox is asked: one that ends in between has said goodbye by then.
-        gone = {rank.rank for rank in died(list(self._seen.values()))}
+        nodes = self.setting.nodes
+        seen = list(self._seen.values())
+        gone = {rank.rank for rank in (nodes.gone(seen) if nodes is not None else died(seen))}
         try:
             letters: Letters = ray.get(self._mailbox.drain.remote())
         except ray.exceptions.RayActorError:
             return
+        self._welcome(letters.begun)
         for event in letters.events:
             self.emit(event)
         self._seen = {rank.rank: rank for rank in letters.running}
         if all(is_collateral(error) for error in letters.errors):
             # Otherwise Ray has ended the others because one of them raised something of its own.
             known = {lost.rank for lost in self._lost}
-            self._lost += [Lost(r.rank, r.pid, r.host) for r in letters.running if r.rank in gone - known]
+            new = [rank for rank in letters.running if rank.rank in gone - known]
+            if new and not self._lost:
+                self._lost_since = time.monotonic()
+            self._lost += [self._lost_rank(rank.rank) for rank in new]
 
-    def _explain(self, error: BaseException, kills: int) -> TuneyardError:
+    def _welcome(self, begun: list[RankProcess]) -> None:
+        """Follow ranks that are new; say where all of them are, once all have begun."""
+        if self._begun == len(begun):
+            return
+        self._begun = len(begun)
+        for rank in begun:
+            if self.setting.nodes is not None:
+                self.setting.nodes.follow(rank, f"rank-{rank.rank}")
+        if self._begun == self.request.plan.workers:
+            places = [RankPlace(rank=rank.rank, pod=rank.pod.name, node=rank.pod.node) for rank in begun]
+            self.emit(Placed(task=self.request.name, ranks=tuple(places)))
+
+    def _explain(self, error: BaseException) -> TuneyardError:
         from ray.exceptions import RayActorError
         from ray.train import ControllerError, WorkerGroupError
 
-        if isinstance(error, ControllerError):
-            return JobFailed(
-                f"the ranks of task {self.request.name} could not start: {_last_line(error)}",
-                "ask for fewer workers in resources.workers, or free CPUs and GPUs of the Ray cluster",
-                kind=FailureKind.INTERNAL,
-            )
+        if isinstance(error, ControllerError) and not self._lost:
+            return could_not_start(self.request.name, _last_line(error))
         failures: dict[int, BaseException] = dict(error.worker_failures) if isinstance(error, WorkerGroupError) else {0: error}
         told = [failure for _, failure in sorted(failures.items()) if isinstance(failure, TuneyardError)]
         dead = [rank for rank, failure in failures.items() if isinstance(failure, RayActorError) or "ActorDiedError" in str(failure)]
         known = {lost.rank for lost in self._lost}
         self._lost += [self._lost_rank(rank) for rank in dead if rank not in known]
         # Ray names those that died by themselves; of what was seen to go at the same moment it may have ended the rest.
-        self._lost.sort(key=lambda lost: lost.rank not in dead)
+        self._lost.sort(key=lambda lost: (not lost.machine_lost, lost.rank not in dead))
         raised = {rank: f"{type(failure).__name__}: {failure}" for rank, failure in failures.items()}
-        return explain(self._evidence(raised, told, kills))
+        return explain(self._evidence(raised, told))
 
     def _lost_rank(self, rank: int) -> Lost:
         seen = self._seen.get(rank)
-        return Lost(rank, seen.pid, seen.host) if seen else Lost(rank)
+        if seen is None:
+            return Lost(rank)
+        nodes = self.setting.nodes
+        where = seen.host if nodes is None else str(seen.pod)
+        return Lost(rank, seen.pid, where, seen.pod.node, nodes.why_lost(seen) if nodes is not None else "")
 
-    def _evidence(self, raised: dict[int, str], told: list[TuneyardError], kills: int) -> Evidence:
-        rank = self._lost[0].rank if self._lost else min(raised, default=0)
-        log = self.setting.logs / f"{self.request.name}-rank-{rank}.log"
-        return Evidence(
-            lost=self._lost, raised=raised, told=told, oom_kills=kills, log=str(log), log_tail=hide(_tail(log), self.setting.secrets)
-        )
+    def _evidence(self, raised: dict[int, str], told: list[TuneyardError]) -> Evidence:
+        rank = first_to_fail(self._lost, raised) or 0
+        nodes = self.setting.nodes
+        if nodes is None:
+            path = self.setting.logs / f"{self.request.name}-rank-{rank}.log"
+            log, tail = str(path), hide(tail_of(path, _SHOWN_LINES), self.setting.secrets)
+        else:
+            log, tail = f"{self.setting.logs_uri}/rank-{rank}", nodes.tail(f"rank-{rank}", _SHOWN_LINES)
+        kills = self._oom_kills() - self._kills_before
+        return Evidence(lost=self._lost, raised=raised, told=told, oom_kills=kills, log=log, log_tail=tail, hub=nodes is not None)
+
+    def _oom_kills(self) -> int:
+        return oom_kills() if self.setting.nodes is None else self.setting.nodes.oom_kills()
 
 
 class _Background:
@@ -206,16 +266,6 @@ class _Background:
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
-
-
-def _tail(log: Path) -> str:
-    if not log.exists():
-        return ""
-    with log.open(errors="replace") as file:
-        return "\n".join(
-            f"  {line}"
-            for line in deque((line.rstrip() for line in file if line.strip() and not line.startswith("---")), maxlen=_SHOWN_LINES)
-        )
 
 
 def _last_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Run history (SQL), Comet, reports, and the events that feed them.
+"""Run history (SQL), Comet, reports, the logs of ranks, and the events that feed them.
 
 Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them is loaded at its first use.
 """
@@ -10,6 +10,8 @@ from tuneyard.tracking.events import (
     Emit,
     Evaluated,
     Event,
+    Placed,
+    Preflighted,
     Scored,
     Stage,
     Step,
@@ -21,6 +23,7 @@ from tuneyard.tracking.events import (
 )
 from tuneyard.tracking.recorder import Recorder, open_recorder
 from tuneyard.tracking.report import REPORT_HTML, REPORT_JSON, Report, write_report
+from tuneyard.tracking.task_logs import LogReader
 
 if TYPE_CHECKING:
     from tuneyard.tracking.history import History, PastJob
@@ -33,7 +36,10 @@ __all__ = [
     "Evaluated",
     "Event",
     "History",
+    "LogReader",
     "PastJob",
+    "Placed",
+    "Preflighted",
     "Recorder",
     "Report",
     "Scored",

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tuneyard.api.attempt_report import RankPlace
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -48,6 +50,24 @@ class Stage(Event):
     done: float = 0
     of: float = 0
     unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed(Event):
+    """Where the ranks of a train task, or the engines of a score task, run. Emitted by whoever drives the job, once all have begun."""
+
+    ranks: tuple[RankPlace, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflighted(Event):
+    """All ranks could reach each other and their storage, found out before the model was loaded.
+
+    `all_reduce_gb_per_s`: bus bandwidth, as nccl-tests define it; None with one rank.
+    """
+
+    seconds: float
+    all_reduce_gb_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,15 @@ from tuneyard.planning import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkChecks:
+    """The launcher tries the network between the ranks before the model is loaded. `promised_gb_per_s`: what it should carry, where
+    that is known; `before_s`: seconds that were spent on other checks before."""
+
+    promised_gb_per_s: float | None = None
+    before_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainRequest:
     """One attempt at a train task.
 
@@ -33,6 +42,7 @@ class TrainRequest:
     run: str = ""
     """The same for all attempts of one run, and for no other: a later attempt need not wait until an earlier one counts as dead."""
     trust_remote_code: bool = False
+    network: NetworkChecks | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 

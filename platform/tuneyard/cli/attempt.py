@@ -1,0 +1,18 @@
+"""`tuneyard attempt`: what the head pod of a hub's attempt runs. Not for people, who use `tuneyard run`."""
+
+from __future__ import annotations
+
+import os
+
+
+def attempt() -> int:
+    """Run the task that the environment names (docs/design/060-jobs-on-members.md), on the Ray cluster of this pod.
+
+    Exit code 0: it succeeded; 3: it was asked to stop, and did; 1: it failed, and its AttemptReport says how.
+    """
+    from tuneyard.cli.progress import PlainProgress
+    from tuneyard.runtime import run_attempt
+
+    # Each pod would keep a history of its own, which goes with it; a shared one is named by the hub.
+    os.environ.setdefault("TUNEYARD_HISTORY", "off")
+    return run_attempt(os.environ, PlainProgress)

@@ -1,0 +1,263 @@
+"""One task of a job on the Ray cluster that a hub has made for it: what `run_job` does for all tasks of a job on one machine.
+
+Other tasks of the job may run at this moment, in clusters of their own, on the same output.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
+from tuneyard.runtime.assignment import Assignment, pod_environment
+from tuneyard.runtime.checks import check_job
+from tuneyard.runtime.environment import environment, hide
+from tuneyard.runtime.interrupt import ShouldStop
+from tuneyard.runtime.job import Listener, run_one
+from tuneyard.runtime.joint_report import JointReport
+from tuneyard.runtime.log_shipper import LogShipper, secrets_here
+from tuneyard.runtime.node_agent import LogTarget
+from tuneyard.runtime.nodes import Nodes
+from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.placing import Machine
+from tuneyard.runtime.pod import this_pod
+from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, verdict
+from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.tasks import HubAttempt, Result, TaskContext
+from tuneyard.storage import join
+from tuneyard.tracking import Event, Recorder, Report, Stage, TaskEvent, Warned, open_recorder
+from tuneyard.tracking.task_logs import source_folder, task_folder
+from tuneyard.training.request import NetworkChecks
+
+_JOIN_LIMIT_S = 600.0
+_SHOWN_LINES = 12
+_TICK_S = 0.5
+
+
+def run_assigned(
+    job: JobSpec,
+    assignment: Assignment,
+    *,
+    base_dir: Path,
+    out: str,
+    listener: Listener,
+    should_stop: ShouldStop,
+    logs: LogShipper,
+) -> Report:
+    """Run the assigned task to its end, or to a stop that `should_stop` asks for; returns the report of the job as of then.
+
+    `setup` has run in every container before, and the job's variables are set. `logs`: copies what this machine writes. What earlier
+    attempts committed is gone on from, and a task that has succeeded is not run again. Raises TuneyardError; in every case from the
+    moment that the output was taken, the report is written.
+    """
+    values = pod_environment(job.spec.env, os.environ)
+    task = assignment.applied_to(job.spec.task(assignment.task))
+    output = JobOutput(out)
+    with ExitStack() as stack:
+        stack.enter_context(environment(values))
+        output.claim(job, resume=True)
+        scratch = stack.enter_context(_own_folder(assignment, job))
+        recorder = open_recorder(job, output=output.uri, folder=scratch, warn=listener)
+
+        def emit(event: Event) -> None:
+            recorder(event)
+            listener(event)
+
+        run = _Run(
+            job=job,
+            task=task,
+            assignment=assignment,
+            base_dir=base_dir,
+            output=output,
+            scratch=scratch,
+            emit=emit,
+            should_stop=should_stop,
+            logs=logs,
+            report=JointReport(output, job, task.name, assignment.attempt),
+            recorder=recorder,
+        )
+        return run.conduct()
+
+
+@contextmanager
+def _own_folder(assignment: Assignment, job: JobSpec) -> Iterator[Path]:
+    """A folder in the scratch volume of this machine, under a name that the others use for theirs."""
+    folder = assignment.scratch / f"{job.metadata.name}-{assignment.task}-{assignment.attempt}"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """From the claim of the output to the report."""
+
+    job: JobSpec
+    task: Task
+    assignment: Assignment
+    base_dir: Path
+    output: JobOutput
+    scratch: Path
+    emit: Listener
+    should_stop: ShouldStop
+    logs: LogShipper
+    report: JointReport
+    recorder: Recorder
+
+    def conduct(self) -> Report:
+        secrets = secrets_here(self.job.spec.env)
+        status, message = "failed", ""
+        try:
+            result = self._run(secrets)
+            status, message = str(result["status"]), "stopped as asked; its checkpoints are kept" if result["status"] == "stopped" else ""
+        except TuneyardError as error:
+            message = hide(str(error), secrets)
+            raise
+        except BaseException as error:
+            message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
+            raise
+        finally:
+            report = self._write(self.recorder.close(status, message))
+        return report
+
+    def _write(self, own: Report) -> Report:
+        """Where this fails after the task has failed, the task's own error is the one to show; and its success is in result.json."""
+        try:
+            return self.report.write(own)
+        except StorageError as error:
+            self.emit(Warned(task=self.task.name, message=f"the report could not be written: {error.cause}"))
+            return own
+
+    def _run(self, secrets: list[str]) -> Result:
+        done = self.output.finished(self.task)
+        if done is not None:
+            self.emit(TaskEvent(task=self.task.name, state="skipped", kind=self.task.kind, result=done))
+            return done
+        results = {name: self._result_of(name) for name in self.task.upstream()}
+        self._write(self.recorder.report())
+        if self.task.kind == "process":
+            self._judge(check_node(self._node_checks(), this_pod()))
+            return self._run_with(None, None, secrets, results)
+        with ray_session(address="auto", cpus=0, gpus=0, values={}, setup=[], secrets=secrets, job=self.job.metadata.name):
+            if not self._wait_for_machines():
+                return {"status": "stopped"}
+            nodes = Nodes(self._log_target(), secrets)
+            try:
+                began = time.monotonic()
+                nodes.start()
+                self.emit(Stage(task=self.task.name, name="preflight: machines"))
+                self._judge(nodes.check(self._node_checks()))
+                network = NetworkChecks(
+                    promised_gb_per_s=self.assignment.promised_gb_per_s,
+                    before_s=time.monotonic() - began,
+                )
+                return self._run_with(nodes, network, secrets, results)
+            finally:
+                nodes.close()
+
+    def _run_with(self, nodes: Nodes | None, network: NetworkChecks | None, secrets: list[str], results: dict[str, Result]) -> Result:
+        machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None)
+        alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": [self.task]})})
+        check_job(alone, base_dir=self.base_dir, machine=machine)
+        target = self._log_target()
+        context = TaskContext(
+            job=self.job,
+            base_dir=self.base_dir,
+            output=self.output,
+            machine=machine,
+            scratch=self.scratch,
+            logs=self.scratch / "logs",
+            secrets=secrets,
+            emit=self.emit,
+            should_stop=self.should_stop,
+            use_ray=lambda: None,
+            results=results,
+            hub=HubAttempt(
+                assignment=self.assignment,
+                nodes=nodes,
+                network=network,
+                logs_uri=join(self.output.uri, task_folder(target.task), str(target.attempt)),
+            ),
+        )
+        if self.task.kind == "process":
+            self.logs.add("process", context.logs / f"{self.task.name}.log")
+        try:
+            return run_one(self.task, context)
+        except TuneyardError as error:
+            self._add_tail(error, nodes)
+            raise
+
+    def _add_tail(self, error: TuneyardError, nodes: Nodes | None) -> None:
+        """The last lines of the engine to blame: what raised the error did not have them at hand."""
+        blame = error.blame
+        if nodes is not None and blame.rank is not None and not blame.log_tail:
+            source = f"{'engine' if self.task.kind == 'score' else 'rank'}-{blame.rank}"
+            error.blame = replace(blame, log_tail=nodes.tail(source, _SHOWN_LINES))
+
+    def _result_of(self, name: str) -> Result:
+        result = self.output.finished(self.job.spec.task(name))
+        if result is None:
+            raise StorageError(
+                f"task {self.task.name} needs the result of task {name}, and {self.output.store.url(name)} holds none",
+                "check that all attempts of the job use the same output",
+            )
+        return result
+
+    def _log_target(self) -> LogTarget:
+        return LogTarget(self.output.uri, self.task.name, self.assignment.attempt, tuple(self.job.spec.env))
+
+    def _node_checks(self) -> NodeChecks:
+        return NodeChecks(
+            scratch=self.assignment.scratch,
+            scratch_bytes=self.job.spec.storage.scratch or 0,
+            output=self.output.uri,
+            probe=source_folder(self.task.name, self.assignment.attempt, "preflight"),
+            gpus=self.assignment.sku != "cpu",
+        )
+
+    def _judge(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            if not finding.fatal:
+                self.emit(Warned(task=self.task.name, message=f"preflight: {finding.pod}: {finding.message}"))
+        error = verdict(findings)
+        if error is not None:
+            raise error
+
+    def _slots(self) -> int:
+        """Ranks or engines that a hub has made room for."""
+        workers = self.assignment.workers or 1
+        return workers * self.task.score.engine.tensor_parallel if self.task.score is not None else workers
+
+    def _wait_for_machines(self) -> bool:
+        """Until Ray has what the task needs: pods of one cluster come up one after the other. False if it was asked to stop meanwhile.
+
+        Raises JobFailed after ten minutes.
+        """
+        import ray
+
+        kind = "CPU" if self.assignment.sku == "cpu" else "GPU"
+        began = time.monotonic()
+        said = -1
+        while True:
+            there = int(ray.cluster_resources().get(kind, 0))
+            if there >= self._slots():
+                return True
+            if self.should_stop():
+                return False
+            if time.monotonic() - began > _JOIN_LIMIT_S:
+                raise JobFailed(
+                    f"{there} of {self._slots()} {kind}s joined the Ray cluster within {_JOIN_LIMIT_S:g} s",
+                    "look at the worker pods: kubectl get pods, kubectl describe pod",
+                    kind=FailureKind.NODE_LOST,
+                )
+            if there != said:
+                said = there
+                self.emit(Stage(task=self.task.name, name="waiting for machines", done=there, of=self._slots(), unit=f"{kind}s"))
+            time.sleep(_TICK_S)

@@ -1,0 +1,78 @@
+"""The report of a job whose tasks run in clusters of their own, several at once, and share nothing but the output.
+
+Each driver keeps a section, `<task>/report.json`, and puts report.json together from the sections of all. Whoever wrote it looks again
+afterwards: if a section has changed meanwhile, it is written anew. So the last one to end always leaves a complete report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tuneyard.api import JobSpec
+from tuneyard.runtime.output import JobOutput
+from tuneyard.storage import NotFound
+from tuneyard.tracking import Report, write_report
+from tuneyard.tracking.report import json_safe
+
+SECTION = "report.json"
+Section = dict[str, Any]
+"""attempt, status, message, started_at: of the job as this driver sees it; task: what report.json holds of its task."""
+
+
+class JointReport:
+    """Writes the report of `job` as the driver of one attempt at one of its tasks."""
+
+    def __init__(self, output: JobOutput, job: JobSpec, task: str, attempt: int) -> None:
+        self._output = output
+        self._job = job
+        self._task = task
+        self._attempt = attempt
+
+    def write(self, own: Report) -> Report:
+        """Put `own` (of which only this task counts) into the report of all. Returns the latter. Raises StorageError."""
+        sections = self._read()
+        if sections.get(self._task, {}).get("attempt", 0) <= self._attempt:
+            mine = {"attempt": self._attempt, "status": own.status, "message": own.message, "started_at": own.started_at}
+            section = json_safe({**mine, "task": own.tasks[self._task]})
+            self._output.store.put(f"{self._task}/{SECTION}", json.dumps(section).encode())
+        while True:
+            sections = self._read()
+            report = joined(own, [task.name for task in self._job.spec.task_order()], sections, datetime.now(UTC))
+            write_report(self._output.store, report)
+            if _marks(self._read()) == _marks(sections):
+                return report
+
+    def _read(self) -> dict[str, Section]:
+        sections = {}
+        for task in self._job.spec.tasks:
+            try:
+                sections[task.name] = json.loads(self._output.store.get(f"{task.name}/{SECTION}"))
+            except NotFound:
+                continue
+        return sections
+
+
+def _marks(sections: Mapping[str, Section]) -> dict[str, tuple[int, str]]:
+    return {name: (section["attempt"], section["status"]) for name, section in sections.items()}
+
+
+def joined(own: Report, order: list[str], sections: Mapping[str, Section], now: datetime) -> Report:
+    """One report of all sections; tasks without one have not begun. Pure."""
+    tasks = {name: sections[name]["task"] if name in sections else own.tasks[name] for name in order}
+    found = [sections[name] for name in order if name in sections]
+    status = _status([section["status"] for section in found], complete=len(found) == len(order))
+    message = next((section["message"] for section in found if section["status"] == status and section["message"]), "")
+    started_at = min((section["started_at"] for section in found), default=own.started_at)
+    wall_s = (now - datetime.fromisoformat(started_at)).total_seconds() if started_at else own.wall_s
+    return replace(own, tasks=tasks, status=status, message=message, started_at=started_at, wall_s=wall_s)
+
+
+def _status(statuses: list[str], *, complete: bool) -> str:
+    for status in ("failed", "stopped", "running"):
+        if status in statuses:
+            return status
+    return "succeeded" if complete else "running"

@@ -1,0 +1,150 @@
+"""Copies what processes of this machine write into their logs to the job's output, as it comes: see tracking.task_logs for how it lies
+there. Runs beside the training and never in its way: storage that is away makes logs late, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import EnvVar, StorageError
+from tuneyard.runtime.environment import hide
+from tuneyard.storage import AlreadyExists, Store, open_store
+from tuneyard.tracking.task_logs import Chunk, chunks_of, source_folder
+
+_FIRST_PAUSE_S = 3.0
+_LONGEST_PAUSE_S = 15.0
+_PAUSE_GROWTH = 1.2
+_CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 18
+_SHORTEST_SECRET_LINE = 6
+
+
+@dataclass
+class _Log:
+    """A file that grows, and how far it has been copied."""
+
+    source: str
+    path: Path
+    offset: int = 0
+    number: int = 0
+    """Of the chunk written last; 0 until storage has been asked what is there."""
+
+
+class LogShipper:
+    """Copies the files it is given, in a thread of its own, until it is closed."""
+
+    def __init__(self, output: str, task: str, attempt: int, secrets: Sequence[str], *, pause_s: float = _FIRST_PAUSE_S) -> None:
+        self._output, self._task, self._attempt = output, task, attempt
+        self._secrets = list(secrets)
+        self._pause_s = pause_s
+        self._logs: dict[str, _Log] = {}
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._complete = True
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tuneyard-logs", daemon=True)
+        self._thread.start()
+
+    def add(self, source: str, path: str | Path) -> None:
+        """Copy this file too; a source that is there already stays."""
+        with self._lock:
+            self._logs.setdefault(source, _Log(source, Path(path)))
+
+    def tail(self, source: str, lines: int) -> str:
+        """The last lines of a source, from this machine's disk, without secrets."""
+        with self._lock:
+            log = self._logs.get(source)
+        return hide(tail_of(log.path, lines), self._secrets) if log else ""
+
+    def close(self, patience_s: float) -> bool:
+        """Copy what is left, for so long at most. False if storage has not taken all of it."""
+        self._done.set()
+        self._thread.join(patience_s)
+        return not self._thread.is_alive() and self._complete
+
+    def _run(self) -> None:
+        pause_s = self._pause_s
+        while not self._done.wait(pause_s):
+            self._ship(final=False)
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * _PAUSE_GROWTH)
+        self._ship(final=True)
+
+    def _ship(self, *, final: bool) -> None:
+        self._complete = True
+        with self._lock:
+            logs = list(self._logs.values())
+        for log in logs:
+            try:
+                while self._ship_next(log, final=final):
+                    pass
+            except (StorageError, OSError):
+                # Kept on this disk, and tried again at the next turn; the other files would fare no better now.
+                self._complete = False
+                return
+
+    def _ship_next(self, log: _Log, *, final: bool) -> bool:
+        """Copy one chunk of whole lines; False if there is none."""
+        raw = _next_lines(log, final=final)
+        if not raw:
+            return False
+        store = self._opened()
+        folder = source_folder(self._task, self._attempt, log.source)
+        if log.number == 0:
+            # On another machine the same source may have begun before: a rank whose attempt was started again in place.
+            log.number = max((chunk.number for chunk in chunks_of(store.list(folder))), default=0)
+        data = hide(raw.decode(errors="replace"), self._secrets).encode()
+        while not _create(store, Chunk(self._task, self._attempt, log.source, log.number + 1).path, data):
+            log.number += 1
+        log.number += 1
+        log.offset += len(raw)
+        return True
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._output)
+        return self._store
+
+
+def _create(store: Store, path: str, data: bytes) -> bool:
+    """False if something else lies there."""
+    try:
+        store.create(path, data)
+    except AlreadyExists:
+        return store.get(path) == data  # perhaps by ourselves, with an answer that was lost
+    return True
+
+
+def _next_lines(log: _Log, *, final: bool) -> bytes:
+    """What has been written since, up to the last whole line; up to its end where there will be no more, or a line is endless."""
+    if not log.path.exists():
+        return b""
+    with log.path.open("rb") as file:
+        if log.path.stat().st_size < log.offset:
+            log.offset = 0  # written anew
+        file.seek(log.offset)
+        raw = file.read(_CHUNK_BYTES)
+    whole = raw[: raw.rfind(b"\n") + 1]
+    return whole or (raw if final or len(raw) == _CHUNK_BYTES else b"")
+
+
+def tail_of(path: Path, lines: int) -> str:
+    """The last lines of a file that are not empty; empty where there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join([line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("---")][-lines:])
+
+
+def secrets_here(variables: Sequence[EnvVar]) -> list[str]:
+    """Values of the job's secrets in this process's environment, longest first; of those with several lines each line too, since logs
+    are copied line by line."""
+    values = [os.environ.get(variable.name, "") for variable in variables if variable.value_from is not None]
+    lines = [line for value in values for line in value.splitlines() if len(line) >= _SHORTEST_SECRET_LINE]
+    return sorted({value for value in [*values, *lines] if value}, key=len, reverse=True)

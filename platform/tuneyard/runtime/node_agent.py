@@ -1,0 +1,75 @@
+"""One small actor on each machine of a cluster that ranks run on: copies their logs, and says which of their processes are gone.
+
+It takes no CPU from Ray's books, and next to none in truth.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuneyard.api import EnvVar
+from tuneyard.runtime.log_shipper import LogShipper, secrets_here
+from tuneyard.runtime.mailbox import is_alive
+from tuneyard.runtime.oom import oom_kills
+from tuneyard.runtime.pod import Pod, this_pod
+from tuneyard.runtime.preflight import Finding, NodeChecks, check_node
+
+
+@dataclass(frozen=True)
+class LogTarget:
+    """Where logs of an attempt go. `variables`: those of spec.env, whose secrets the agent finds in its own environment."""
+
+    output: str
+    task: str
+    attempt: int
+    variables: Sequence[EnvVar]
+
+
+@dataclass(frozen=True)
+class Look:
+    """`gone`: processes asked about that have ended. `oom_kills`: see `oom.oom_kills`."""
+
+    gone: frozenset[int]
+    oom_kills: int
+
+
+class NodeAgent:
+    """State of the actor. Several calls run at once, so that a slow storage does not make a machine look dead."""
+
+    def __init__(self, target: LogTarget) -> None:
+        self._pod = this_pod()
+        self._logs = LogShipper(target.output, target.task, target.attempt, secrets_here(target.variables))
+
+    def hello(self) -> tuple[Pod, int]:
+        """Where it is, and its process."""
+        return self._pod, os.getpid()
+
+    def look(self, pids: Sequence[int]) -> Look:
+        return Look(frozenset(pid for pid in pids if not is_alive(pid)), oom_kills(in_container=True))
+
+    def clock(self) -> float:
+        return time.time()
+
+    def memory_gb(self) -> float:
+        from tuneyard.catalog.cpu import machine_memory_gb
+
+        return machine_memory_gb()
+
+    def check(self, checks: NodeChecks) -> list[Finding]:
+        return check_node(checks, self._pod)
+
+    def ship(self, source: str, path: str) -> None:
+        self._logs.add(source, path)
+
+    def tail(self, source: str, lines: int) -> str:
+        return self._logs.tail(source, lines)
+
+    def close(self, patience_s: float) -> bool:
+        """Copy what is left of the logs. False if storage has not taken all of it."""
+        return self._logs.close(patience_s)
+
+
+AGENT_OPTIONS = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 6}

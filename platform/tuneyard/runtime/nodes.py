@@ -1,0 +1,286 @@
+"""The machines that an attempt's ranks and engines run on, as its driver sees them: an agent on each, asked every second who still lives.
+
+Ray itself takes up to half a minute to call a machine dead, and its training controller may wait longer; an agent that has died with
+the ranks beside it says so at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneyard.api import Blame, FailureKind, JobFailed, StorageError
+from tuneyard.runtime.environment import hide
+from tuneyard.runtime.mailbox import RankProcess
+from tuneyard.runtime.node_agent import AGENT_OPTIONS, LogTarget, Look, NodeAgent
+from tuneyard.runtime.pod import Pod
+from tuneyard.runtime.preflight import Finding, NodeChecks, clock_findings
+from tuneyard.storage import open_store
+from tuneyard.tracking import LogReader
+
+_EVERY_S = 1.0
+_SILENT_S = 45.0
+"""An agent that has not answered for so long counts as lost, whatever Ray thinks."""
+_UNREACHABLE_S = 8.0
+"""The same where nothing listens at its address any more."""
+_START_LIMIT_S = 120.0
+_CALL_LIMIT_S = 10.0
+_CHECK_LIMIT_S = 300.0
+_FLUSH_S = 90.0
+
+
+@dataclass
+class Node:
+    """A machine of the cluster. `lost`: why it counts as gone; empty while it lives."""
+
+    key: str
+    """Ray's id of it."""
+    agent: Any
+    pod: Pod
+    looked_at: float
+    lost: str = ""
+    gone: frozenset[int] = frozenset()
+    oom_kills: int = 0
+    oom_kills_before: int = 0
+    pids: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A look that has not been answered."""
+
+    reference: Any
+    at: float
+
+
+class Nodes:
+    """Agents on all machines that have CPUs or GPUs for ranks. `start` first, `close` at last."""
+
+    def __init__(self, target: LogTarget, secrets: Sequence[str]) -> None:
+        self._target = target
+        self._secrets = secrets
+        self._nodes: dict[str, Node] = {}
+        self._sources: dict[str, str] = {}
+        """Source -> key of the machine whose agent copies it."""
+        self._lock = threading.RLock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tuneyard-nodes", daemon=True)
+
+    def start(self) -> None:
+        """Put an agent on every machine. Raises JobFailed where one does not start."""
+        import ray
+
+        agents = {key: _new_agent(key, self._target) for key in worker_nodes()}
+        hellos = {key: agent.hello.remote() for key, agent in agents.items()}
+        ready, _ = ray.wait(list(hellos.values()), num_returns=len(hellos), timeout=_START_LIMIT_S)
+        for key, hello in hellos.items():
+            if hello not in ready:
+                raise JobFailed(
+                    f"the machine {key[:8]} of the Ray cluster started no process within {_START_LIMIT_S:g} s",
+                    "look at its pod: kubectl describe pod",
+                    kind=FailureKind.NODE_LOST,
+                )
+            self._add(key, agents[key], _answer(hello))
+        self._thread.start()
+
+    def _add(self, key: str, agent: Any, hello: tuple[Pod, int]) -> None:
+        look: Look = _answer(agent.look.remote([]))
+        with self._lock:
+            self._nodes[key] = Node(
+                key, agent, hello[0], time.monotonic(), oom_kills=look.oom_kills, oom_kills_before=look.oom_kills, pids=[hello[1]]
+            )
+
+    @property
+    def living(self) -> list[Node]:
+        with self._lock:
+            return [node for node in self._nodes.values() if not node.lost]
+
+    # Preflight
+
+    def check(self, checks: NodeChecks) -> list[Finding]:
+        """Try every machine: its disk, its way to storage, its GPUs, and its clock beside the others'."""
+        import ray
+
+        nodes = self.living
+        findings: list[Finding] = []
+        for node, reference in [(node, node.agent.check.remote(checks)) for node in nodes]:
+            try:
+                findings += ray.get(reference, timeout=_CHECK_LIMIT_S)
+            except ray.exceptions.GetTimeoutError:
+                findings.append(Finding(node.pod, "disk", f"its disk or its storage did not answer within {_CHECK_LIMIT_S:g} s"))
+        return findings + clock_findings({node.pod: _skew_s(node.agent) for node in nodes})
+
+    def memory_gb(self) -> float:
+        """Host memory of all machines together."""
+        return float(sum(_answer(node.agent.memory_gb.remote()) for node in self.living))
+
+    # Processes
+
+    def follow(self, process: RankProcess, source: str) -> None:
+        """Watch a process, and copy its log under this name."""
+        with self._lock:
+            node = self._nodes.get(process.ray_node)
+            if node is None or node.lost or (process.pid in node.pids and self._sources.get(source) == node.key):
+                return
+            node.pids.append(process.pid)
+            self._sources[source] = node.key
+        node.agent.ship.remote(source, process.log)
+
+    def gone(self, processes: Iterable[RankProcess]) -> list[RankProcess]:
+        """Those that have ended, or whose machine is lost."""
+        with self._lock:
+            return [p for p in processes if (node := self._nodes.get(p.ray_node)) is not None and (node.lost or p.pid in node.gone)]
+
+    def why_lost(self, process: RankProcess) -> str:
+        """Why the machine of a process counts as lost; empty where it lives."""
+        with self._lock:
+            node = self._nodes.get(process.ray_node)
+            return node.lost if node is not None else ""
+
+    def oom_kills(self) -> int:
+        """Processes that kernels have killed for want of memory since the start."""
+        with self._lock:
+            return sum(node.oom_kills - node.oom_kills_before for node in self._nodes.values())
+
+    def settle(self, limit_s: float) -> None:
+        """Wait until every machine was looked at once more, or is lost: what is known then is the state after now."""
+        now, deadline = time.monotonic(), time.monotonic() + limit_s
+        while time.monotonic() < deadline and any(node.looked_at < now for node in self.living):
+            time.sleep(_EVERY_S / 10)
+
+    def raise_if_none_is_left(self) -> None:
+        """Raises JobFailed when all machines are lost."""
+        with self._lock:
+            nodes = list(self._nodes.values())
+        if nodes and all(node.lost for node in nodes):
+            first = nodes[0]
+            raise JobFailed(
+                f"all {len(nodes)} machines of the attempt are lost: {first.pod} {first.lost}",
+                "what was committed stays; the next attempt goes on from there",
+                kind=FailureKind.NODE_LOST,
+                blame=Blame(node=first.pod.node),
+            )
+
+    def _watch(self) -> None:
+        import ray
+
+        asked: dict[str, _Asked] = {}
+        hellos: dict[str, tuple[Any, Any]] = {}
+        while not self._done.wait(_EVERY_S):
+            try:
+                self._welcome(hellos)
+                for node in self.living:
+                    if node.key not in asked:
+                        asked[node.key] = _Asked(node.agent.look.remote(list(node.pids)), time.monotonic())
+                references = [ask.reference for ask in asked.values()]
+                ready, _ = ray.wait(references, num_returns=len(references), timeout=_EVERY_S) if references else ([], [])
+                for key, ask in list(asked.items()):
+                    if ask.reference in ready:
+                        asked.pop(key)
+                        self._take(self._nodes[key], ask)
+                    elif time.monotonic() - ask.at > _SILENT_S:
+                        asked.pop(key)
+                        self._lose(self._nodes[key], f"has not answered for {_SILENT_S:g} s")
+            except Exception:  # noqa: BLE001 - Ray is being shut down, or was lost with the head: the job's own thread meets it too
+                if not ray.is_initialized():
+                    return
+
+    def _take(self, node: Node, ask: _Asked) -> None:
+        import ray
+
+        try:
+            look: Look = ray.get(ask.reference)
+        except ray.exceptions.ActorUnavailableError:
+            if time.monotonic() - node.looked_at > _UNREACHABLE_S:
+                self._lose(node, "cannot be reached any more")
+            return
+        except ray.exceptions.RayActorError:
+            self._lose(node, "is gone with all its processes")
+            return
+        with self._lock:
+            node.looked_at, node.gone, node.oom_kills = time.monotonic(), node.gone | look.gone, look.oom_kills
+
+    def _lose(self, node: Node, why: str) -> None:
+        with self._lock:
+            node.lost = node.lost or why
+
+    def _welcome(self, hellos: dict[str, tuple[Any, Any]]) -> None:
+        """Machines that have joined since: KubeRay starts a lost pod anew, and engines go there."""
+        import ray
+
+        for key in worker_nodes():
+            if key not in self._nodes and key not in hellos:
+                agent = _new_agent(key, self._target)
+                hellos[key] = agent, agent.hello.remote()
+        for key, (agent, hello) in list(hellos.items()):
+            if ray.wait([hello], timeout=0)[0]:
+                hellos.pop(key)
+                self._add(key, agent, _answer(hello))
+
+    # Logs
+
+    def tail(self, source: str, lines: int) -> str:
+        """The last lines of a source: from its machine, or, where that is gone, what had been copied before."""
+        import ray
+
+        with self._lock:
+            node = self._nodes.get(self._sources.get(source, ""))
+        if node is not None and not node.lost:
+            try:
+                return str(ray.get(node.agent.tail.remote(source, lines), timeout=_CALL_LIMIT_S))
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+                pass
+        try:
+            reader = LogReader(open_store(self._target.output), self._target.task, self._target.attempt)
+            return hide(reader.tail(source, lines).text.rstrip("\n"), self._secrets)
+        except StorageError:
+            return ""
+
+    def close(self) -> None:
+        """Copy what is left of all logs, within bounded time, and end the agents."""
+        import ray
+
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join(_CALL_LIMIT_S)
+        nodes = self.living
+        flushes = [node.agent.close.remote(_FLUSH_S) for node in nodes]
+        if flushes:
+            ray.wait(flushes, num_returns=len(flushes), timeout=_FLUSH_S + _CALL_LIMIT_S)
+        for node in nodes:
+            ray.kill(node.agent)
+
+
+def worker_nodes() -> list[str]:
+    """Ray's ids of the machines that ranks and engines can run on."""
+    import ray
+
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and (node["Resources"].get("CPU") or node["Resources"].get("GPU"))]
+
+
+def _new_agent(key: str, target: LogTarget) -> Any:
+    return on_node(NodeAgent, key, AGENT_OPTIONS).remote(target)
+
+
+def on_node(actor: type, key: str, options: dict[str, Any]) -> Any:
+    """An actor class bound to one machine of the cluster."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return ray.remote(actor).options(**options, scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False))
+
+
+def _answer(reference: Any) -> Any:
+    import ray
+
+    return ray.get(reference, timeout=_START_LIMIT_S)
+
+
+def _skew_s(agent: Any) -> float:
+    """Seconds that the agent's clock is ahead of ours: its answer against the middle of the call (Cristian 1989)."""
+    before = time.time()
+    theirs = float(_answer(agent.clock.remote()))
+    return theirs - (before + time.time()) / 2

@@ -1,0 +1,131 @@
+"""A Ray cluster of several machines on this one: a head without CPUs, as KubeRay starts it for a hub's attempt, and workers.
+
+With root each worker has a mount namespace with a scratch disk of its own, and a host name of its own: what lies on one machine's disk
+the others do not see, as between pods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.servers import free_port
+
+RAY = str(Path(sys.executable).with_name("ray"))
+IS_ROOT = os.geteuid() == 0
+_UP_LIMIT_S = 200.0
+_PLAIN = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "OMP_NUM_THREADS": "1",
+    "TUNEYARD_HISTORY": "off",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_raylet_start_wait_time_s": "180",  # a machine under load misses the usual 30
+}
+
+
+@dataclass
+class Machine:
+    """A worker of the cluster, with all that it has started."""
+
+    name: str
+    node: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """Everything on it at once, as when its power is cut."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in _descendants(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Machines:
+    """The cluster: `environment` lets a driver on its head in; `scratch` is each machine's own folder."""
+
+    folder: Path
+    scratch: Path
+    port: int
+    variables: Mapping[str, str]
+    workers: list[Machine] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        address = {"RAY_ADDRESS": f"127.0.0.1:{self.port}", "TUNEYARD_SCRATCH": str(self.scratch), "TUNEYARD_POD": "head-0"}
+        return {**os.environ, **_PLAIN, **self.variables, **address, "TUNEYARD_NODE": "node-head"}
+
+    def add(self, name: str) -> Machine:
+        """Start one more worker, with one CPU."""
+        pod = {"TUNEYARD_POD": name, "TUNEYARD_NODE": f"node-{name}", "TUNEYARD_SCRATCH": str(self.scratch)}
+        ray = [RAY, "start", f"--address=127.0.0.1:{self.port}", "--num-cpus=1", "--num-gpus=0", "--block", "--object-store-memory=100000000"]
+        if IS_ROOT:
+            alone = f'hostname {name}; mount -t tmpfs tmpfs {self.scratch}; exec "$@"'
+            ray = ["unshare", "--mount", "--uts", "bash", "-c", alone, "machine", *ray]
+        process = subprocess.Popen(
+            ray,
+            env={**os.environ, **_PLAIN, **self.variables, **pod},
+            stdout=(self.folder / f"{name}.log").open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        worker = Machine(name, f"node-{name}", process)
+        self.workers.append(worker)
+        return worker
+
+
+@contextmanager
+def started(workers: int, variables: Mapping[str, str]) -> Iterator[Machines]:
+    """A cluster with workers `pod-0`, `pod-1` …; `variables` are set in all of its containers."""
+    folder = Path(tempfile.mkdtemp(prefix="ty-machines-", dir="/tmp"))  # short: Ray puts sockets below it
+    cluster = Machines(folder, folder / "scratch", free_port(), variables)
+    cluster.scratch.mkdir()
+    ports = [f"--port={cluster.port}", f"--ray-client-server-port={free_port()}", f"--temp-dir={folder / 'ray'}"]
+    command = [RAY, "start", "--head", *ports, "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false", "--block"]
+    head = subprocess.Popen(
+        [*command, "--object-store-memory=100000000"],
+        env={**os.environ, **_PLAIN, **variables},
+        stdout=(folder / "head.log").open("wb"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    everything = Machine("head", "node-head", head)
+    try:
+        _wait_for_head(cluster, head)
+        for number in range(workers):
+            cluster.add(f"pod-{number}")
+        yield cluster
+    finally:
+        for machine in [*cluster.workers, everything]:
+            machine.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for_head(cluster: Machines, head: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _UP_LIMIT_S
+    while b"Ray runtime started" not in (cluster.folder / "head.log").read_bytes():
+        if head.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("Ray's head did not start:\n" + (cluster.folder / "head.log").read_text(errors="replace")[-2000:])
+        time.sleep(0.2)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes that a process has started, and theirs."""
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                found += [int(child), *_descendants(int(child))]
+    return found
