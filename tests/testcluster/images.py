@@ -58,14 +58,21 @@ def host_image(folder: Path) -> Path:
         for path in _OF_THIS_MACHINE:
             if Path(path).exists():
                 tar.add(path, path.lstrip("/"))
-    return _layout(folder / "host.tar", HOST_IMAGE, layer.getvalue(), {"Cmd": ["/bin/bash"], "User": f"{USER_ID}:{USER_ID}"})
+    variables = {
+        "PATH": f"{Path(sys.prefix).resolve()}/bin:/usr/local/bin:/usr/bin:/bin",
+        "USER": "tuneyard",
+        # The repository cannot be written to.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    run = {"Cmd": ["/bin/bash"], "User": f"{USER_ID}:{USER_ID}", "Env": [f"{name}={value}" for name, value in variables.items()]}
+    return _layout(folder / "host.tar", HOST_IMAGE, layer.getvalue(), run)
 
 
 def pod_template(server: str) -> dict[str, Any]:
     """What every pod of a job on such a cluster needs: `Cluster.spec.podTemplate`.
 
-    A fragment of a pod's spec; the single entry of `containers` has no name and is meant for every container. `server`: URL of the
-    cluster's API server as pods reach it; no kube-proxy runs that would lead the usual address there.
+    A fragment of a PodTemplate; its one container has no name, and is laid over every container of a pod. `server`: URL of the cluster's
+    API server as pods reach it; no kube-proxy runs that would lead the usual address there.
     """
     host, port = server.removeprefix("https://").rsplit(":", 1)
     mounted = {"usr": Path("/usr"), "repository": ROOT, "venv": Path(sys.prefix).resolve(), "python": Path(sys.base_prefix).resolve()}
@@ -78,17 +85,9 @@ def pod_template(server: str) -> dict[str, Any]:
     for name, inside in {"tmp": "/tmp", "home": _HOME}.items():
         volumes.append({"name": f"host-{name}", "emptyDir": {}})
         mounts.append({"name": f"host-{name}", "mountPath": inside})
-    env = {
-        "PATH": f"{Path(sys.prefix).resolve()}/bin:/usr/local/bin:/usr/bin:/bin",
-        "HOME": _HOME,
-        "USER": "tuneyard",
-        # The repository cannot be written to.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "KUBERNETES_SERVICE_HOST": host,
-        "KUBERNETES_SERVICE_PORT": port,
-        "KUBERNETES_SERVICE_PORT_HTTPS": port,
-    }
-    return {"volumes": volumes, "containers": [{"volumeMounts": mounts, "env": [{"name": name, "value": env[name]} for name in env]}]}
+    variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "KUBERNETES_SERVICE_PORT_HTTPS": port}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    return {"spec": {"volumes": volumes, "containers": [{"volumeMounts": mounts, "env": env}]}}
 
 
 def _add(tar: tarfile.TarFile, name: str, kind: bytes, *, mode: int = 0o644, target: str = "", text: str = "") -> None:

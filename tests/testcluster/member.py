@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +45,7 @@ class Member(Hub):
         """The node falls silent, and its pods' processes are gone: a machine without power."""
         self.stop("kubelet")
         self.stop("containerd")
-        _kill(self._node.processes())
+        _kill({pid for container in self._node.containers() for pid in container.processes()})
 
     def restart_node(self) -> None:
         self.start("containerd")
@@ -52,7 +53,8 @@ class Member(Hub):
 
     def pod_processes(self, pod: str, namespace: str = "default") -> list[int]:
         """Process ids of a pod's containers, also while kubelet, containerd or API server are down."""
-        return sorted(pid for container in self._node.containers(namespace, pod) for pid in self._node.processes(container))
+        containers = [each for each in self._node.containers() if (each.namespace, each.pod) == (namespace, pod) and not each.holds_pod]
+        return sorted({pid for container in containers for pid in container.processes()})
 
     def kill_pod(self, pod: str, namespace: str = "default") -> list[int]:
         """SIGKILL to every process of a pod's containers; their ids."""
@@ -111,15 +113,14 @@ class Member(Hub):
         self.api.patch(f"{path}/status", {"status": {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}})
 
     def _end_pods(self) -> None:
-        if not self.folder.exists():
-            return
-        node = Node(self._plane, self.node_name)
-        while pids := [*node.processes(), *node.shims()]:
-            _kill(pids)
-        node.remove_traces()
+        if self.folder.exists() and not self.fake:
+            node = Node(self._plane, self.node_name)
+            while pids := {*node.helpers(), *(pid for container in node.containers() for pid in container.processes())}:
+                _kill(pids)
+            node.remove_traces()
 
 
-def _kill(pids: list[int]) -> None:
+def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)

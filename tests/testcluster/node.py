@@ -1,7 +1,7 @@
 """A real node: containerd, a kubelet and the cluster's DNS, in the state folder of one cluster.
 
-Nothing of it lies where another cluster's, or the machine's own containers, could be: sockets, images, logs, network namespaces and the
-devices of pods are all below the state folder, and processes of pods in a control group of their own.
+Nothing of it lies where another cluster's or the machine's own could be: images, logs, mounts and network namespaces of pods are below
+the state folder, and sockets in a folder of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,24 @@ SLOT = "tuneyard.dev/slot"
 
 
 @dataclass(frozen=True)
+class Container:
+    id: str
+    holds_pod: bool
+    """Whether it is the one that only holds a pod's namespaces."""
+    namespace: str
+    pod: str
+    cgroup: str
+
+    def groups(self) -> list[Path]:
+        """Its group in every hierarchy (cgroup v1) or in the only one (v2)."""
+        inside = self.cgroup.lstrip("/")
+        return [*Path("/sys/fs/cgroup").glob(inside), *Path("/sys/fs/cgroup").glob(f"*/{inside}")]
+
+    def processes(self) -> set[int]:
+        return {int(pid) for group in self.groups() for file in group.rglob("cgroup.procs") for pid in _text(file).split()}
+
+
+@dataclass(frozen=True)
 class Node:
     plane: ControlPlane
     name: str
@@ -36,13 +54,9 @@ class Node:
         return self.plane.folder / "node"
 
     @property
-    def cgroup(self) -> str:
-        return bridge_name(self.plane.folder)
-
-    @property
     def sockets(self) -> Path:
         """Folder of sockets: the path of one may have 107 characters, and a state folder can lie anywhere."""
-        return Path("/run") / self.cgroup
+        return Path("/run") / bridge_name(self.plane.folder)
 
     @property
     def socket(self) -> Path:
@@ -130,7 +144,6 @@ class Node:
             "resolvConf": "",
             # Works on machines without systemd and with cgroup v1; only limits of containers are enforced.
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self.cgroup}",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
@@ -154,55 +167,45 @@ class Node:
         corefile.write_text(_COREFILE.format(address=address, loopback=loopback, kubeconfig=config))
         return [binary("coredns"), "-conf", str(corefile)]
 
-    def processes(self, container: str = "") -> list[int]:
-        """Ids of all processes in pods, or of those in one container."""
-        ids = set[int]()
-        for group in self._cgroups():
-            for file in (group / container).rglob("cgroup.procs"):
-                try:
-                    ids.update(int(line) for line in file.read_text().split())
-                except OSError:
-                    continue  # the container has just ended
-        return sorted(ids)
+    def containers(self) -> list[Container]:
+        """From what containerd keeps on disk: it need not run, nor must anything else."""
+        bundles = self.folder / "run" / "io.containerd.runtime.v2.task" / "k8s.io"
+        return [container for file in bundles.glob("*/config.json") if (container := _container(file)) is not None]
 
-    def containers(self, namespace: str, pod: str) -> list[str]:
-        """Ids of a pod's containers, from what containerd keeps on disk: it need not run."""
-        ids = []
-        for file in (self.folder / "run" / "io.containerd.runtime.v2.task" / "k8s.io").glob("*/config.json"):
-            notes = json.loads(file.read_text())["annotations"]
-            names = (notes.get("io.kubernetes.cri.sandbox-namespace"), notes.get("io.kubernetes.cri.sandbox-name"))
-            if names == (namespace, pod) and notes["io.kubernetes.cri.container-type"] == "container":
-                ids.append(file.parent.name)
-        return ids
-
-    def shims(self) -> list[int]:
-        """Ids of the processes that hold the node's containers; they outlive containerd."""
-        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _is_shim(path, str(self.socket))]
+    def helpers(self) -> list[int]:
+        """Ids of containerd's processes on the node (shims, runc); they outlive it."""
+        marks = (str(self.sockets), str(self.folder / "run"))
+        return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if any(mark in _text(path) for mark in marks)]
 
     def remove_traces(self) -> None:
-        """Remove what a kubelet leaves outside the state folder."""
-        for group in self._cgroups():
-            for folder in sorted(group.rglob("*/"), reverse=True):
-                _remove_group(folder)
-            _remove_group(group)
+        """Remove what a kubelet and containerd leave outside the state folder."""
+        for container in self.containers():
+            for group in container.groups():
+                for folder in [*sorted(group.rglob("*/"), reverse=True), group]:
+                    _remove_group(folder)
         for link in Path("/var/log/containers").glob("*.log"):
             if str(self.folder) in os.readlink(link):
                 link.unlink(missing_ok=True)
-        for result in Path("/var/lib/cni/results").glob(f"{self.cgroup}-*"):
+        for result in Path("/var/lib/cni/results").glob(f"{self.plane.network.bridge}-*"):
             result.unlink(missing_ok=True)
         shutil.rmtree(self.sockets, ignore_errors=True)
 
-    def _cgroups(self) -> list[Path]:
-        """The node's group in every hierarchy (cgroup v1) or in the only one (v2)."""
-        return [*Path("/sys/fs/cgroup").glob(self.cgroup), *Path("/sys/fs/cgroup").glob(f"*/{self.cgroup}")]
 
-
-def _is_shim(cmdline: Path, socket: str) -> bool:
+def _text(file: Path) -> str:
     try:
-        words = cmdline.read_bytes().decode(errors="replace").split("\0")
+        return file.read_bytes().decode(errors="replace")
     except OSError:
-        return False
-    return words[0].endswith("containerd-shim-runc-v2") and socket in words
+        return ""  # the process is gone
+
+
+def _container(config: Path) -> Container | None:
+    try:
+        whole = json.loads(config.read_text())
+    except (OSError, ValueError):
+        return None  # being made or removed
+    notes = whole["annotations"]
+    kind, namespace, pod = (notes.get(f"io.kubernetes.cri.{key}", "") for key in ("container-type", "sandbox-namespace", "sandbox-name"))
+    return Container(config.parent.name, kind == "sandbox", namespace, pod, whole["linux"]["cgroupsPath"])
 
 
 def _remove_group(folder: Path) -> None:
@@ -230,9 +233,15 @@ state = "{folder}/run"
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+    Root = "{sockets}/runc"
+
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["{plugins}"]
   conf_dir = "{conf}"
+  use_internal_loopback = true
 """
 
 _COREFILE = """. {{

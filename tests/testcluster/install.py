@@ -1,0 +1,133 @@
+"""Tuneyard on test clusters: kinds, an S3 server, members known to the hub, and the operator, as the charts would have it."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.servers import free_port, versitygw
+from tests.testcluster.clusters import Clusters
+from tests.testcluster.hub import Hub
+from tests.testcluster.images import HOST_IMAGE, ROOT, pod_template
+from tests.testcluster.member import Member
+from tests.testcluster.node import SKU_LABEL, SLOT
+from tests.testcluster.processes import Processes
+
+SYSTEM = "tuneyard-system"
+"""Namespace of the hub's own things."""
+JOBS = "tuneyard"
+"""Namespace of members in which jobs run."""
+STORAGE_SECRET = "tuneyard-storage"
+BUCKET = "tuneyard"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """An S3 server on this machine, at an address that pods reach."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_REGION": "us-east-1", **self.credentials}
+
+
+def write_crds(folder: Path) -> list[Path]:
+    """The CRDs of all kinds, as files."""
+    subprocess.run([sys.executable, "-m", "tuneyard.api.schema", str(folder)], check=True)
+    return sorted(folder.glob("*.yaml"))
+
+
+def start_storage(folder: Path, hub: Hub) -> Storage:
+    """Start an S3 server with a bucket, under new credentials."""
+    port = free_port()
+    storage = Storage(f"http://{hub.address}:{port}", secrets.token_hex(8), secrets.token_hex(16))
+    root = folder / "s3"
+    (root / BUCKET).mkdir(parents=True)
+    command = [versitygw(), "--access", storage.access_key, "--secret", storage.secret_key, "--region", "us-east-1", "--quiet"]
+    Processes(folder / "processes").start("versitygw", [*command, "--port", f"{hub.address}:{port}", "posix", str(root)])
+    return storage
+
+
+def prepare_hub(hub: Hub, crds: list[Path], storage: Storage) -> None:
+    hub.apply(*crds, _namespace(SYSTEM), _secret(STORAGE_SECRET, "default", storage.credentials))
+
+
+def prepare_member(member: Member, crds: list[Path], storage: Storage) -> None:
+    """What a hub expects on a member: the kind of reports, a namespace, and the account that jobs run under."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tuneyard-job", "namespace": JOBS}}
+    rules = [
+        {"apiGroups": ["tuneyard.dev"], "resources": ["attemptreports"], "verbs": ["create", "get", "patch"]},
+        {"apiGroups": ["tuneyard.dev"], "resources": ["attemptreports/status"], "verbs": ["patch"]},
+    ]
+    rbac, named = "rbac.authorization.k8s.io", {"name": "tuneyard-job", "namespace": JOBS}
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": named, "rules": rules}
+    binding = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "RoleBinding",
+        "metadata": named,
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "tuneyard-job"},
+        "subjects": [{"kind": "ServiceAccount", **named}],
+    }
+    # The restricted standard refuses hostPath, which pods need here for this machine's Python and nowhere else.
+    level = {"pod-security.kubernetes.io/enforce": "privileged"}
+    reports = [file for file in crds if file.stem == "attemptreports"]
+    member.apply(*reports, _namespace(JOBS, level), account, role, binding, _secret(STORAGE_SECRET, JOBS, storage.credentials))
+
+
+def register(hub: Hub, member: Member, storage: Storage) -> None:
+    """Make a member known to the hub."""
+    secret = f"{member.name}-kubeconfig"
+    plain = [{"name": name, "value": value} for name, value in storage.environment.items() if name not in storage.credentials]
+    keys = [{"name": name, "valueFrom": {"secretKeyRef": {"name": STORAGE_SECRET, "key": name}}} for name in storage.credentials]
+    goal = {
+        "endpoint": {"server": member.server, "kubeconfigSecret": {"name": secret, "key": "kubeconfig"}},
+        "skus": [{"name": "cpu", "nodes": 1, "gpusPerNode": member.slots, "gpuResource": SLOT, "nodeSelector": {SKU_LABEL: "cpu"}}],
+        "network": {"interface": "eth0"},
+        "storage": [f"s3://{BUCKET}"],
+        "namespace": JOBS,
+        "env": [*plain, *keys],
+        "podTemplate": pod_template(member.pod_server),
+    }
+    cluster = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": member.name}, "spec": goal}
+    hub.apply(_secret(secret, SYSTEM, {"kubeconfig": member.kubeconfig.read_text()}), cluster)
+
+
+def start_operator(folder: Path, hub: Hub, storage: Storage) -> bool:
+    """Start the hub's operator as a process of this machine; False where it cannot be run yet."""
+    if importlib.util.find_spec("tuneyard_operators.__main__") is None:
+        return False
+    command = [sys.executable, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(hub.kubeconfig)]
+    command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE]
+    Processes(folder / "processes").start("operator", command, {**storage.environment, "PYTHONPATH": str(ROOT)})
+    return True
+
+
+def install(folder: Path, clusters: Clusters) -> Storage:
+    """Everything but the operator."""
+    crds = write_crds(folder / "crds")
+    storage = start_storage(folder, clusters.hub)
+    prepare_hub(clusters.hub, crds, storage)
+    for member in clusters.members:
+        prepare_member(member, crds, storage)
+        register(clusters.hub, member, storage)
+    return storage
+
+
+def _namespace(name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
+
+
+def _secret(name: str, namespace: str, values: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": values}

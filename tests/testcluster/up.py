@@ -1,0 +1,73 @@
+"""Clusters with Tuneyard on them that stay until they are taken down: `make cluster-up`, `make cluster-down`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.testcluster.clusters import Clusters
+from tests.testcluster.install import install, start_operator
+from tests.testcluster.mounts import remove_folder
+from tests.testcluster.processes import Processes
+from tests.testcluster.progress import say, stage
+
+DEFAULT_FOLDER = Path("/tmp/tuneyard-cluster")
+_COMPLETE = "up.json"
+
+
+def up(folder: Path, *, members: int, operator: bool = True) -> Path:
+    """Path of the hub's kubeconfig. Clusters that run already stay; what a killed run left is removed first."""
+    with _alone(folder):
+        if _runs(folder, members):
+            say(f"the clusters in {folder} run already; `make cluster-down` first for new ones")
+            return Clusters.found(folder).hub.kubeconfig
+        with stage("removed what was left"):
+            _remove(folder)
+        folder.mkdir(mode=0o700)
+        clusters = Clusters.in_folder(folder, members)
+        with stage("clusters are up"):
+            clusters.start()
+        with stage("installed Tuneyard"):
+            storage = install(folder, clusters)
+        if operator and not start_operator(folder, clusters.hub, storage):
+            say("no operator: `python -m tuneyard_operators` does not exist yet")
+        environment = folder / "storage.env"
+        environment.write_text("".join(f"export {name}={value}\n" for name, value in storage.environment.items()))
+        say(f"to reach its storage from here: source {environment}")
+        (folder / _COMPLETE).write_text(json.dumps({"members": members}))
+        return clusters.hub.kubeconfig
+
+
+def down(folder: Path) -> None:
+    with _alone(folder):
+        _remove(folder)
+
+
+def status(folder: Path) -> dict[str, int | None]:
+    """Process ids by cluster and component; None for what does not run."""
+    found = {f"{cluster.name}/{name}": pid for cluster in Clusters.found(folder).all for name, pid in cluster.components().items()}
+    own = Processes(folder / "processes")
+    return {**found, **{name: own.pid(name) for name in own.names()}}
+
+
+def _runs(folder: Path, members: int) -> bool:
+    complete = folder / _COMPLETE
+    return complete.exists() and json.loads(complete.read_text())["members"] == members and None not in status(folder).values()
+
+
+def _remove(folder: Path) -> None:
+    Processes(folder / "processes").end_all()
+    Clusters.found(folder).close()
+    remove_folder(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Of two that are told to bring the same clusters up or down, one waits."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
