@@ -41,8 +41,14 @@ class FakeNodes:
 def add(api: KubeApi, kinds: Iterable[FakeNodes]) -> None:
     manifests = [nodes.manifest(name) for nodes in kinds for name in nodes.names()]
     with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(lambda manifest: api.create("/api/v1/nodes", manifest), manifests):
+        for _ in pool.map(lambda manifest: _add(api, manifest), manifests):
             pass
+
+
+def _add(api: KubeApi, manifest: dict[str, Any]) -> None:
+    api.create("/api/v1/nodes", manifest)
+    # Admission taints every new node as not ready, until a node lifecycle controller, which does not run here, has seen it.
+    api.patch(f"/api/v1/nodes/{manifest['metadata']['name']}", {"spec": {"taints": manifest["spec"]["taints"]}})
 
 
 def set_ready(api: KubeApi, name: str, *, ready: bool) -> None:
