@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from scripts.dashboard import dashboard
+
 from tuneyard.api.loading import KINDS
 from tuneyard.api.schema import MEMBER_KINDS, crd
 

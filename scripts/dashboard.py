@@ -19,6 +19,9 @@ class Panel:
     stacked: bool = False
 
 
+_ALL = "max by (cluster, sku) (tuneyard_gpus)"
+_FREE = "max by (cluster, sku) (tuneyard_free_gpus)"
+
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Jobs": (
         # Followers count nothing or what they last saw: the largest is the leader's.
@@ -28,18 +31,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Failures per hour", {"{{kind}}": "sum by (kind) (increase(tuneyard_attempt_failures_total[1h]))"}, stacked=True),
     ),
     "GPUs": (
-        Panel("GPUs in use", {"{{cluster}} {{sku}}": "max by (cluster, sku) (tuneyard_gpus) - max by (cluster, sku) (tuneyard_free_gpus)"}),
-        Panel("Free GPUs", {"{{cluster}} {{sku}}": "max by (cluster, sku) (tuneyard_free_gpus)"}, stacked=True),
+        Panel("GPUs in use", {"{{cluster}} {{sku}}": f"{_ALL} - {_FREE}"}),
+        Panel("Free GPUs", {"{{cluster}} {{sku}}": _FREE}, stacked=True),
         Panel(
             "Share in use",
-            {"{{sku}}": "1 - sum by (sku) (max by (cluster, sku) (tuneyard_free_gpus)) / sum by (sku) (max by (cluster, sku) (tuneyard_gpus))"},
+            {"{{sku}}": f"1 - sum by (sku) ({_FREE}) / sum by (sku) ({_ALL})"},
             unit="percentunit",
         ),
     ),
     "Members": (
         Panel("Reachable", {"{{cluster}}": "max by (cluster) (tuneyard_member_up)"}),
         Panel("Age of heartbeat", {"{{cluster}}": "min by (cluster) (tuneyard_member_heartbeat_age_seconds)"}, unit="s"),
-        Panel("Refused or failed requests", {"{{cluster}} {{code}}": 'sum by (cluster, code) (rate(tuneyard_api_requests_total{code!~"2.."}[5m]))'}),
+        Panel(
+            "Refused or failed requests",
+            {"{{cluster}} {{code}}": 'sum by (cluster, code) (rate(tuneyard_api_requests_total{code!~"2.."}[5m]))'},
+        ),
     ),
     "Operator": (
         Panel("Leaders (is to be 1)", {"leaders": "sum(tuneyard_leader)"}),
@@ -52,7 +58,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             },
             unit="s",
         ),
-        Panel("Requests per second", {"{{cluster}} {{verb}}": "sum by (cluster, verb) (rate(tuneyard_api_requests_total[5m]))"}, unit="reqps"),
+        Panel(
+            "Requests per second", {"{{cluster}} {{verb}}": "sum by (cluster, verb) (rate(tuneyard_api_requests_total[5m]))"}, unit="reqps"
+        ),
     ),
 }
 
