@@ -199,12 +199,8 @@ class Hub:
             next(t for t in status.tasks if t.name == task).phase = Phase.STARTING
             actions.append(Action(Verb.START, attempt))
         verdicts = self.placing.verdicts.get(key, {})
-        never = next((verdict for task, verdict in verdicts.items() if verdict.never and task in asks), None)
-        if never is not None and not status.attempts:
-            status.phase, status.message, status.finished_at = Phase.FAILED, never.reason, written(now)
-            self.placing.want(key, {})
-        elif status.phase is Phase.QUEUED and verdicts:
-            self._word(key, status, "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items()))
+        if status.phase is Phase.QUEUED and verdicts:
+            self._word(key, status, "; ".join(f"{task}: {reason}" for task, reason in verdicts.items()))
         return Outcome(status=status, actions=tuple(actions), look_again_s=outcome.look_again_s, ready=outcome.ready)
 
     def _word(self, key: Key, status: JobStatus, reason: str) -> None:

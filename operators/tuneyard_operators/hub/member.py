@@ -62,7 +62,7 @@ class Member:
         namespace = cluster.spec.namespace
         here = partial(Cache, connection, namespace=namespace, labels=JOB_LABELS)
         self.rayjobs = here(RAYJOB, keep=_kept_of_rayjob, on_change=self._changed)
-        self.reports = here(ATTEMPT_REPORT, on_change=self._reported)
+        self.reports = Cache(connection, ATTEMPT_REPORT, namespace=namespace, on_change=self._reported)
         self.secrets = here(SECRET, keep=_metadata_only, on_change=self._changed)
         self.pods = here(POD, on_change=self._pod_changed)
         self.nodes = Cache(connection, NODE, on_change=self._room_changed, keep=kept_of_node)
@@ -150,7 +150,9 @@ class Member:
     def _reported(self, key: Key, old: Object | None, new: Object | None) -> None:
         if new is not None:
             self._spoken[key[1]] = asyncio.get_running_loop().time()
-        self._changed(key, old, new)
+        job = _job_of(new or old or {}) or _job_of(self.rayjobs.items.get(key) or {})
+        if job is not None:
+            self._on_job(job)
 
     def _pod_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         attempt = _attempt_of(new or old or {})

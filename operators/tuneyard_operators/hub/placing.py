@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tuneyard.api import Attempt, JobStatus
 from tuneyard.federation import Ask, Fail, Node, Place, SkuFacts, World, schedule
@@ -16,14 +15,6 @@ Slot = tuple[str, str]
 """Cluster and node."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the last cycle said of a task that was not placed. `never`: no cluster could ever run it."""
-
-    reason: str
-    never: bool = False
-
-
 class Placing:
     """Pure bookkeeping around `federation.schedule`; one cycle at a time."""
 
@@ -32,7 +23,8 @@ class Placing:
         self.asks: dict[Key, dict[str, Ask]] = {}
         self.decided: dict[Key, dict[str, Place]] = defaultdict(dict)
         """Placements that no status holds yet: they count as taken."""
-        self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
+        self.verdicts: dict[Key, dict[str, str]] = defaultdict(dict)
+        """Why the tasks wait that the last cycle did not place."""
         self._held: dict[Key, Counter[Slot]] = {}
 
     def want(self, key: Key, asks: Mapping[str, Ask]) -> bool:
@@ -73,9 +65,10 @@ class Placing:
                 self.verdicts[key].pop(task, None)
                 news.append(key)
                 continue
-            verdict = Verdict(decision.reason, never=isinstance(decision, Fail))
-            if self.verdicts[key].get(task) != verdict:
-                self.verdicts[key][task] = verdict
+            # A place that is too small today may grow, so nobody is failed for it; but it is said at once.
+            reason = f"no cluster could ever run it: {decision.reason}" if isinstance(decision, Fail) else decision.reason
+            if self.verdicts[key].get(task) != reason:
+                self.verdicts[key][task] = reason
                 news.append(key)
         return news
 

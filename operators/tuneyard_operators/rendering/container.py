@@ -20,7 +20,7 @@ setup() {{
 }}
 {{commands}}
 ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
-eval "$KUBERAY_GEN_RAY_START_CMD"
+eval "exec $KUBERAY_GEN_RAY_START_CMD"
 """
 # A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
 # checkpoint and removes `busy`. Where no work is going on there is nothing to wait for.
