@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
+_RETURN = "\r"
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """ANSI foreground codes that are readable on dark and on light."""
 
@@ -19,9 +20,9 @@ class LogPrinter:
 
     def __call__(self, name: str, text: str) -> None:
         prefix = self._prefix(name) if self._prefixed else ""
-        for line in text.splitlines():
+        for line in text.removesuffix("\n").split("\n") if text else []:
             # A progress bar redraws its line with carriage returns: what it showed last is what it says.
-            print(f"{prefix}{line.rpartition(chr(13))[2]}", file=self._stream)
+            print(f"{prefix}{line.rstrip(_RETURN).rpartition(_RETURN)[2]}", file=self._stream)
         self._stream.flush()
 
     def _prefix(self, name: str) -> str:
