@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,21 +88,30 @@ def resources(cluster: Member) -> list[tuple[str, str, bool]]:
     return found
 
 
-def allowed(cluster: Member, account: str, namespace: str) -> set[tuple[str, str]]:
+@functools.cache
+def allowed(cluster: Member, account: str, namespace: str) -> frozenset[tuple[str, str]]:
     """Every resource (named as in Grant) and verb that the API server would let an account use, in a namespace or for all of them."""
     owner, name = account.split("/")
     user = {"user": f"system:serviceaccount:{owner}:{name}", "groups": ["system:serviceaccounts", "system:authenticated"]}
-    found = set()
-    for group, resource, namespaced in resources(cluster):
+
+    def may(group: str, resource: str, namespaced: bool, verb: str) -> bool:
         plain, _, subresource = resource.partition("/")
-        for verb in VERBS:
-            asked = {"group": group, "resource": plain, "subresource": subresource, "verb": verb}
-            if namespaced:
-                asked["namespace"] = namespace
-            review = {"spec": {**user, "resourceAttributes": asked}}
-            if cluster.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]:
-                found.add((f"{resource}.{group}" if group else resource, verb))
-    return found
+        asked = {
+            "group": group,
+            "resource": plain,
+            "subresource": subresource,
+            "verb": verb,
+            **({"namespace": namespace} if namespaced else {}),
+        }
+        review = cluster.api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {**user, "resourceAttributes": asked}})
+        return bool(review["status"]["allowed"])
+
+    asked = [(*resource, verb) for resource in resources(cluster) for verb in VERBS]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda each: may(*each), asked))
+    return frozenset(
+        (f"{resource}.{group}" if group else resource, verb) for (group, resource, _, verb), yes in zip(asked, answers, strict=True) if yes
+    )
 
 
 def granted(expected: set[Grant], account: str, namespace: str) -> set[tuple[str, str]]:
