@@ -55,7 +55,7 @@ def rayjob(job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: s
         "ttlSecondsAfterFinished": 0,
         "rayClusterSpec": {
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
-            "workerGroupSpecs": [pods.worker_group()],
+            "workerGroupSpecs": [pods.worker_group()] if attempt.placement.pods else [],
         },
     }
     if job.spec.deadline is not None:  # the hub ends it in time, with a checkpoint; this is for a hub that is gone
@@ -90,7 +90,7 @@ class _Pods:
     @property
     def slots(self) -> int:
         """Worker slots (GPUs) of one worker pod."""
-        return self.placement.gpus // self.placement.pods
+        return self.placement.gpus // max(1, self.placement.pods)
 
     @property
     def task(self) -> Task:

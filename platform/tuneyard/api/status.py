@@ -53,7 +53,7 @@ class PlacementStatus(Fields):
     sku: str
     workers: int = Field(ge=1)
     gpus: int = Field(default=0, ge=0, description="GPUs, or worker slots on cpu, that the gang takes")
-    pods: int = Field(default=1, ge=1, description="worker pods, all of one size")
+    pods: int = Field(default=1, ge=0, description="worker pods, all of one size; 0 for a process task, which runs on the head")
     nodes: dict[str, int] = Field(default_factory=dict)
 
 

@@ -31,8 +31,10 @@ def pod_sizes(workers: int, gpus_per_node: int, *, cpu: bool, unit: int = 1) -> 
 def fit(workers: int, sizes: Iterable[int], nodes: Sequence[Node]) -> Gang | None:
     """The gang with the largest pods that finds room in what is free on `nodes`, or None.
 
-    Fullest nodes first, so that empty machines stay whole for those who need them.
+    Fullest nodes first, so that empty machines stay whole for those who need them. No workers need no node.
     """
+    if workers == 0:
+        return Gang(0, 0, {})
     for size in sizes:
         left = workers // size
         taken: dict[str, int] = {}

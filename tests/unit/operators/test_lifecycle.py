@@ -1,0 +1,245 @@
+"""What becomes of a job next: one look at goal, status and members, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status
+from tuneyard_operators.hub.lifecycle import Goal, Outcome, Verb, advance
+from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.settings import Settings
+
+from tuneyard.api import JobStatus, Phase
+
+SETTINGS = Settings()
+NOTHING = Observed()
+
+
+def look(aim: Goal, before: JobStatus, at_s: float = 120, **observed: Observed) -> Outcome:
+    """One look; observations by attempt number, as `_1=…`."""
+    by_number = {f"_{own.number}": own.name for own in before.attempts}
+    return advance(aim, before, {by_number[number]: what for number, what in observed.items()}, after(at_s), SETTINGS)
+
+
+def verbs(outcome: Outcome) -> list[str]:
+    return [action.verb for action in outcome.actions]
+
+
+def test_a_new_job_is_held_and_asks_for_a_place() -> None:
+    outcome = look(goal(held=False), JobStatus())
+    assert (outcome.status.phase, outcome.ready, verbs(outcome)) == (Phase.QUEUED, ("one",), [Verb.HOLD])
+
+
+def test_a_spec_that_cannot_work_fails_before_it_starts_and_starts_once_corrected() -> None:
+    failed = look(goal(problem="no output"), JobStatus()).status
+    assert (failed.phase, failed.message) == (Phase.FAILED, "no output")
+    assert look(goal(problem="no output"), failed).status == failed
+    assert look(goal(), failed).ready == ("one",)
+
+
+def test_a_recorded_attempt_without_a_rayjob_is_started() -> None:
+    outcome = look(goal(), status(attempt()), _1=NOTHING)
+    assert verbs(outcome) == [Verb.START]
+
+
+def test_an_attempt_whose_rayjob_was_seen_is_never_started_again() -> None:
+    outcome = look(goal(), status(running()), _1=NOTHING)
+    assert Verb.START not in verbs(outcome)
+    assert outcome.status.attempts[0].failure == "NodeLost"
+
+
+def test_nothing_is_concluded_of_a_member_that_has_not_been_listed() -> None:
+    outcome = look(goal(), status(attempt()), _1=Observed(known=False))
+    assert outcome.actions == ()
+    assert outcome.status.attempts[0].ended_at is None
+
+
+def test_a_member_that_stays_away_loses_its_attempts() -> None:
+    away = Observed(known=False, unreachable_s=301, why_unreachable="timed out")
+    lost = look(goal(), status(running()), _1=away).status
+    assert (lost.attempts[0].failure, lost.attempts[0].cleaned) == ("NodeLost", False)
+    assert "timed out" in lost.attempts[0].message
+
+
+def test_what_a_lost_attempt_left_is_removed_when_its_member_returns() -> None:
+    lost = running(ended_at="2026-11-21T12:01:30Z", failure="NodeLost", phase=Phase.FAILED)
+    outcome = look(goal(), status(lost), _1=seen())
+    assert Verb.CLEAN in verbs(outcome)
+
+
+def test_progress_is_taken_from_the_report() -> None:
+    state = report(phase="Running", progress={"step": 40, "of": 120, "loss": 1.5, "mfu": 0.4, "summary": "40/120"}, checkpointStep=30)
+    after_look = look(goal(), status(attempt(created=True)), _1=seen(report=state)).status
+    assert (after_look.phase, after_look.progress.summary, after_look.progress.mfu) == (Phase.RUNNING, "40/120", 0.4)
+    assert (after_look.attempts[0].last_step, after_look.attempts[0].checkpoint_step) == (40, 30)
+
+
+def test_tasks_run_in_the_order_of_their_dependencies() -> None:
+    aim = goal(job(tasks=[process("one"), process("two", "one"), process("three", "one")]))
+    assert look(aim, JobStatus()).ready == ("one",)
+    done = look(aim, status(running()), _1=seen(report=report(phase="Succeeded"))).status
+    assert look(aim, done, _1=NOTHING).ready == ("two", "three")
+
+
+def test_a_job_succeeds_with_its_last_task() -> None:
+    outcome = look(goal(), status(running()), _1=seen(report=report(phase="Succeeded", artifacts=["s3://b/model"])))
+    assert (outcome.status.phase, outcome.status.artifacts) == (Phase.SUCCEEDED, ["s3://b/model"])
+    assert verbs(outcome) == [Verb.CLEAN]
+
+
+def test_a_rayjob_that_succeeded_counts_even_where_its_report_was_lost() -> None:
+    outcome = look(goal(), status(running()), _1=seen(report=None, rayjob=rayjob(jobStatus="SUCCEEDED")))
+    assert outcome.status.phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [
+        ("UserError", False),
+        ("NodeLost", True),
+        ("Network", True),
+        ("Storage", True),
+        ("OutOfMemory", False),
+        ("Image", False),
+        ("Internal", True),
+    ],
+)
+def test_each_kind_of_failure_has_its_policy(kind: str, again: bool) -> None:
+    state = report(
+        phase="Failed", failure={"kind": kind, "message": "it broke", "nextStep": "mend it", "node": "n1", "logTail": "last line"}
+    )
+    failed = look(goal(), status(running()), _1=seen(report=state))
+    assert failed.status.attempts[0].log_tail == "last line"
+    assert (failed.status.phase is Phase.FAILED) is not again
+    assert (failed.ready == ("one",)) is again
+    if not again:
+        assert failed.status.message == f"task one failed: {kind}: it broke; next: mend it"
+
+
+def test_attempts_end_with_retries_and_wait_longer_each_time() -> None:
+    def failed(number: int) -> Any:
+        return running(number, ended_at="2026-11-21T12:02:00Z", failure="NodeLost", message="gone", phase=Phase.FAILED, cleaned=True)
+
+    assert look(goal(), status(failed(1)), at_s=120).ready == ("one",)
+    second = look(goal(), status(failed(1), failed(2)), at_s=121)
+    assert (second.ready, second.look_again_s) == ((), 4.0)
+    assert look(goal(), status(failed(1), failed(2)), at_s=126).ready == ("one",)
+    last = look(goal(), status(*[failed(n) for n in range(1, 5)]), at_s=500).status
+    assert (last.phase, last.message) == (Phase.FAILED, "task one failed (after 4 attempts): NodeLost: gone")
+
+
+def test_preemption_does_not_count() -> None:
+    preempted = [running(n, ended_at="2026-11-21T12:02:00Z", failure="Preempted", phase=Phase.PREEMPTED, cleaned=True) for n in range(1, 9)]
+    assert look(goal(), status(*preempted)).ready == ("one",)
+
+
+def test_cancelling_asks_for_a_checkpoint_first() -> None:
+    aim = goal(job(cancelled=True))
+    asked = look(aim, status(running()), _1=seen())
+    assert verbs(asked) == [Verb.STOP]
+    again = look(aim, asked.status, _1=seen(report=report(phase="Running").model_copy(update={"spec": stop_spec()})))
+    assert (verbs(again), again.status.phase.final) == ([], False)
+    done = look(aim, again.status, _1=seen(report=report(phase="Cancelled")))
+    assert done.status.attempts[0].failure == "Cancelled"
+    assert look(aim, done.status, _1=NOTHING).status.phase is Phase.CANCELLED
+
+
+def stop_spec() -> Any:
+    from tuneyard.api.attempt_report import AttemptGoal, StopRequest
+
+    return AttemptGoal(stop=StopRequest(reason="Cancelled"))
+
+
+def test_an_attempt_that_does_not_stop_is_ended_after_its_grace() -> None:
+    aim = goal(job(cancelled=True))
+    asked = look(aim, status(running()), at_s=120, _1=seen()).status
+    late = look(aim, asked, at_s=120 + SETTINGS.stop_grace_s + 1, _1=seen())
+    assert verbs(late) == [Verb.CLEAN]
+
+
+def test_a_deleted_job_lets_go_only_when_nothing_is_left() -> None:
+    aim = goal(deleted=True)
+    stopping = look(aim, status(attempt(created=True)), _1=seen(report=None))
+    assert verbs(stopping) == [Verb.CLEAN]
+    assert Verb.RELEASE not in verbs(look(aim, stopping.status, _1=seen(report=None)))
+    assert verbs(look(aim, stopping.status, _1=NOTHING)) == [Verb.RELEASE]
+
+
+def test_an_attempt_that_was_not_created_yet_is_not_created_for_a_deleted_job() -> None:
+    assert Verb.START not in verbs(look(goal(deleted=True), status(attempt()), _1=NOTHING))
+
+
+def test_the_deadline_ends_a_job_that_runs() -> None:
+    aim = goal(job(deadline="10m"))
+    begun = status(running(), started_at="2026-11-21T12:00:00Z")
+    assert look(aim, begun, at_s=300, _1=seen()).look_again_s is not None
+    assert verbs(look(aim, begun, at_s=601, _1=seen())) == [Verb.STOP]
+
+
+def test_a_finished_job_is_removed_after_its_time_to_live() -> None:
+    aim = goal(job(ttlAfterFinished="1h"))
+    done = status(running(phase=Phase.SUCCEEDED, ended_at="2026-11-21T12:02:00Z", cleaned=True), phase=Phase.SUCCEEDED)
+    done.finished_at = "2026-11-21T12:02:00Z"
+    assert look(aim, done, at_s=600).look_again_s == 3600 - 480
+    assert verbs(look(aim, done, at_s=4000)) == [Verb.REMOVE]
+
+
+def test_a_suspended_job_stops_and_goes_on_when_resumed() -> None:
+    held = goal(job(suspend=True))
+    assert verbs(look(held, status(running()), _1=seen())) == [Verb.STOP]
+    stopped = status(running(ended_at="2026-11-21T12:02:00Z", failure="Preempted", phase=Phase.PREEMPTED, cleaned=True))
+    waiting = look(held, stopped)
+    assert (waiting.ready, waiting.status.phase) == ((), Phase.QUEUED)
+    assert look(goal(), waiting.status).ready == ("one",)
+
+
+def test_a_missing_secret_is_waited_for() -> None:
+    outcome = look(goal(missing="waits for the Secret hf"), JobStatus())
+    assert (outcome.ready, outcome.status.message) == ((), "waits for the Secret hf")
+
+
+# --- what pods tell
+
+
+def test_setup_that_fails_is_the_users_error_with_its_last_lines() -> None:
+    words = "the setup command `exit 1` ended with exit code 1:\nno such token"
+    dead = pod(phase="Failed", containerStatuses=[{"state": {"terminated": {"exitCode": 1, "message": words}}}])
+    ended = look(goal(), status(attempt(created=True)), _1=seen(report=None, pods=[dead])).status
+    assert (ended.attempts[0].failure, ended.attempts[0].log_tail) == ("UserError", "no such token")
+    assert ended.phase is Phase.FAILED
+
+
+def test_an_image_that_cannot_be_pulled_fails_after_a_grace() -> None:
+    stuck = pod(phase="Pending", containerStatuses=[{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}])
+    at_first = look(goal(), status(attempt(created=True)), at_s=10, _1=seen(report=None, pods=[stuck])).status
+    assert (at_first.phase, "not found" in at_first.message) == (Phase.STARTING, True)
+    later = look(goal(), status(attempt(created=True)), at_s=60, _1=seen(report=None, pods=[stuck])).status
+    assert (later.phase, later.attempts[0].failure) == (Phase.FAILED, "Image")
+
+
+def test_a_head_on_a_dead_node_ends_the_attempt() -> None:
+    ended = look(goal(), status(running()), _1=seen(unready_nodes=frozenset({"n1"}))).status
+    assert (ended.attempts[0].failure, ended.attempts[0].failed_node) == ("NodeLost", "n1")
+
+
+def test_a_worker_on_a_dead_node_is_first_left_to_the_driver_to_explain() -> None:
+    pods = [pod(node="n1"), pod("w", head=False, node="n2")]
+    dead = {"unready_nodes": frozenset({"n2"}), "pods": pods}
+    assert look(goal(), status(running()), _1=seen(**dead)).status.attempts[0].ended_at is None
+    assert look(goal(), status(running()), _1=seen(silent_s=20, **dead)).status.attempts[0].failed_node == "n2"
+
+
+def test_a_new_head_pod_knows_nothing_of_the_attempt() -> None:
+    replaced = seen(pods=[pod(made_s=90)], silent_s=20)
+    assert look(goal(), status(running()), _1=replaced).status.attempts[0].failure == "NodeLost"
+
+
+def test_host_memory_is_told_from_other_deaths() -> None:
+    killed = pod("w", head=False, phase="Failed", containerStatuses=[{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}])
+    ended = look(goal(), status(attempt(created=True)), _1=seen(report=None, remains=[killed])).status
+    assert ended.attempts[0].failure == "OutOfMemory"
+
+
+def test_a_clock_that_was_set_back_ends_nothing() -> None:
+    assert look(goal(job(deadline="10m")), status(running(), started_at="2026-11-21T12:00:00Z"), at_s=-5000, _1=seen()).actions == ()

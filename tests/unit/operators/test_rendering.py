@@ -1,0 +1,154 @@
+"""A RayJob per feature, as it is sent: `tests/golden/rayjobs/`. After a change that is meant: `TUNEYARD_WRITE_GOLDEN=1 pytest` this file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.attempts import UID, attempt, job, process, train
+from tuneyard_operators.rendering import Defaults, attempt_name, rayjob, secret
+from tuneyard_operators.rendering.merge import merged
+from tuneyard_operators.rendering.secrets import SecretKey
+
+from tuneyard.api import BadInput, Cluster, PlacementStatus
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "rayjobs"
+H100 = {"name": "h100-80gb", "nodes": 4, "gpusPerNode": 8}
+CPU = {"name": "cpu", "nodes": 2, "gpusPerNode": 8}
+ON_GPUS = PlacementStatus(cluster="east", sku="h100-80gb", workers=16, gpus=16, pods=2, nodes={"n1": 8, "n2": 8})
+ON_CPU = PlacementStatus(cluster="east", sku="cpu", workers=2, gpus=2, pods=2, nodes={"n1": 2})
+
+
+def cluster(**spec: Any) -> Cluster:
+    return Cluster.model_validate({"metadata": {"name": "east"}, "spec": {"skus": [H100, CPU], **spec}})
+
+
+def render(
+    *, task: dict[str, Any] | None = None, on: PlacementStatus = ON_GPUS, where: Cluster | None = None, **spec: Any
+) -> dict[str, Any]:
+    one = task or train("train", 16)
+    own = attempt(3, one["name"], placement=on, name=attempt_name("bot", UID, one["name"], 3))
+    return rayjob(job(tasks=[one], **spec), UID, own, where or cluster(), "s3://models/bot", Defaults(image="registry/tuneyard:1"))
+
+
+SECRET_ENV = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}, {"name": "MODE", "value": "fast"}]
+POD_TEMPLATE = {
+    "metadata": {"labels": {"cost-centre": "42"}},
+    "spec": {
+        "runtimeClassName": "nvidia",
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "volumes": [{"name": "models", "nfs": {"server": "nas", "path": "/models"}}],
+        "containers": [{"env": [{"name": "HOME", "value": "/home/ray"}], "volumeMounts": [{"name": "models", "mountPath": "/models"}]}],
+    },
+}
+FEATURES: dict[str, dict[str, Any]] = {
+    "gpus": {},
+    "cpu": {"on": ON_CPU, "task": train("train", 2)},
+    "process": {"on": PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=0, pods=0, nodes={}), "task": process("corpus")},
+    "sku": {
+        "where": cluster(
+            skus=[
+                {
+                    **H100,
+                    "nodeSelector": {"gpu": "h100"},
+                    "gpuResource": "nvidia.com/h100",
+                    "cpuPerGpu": 12,
+                    "memoryPerGpu": "200Gi",
+                    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                }
+            ],
+            head={"cpu": 2, "memory": "8Gi", "nodeSelector": {"pool": "cpu"}},
+        )
+    },
+    "taints": {"where": cluster(taints=[{"key": "team", "value": "ml"}])},
+    "shared-memory": {"where": cluster(sharedMemory="64Gi")},
+    "scratch": {"storage": {"scratch": "3Ti"}},
+    "scratch-storage-class": {"storage": {"scratch": "3Ti"}, "where": cluster(scratchStorageClass="local-nvme")},
+    "network": {"where": cluster(network={"interface": "bond0", "bandwidthGbPerS": 25, "nccl": {"NCCL_IB_HCA": "mlx5"}})},
+    "setup": {"setup": ["huggingface-cli login --token $HF_TOKEN", "echo 'it''s done'"], "env": SECRET_ENV},
+    "env": {"env": SECRET_ENV},
+    "cluster-env": {
+        "where": cluster(env=[{"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef": {"name": "storage", "key": "secret"}}}])
+    },
+    "image": {"image": "registry/mine:2"},
+    "image-pull-secrets": {"where": cluster(imagePullSecrets=["registry"])},
+    "deadline": {"deadline": "2h"},
+    "kueue": {"where": cluster(localQueue="gpus")},
+    "pod-template": {"where": cluster(podTemplate=POD_TEMPLATE)},
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_the_rayjob_of_a_feature(feature: str) -> None:
+    found = render(**FEATURES[feature])
+    file = GOLDEN / f"{feature}.yaml"
+    if os.environ.get("TUNEYARD_WRITE_GOLDEN"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(found, sort_keys=False, width=140))
+    assert found == yaml.safe_load(file.read_text())
+
+
+def test_every_golden_file_has_its_feature() -> None:
+    assert {file.stem for file in GOLDEN.glob("*.yaml")} == set(FEATURES)
+
+
+def pods(found: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = found["spec"]["rayClusterSpec"]
+    return [spec["headGroupSpec"]["template"], *(group["template"] for group in spec["workerGroupSpecs"])]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_pod_passes_the_restricted_standard(feature: str) -> None:
+    for template in pods(render(**FEATURES[feature])):
+        assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert not any("hostPath" in volume for volume in template["spec"]["volumes"])
+        for container in template["spec"]["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_no_secret_stands_in_a_rayjob() -> None:
+    found = render(env=SECRET_ENV)
+    names = {source["valueFrom"]["secretKeyRef"]["name"] for source in _env(found) if "secretKeyRef" in source.get("valueFrom", {})}
+    assert names == {attempt_name("bot", UID, "train", 3)}
+
+
+def test_a_job_cannot_change_what_the_platform_says() -> None:
+    found = render(env=[{"name": "TUNEYARD_OUTPUT", "value": "s3://elsewhere"}])
+    assert [each["value"] for each in _env(found) if each["name"] == "TUNEYARD_OUTPUT"] == ["s3://models/bot"]
+
+
+def _env(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(pods(found)[0]["spec"]["containers"][0]["env"])
+
+
+def test_secrets_of_several_names_meet_in_one() -> None:
+    made = secret("bot-1", {"a": "b"}, {SecretKey("hf", "token"): b"x", SecretKey("s3", "token"): b"y"})
+    assert made["data"] == {"hf.token": "eA==", "s3.token": "eQ=="}
+
+
+def test_a_job_without_any_image_is_refused() -> None:
+    own = attempt(placement=ON_CPU)
+    with pytest.raises(BadInput, match="names no image"):
+        rayjob(job(), UID, own, cluster(), "s3://o", Defaults())
+
+
+def test_names_fit_kuberay_and_differ_where_they_must() -> None:
+    longest = attempt_name("a" * 63, UID, "b" * 63, 99999)
+    assert len(longest) <= 47
+    assert attempt_name("bot", UID, "train", 1) != attempt_name("bot", UID.replace("0", "1"), "train", 1)
+
+
+def test_merging_keeps_both_sides_and_lets_the_template_win() -> None:
+    assert merged({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}) == {"a": {"x": 1, "y": 3}}
+    assert merged({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}]}) == {
+        "env": [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}]
+    }
+    assert merged({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "a"}, {"key": "b"}]}) == {
+        "tolerations": [{"key": "a"}, {"key": "b"}]
+    }
