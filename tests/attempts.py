@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tuneyard.api import Attempt, AttemptReport, JobSpec, JobStatus, Phase, PlacementStatus
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.hub.observed import Observed
-
-from tuneyard.api import Attempt, AttemptReport, JobSpec, JobStatus, Phase, PlacementStatus
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 UID = "0123abcd-0000-4000-8000-000000000000"

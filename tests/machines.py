@@ -23,14 +23,16 @@ from tests.servers import free_port
 
 RAY = str(Path(sys.executable).with_name("ray"))
 IS_ROOT = os.geteuid() == 0
-_UP_LIMIT_S = 200.0
+_UP_LIMIT_S = 60.0
+_TRIES = 5
+"""Ray gives a node 30 s to come up, which a machine under load can miss."""
 _PLAIN = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
     "RAY_TRAIN_V2_ENABLED": "1",
     "OMP_NUM_THREADS": "1",
     "TUNEYARD_HISTORY": "off",
     "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_raylet_start_wait_time_s": "180",  # a machine under load misses the usual 30
 }
 
 
@@ -70,10 +72,18 @@ class Machines:
     def add(self, name: str) -> Machine:
         """Start one more worker, with one CPU."""
         pod = {"TUNEYARD_POD": name, "TUNEYARD_NODE": f"node-{name}", "TUNEYARD_SCRATCH": str(self.scratch)}
-        ray = [RAY, "start", f"--address=127.0.0.1:{self.port}", "--num-cpus=1", "--num-gpus=0", "--block", "--object-store-memory=100000000"]
-        if IS_ROOT:
-            alone = f'hostname {name}; mount -t tmpfs tmpfs {self.scratch}; exec "$@"'
-            ray = ["unshare", "--mount", "--uts", "bash", "-c", alone, "machine", *ray]
+        ray = [
+            RAY,
+            "start",
+            f"--address=127.0.0.1:{self.port}",
+            "--num-cpus=1",
+            "--num-gpus=0",
+            "--block",
+            "--object-store-memory=100000000",
+        ]
+        alone = f"hostname {name} && mount -t tmpfs tmpfs {self.scratch} && " if IS_ROOT else ""
+        again = f'{alone}for _ in {{1..{_TRIES}}}; do "$@" && break; done'
+        ray = [*(["unshare", "--mount", "--uts"] if IS_ROOT else []), "bash", "-c", again, "machine", *ray]
         process = subprocess.Popen(
             ray,
             env={**os.environ, **_PLAIN, **self.variables, **pod},
@@ -92,33 +102,38 @@ def started(workers: int, variables: Mapping[str, str]) -> Iterator[Machines]:
     folder = Path(tempfile.mkdtemp(prefix="ty-machines-", dir="/tmp"))  # short: Ray puts sockets below it
     cluster = Machines(folder, folder / "scratch", free_port(), variables)
     cluster.scratch.mkdir()
-    ports = [f"--port={cluster.port}", f"--ray-client-server-port={free_port()}", f"--temp-dir={folder / 'ray'}"]
-    command = [RAY, "start", "--head", *ports, "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false", "--block"]
-    head = subprocess.Popen(
-        [*command, "--object-store-memory=100000000"],
-        env={**os.environ, **_PLAIN, **variables},
-        stdout=(folder / "head.log").open("wb"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    everything = Machine("head", "node-head", head)
+    head: Machine | None = None
     try:
-        _wait_for_head(cluster, head)
+        head = _head(cluster)
         for number in range(workers):
             cluster.add(f"pod-{number}")
         yield cluster
     finally:
-        for machine in [*cluster.workers, everything]:
+        for machine in [*cluster.workers, *([head] if head else [])]:
             machine.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for_head(cluster: Machines, head: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _UP_LIMIT_S
-    while b"Ray runtime started" not in (cluster.folder / "head.log").read_bytes():
-        if head.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("Ray's head did not start:\n" + (cluster.folder / "head.log").read_text(errors="replace")[-2000:])
-        time.sleep(0.2)
+def _head(cluster: Machines) -> Machine:
+    log = cluster.folder / "head.log"
+    for _ in range(_TRIES):
+        ports = [f"--port={cluster.port}", f"--ray-client-server-port={free_port()}", f"--temp-dir={cluster.folder / 'ray'}"]
+        command = [RAY, "start", "--head", *ports, "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false", "--block"]
+        process = subprocess.Popen(
+            [*command, "--object-store-memory=100000000"],
+            env={**os.environ, **_PLAIN, **cluster.variables},
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        head = Machine("head", "node-head", process)
+        deadline = time.monotonic() + _UP_LIMIT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            if b"Ray runtime started" in log.read_bytes():
+                return head
+            time.sleep(0.2)
+        head.kill()
+    raise RuntimeError("Ray's head did not start:\n" + log.read_text(errors="replace")[-2000:])
 
 
 def _descendants(pid: int) -> list[int]:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.testcluster.binaries import binary
 from tests.testcluster.hub import Hub
 from tests.testcluster.member import Member
 from tests.testcluster.progress import stage
@@ -34,6 +35,10 @@ class Clusters:
         return (self.hub, *self.members)
 
     def start(self) -> None:
+        # One after the other: two builds at once would compile what they share twice.
+        for program in dict.fromkeys(program for cluster in self.all for program in cluster.programs()):
+            binary(program)
+
         def boot(cluster: Hub) -> None:
             with stage(f"{cluster.name} is up"):
                 cluster.start()

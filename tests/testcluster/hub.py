@@ -87,6 +87,10 @@ class Hub:
             if kind == "customresourcedefinition.apiextensions.k8s.io":
                 self._wait_served(name)
 
+    def programs(self) -> list[str]:
+        """What the cluster consists of, in the order in which it is worth building."""
+        return ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"]
+
     # --- life
 
     def start(self, component: str | None = None) -> None:

@@ -32,6 +32,10 @@ class Member(Hub):
         """Of the real node."""
         return f"{self.name}-node"
 
+    def programs(self) -> list[str]:
+        node = [] if self.fake else ["kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "pause", "coredns"]
+        return [*super().programs(), "kube-scheduler", *node, *(["kuberay-operator"] if self.with_kuberay else [])]
+
     # --- faults
 
     def cut_heartbeat(self) -> None:

@@ -200,7 +200,7 @@ class _Pods:
             "command": command(self.job.spec.setup),
             "lifecycle": lifecycle(),
             "securityContext": security_context(),
-            "env": [*self._env(), *env],
+            "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
             "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }
@@ -209,7 +209,7 @@ class _Pods:
         """Of every container; what stands later wins, so that a job cannot change what the platform says of itself."""
         network = self.cluster.spec.network
         interface = {name: network.interface for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if network.interface}
-        variables = [
+        return [
             *plain({**interface, **network.nccl, "HOME": SCRATCH, "RAY_USAGE_STATS_ENABLED": "0"}),
             *job_env(self.cluster.spec.env, None),
             *job_env(self.job.spec.env, self.attempt.name),
@@ -223,7 +223,6 @@ class _Pods:
             from_field("TUNEYARD_POD", "metadata.name"),
             from_field("TUNEYARD_NODE", "spec.nodeName"),
         ]
-        return list({variable["name"]: variable for variable in variables}.values())
 
     def _driver_env(self) -> list[dict[str, Any]]:
         bandwidth = self.cluster.spec.network.bandwidth_gb_per_s

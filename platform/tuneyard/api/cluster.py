@@ -49,7 +49,7 @@ class Head(Fields):
     """What the head pod of an attempt asks for; it has no GPU, and runs none of the work."""
 
     cpu: float = Field(default=0.5, gt=0)
-    memory: Size = Field(default="2Gi")
+    memory: Size = 2 * 1024**3
     node_selector: dict[str, str] = Field(default_factory=dict, description="machines without GPUs, where there are some")
 
 
@@ -65,7 +65,7 @@ class ClusterGoal(Fields):
     head: Head = Field(default_factory=Head)
     image: str | None = Field(default=None, min_length=1, description="image of jobs that name none; default: the hub's")
     image_pull_secrets: list[str] = Field(default_factory=list, description="Secrets of the member's namespace")
-    shared_memory: Size = Field(default="8Gi", description="/dev/shm of a worker pod")
+    shared_memory: Size = Field(default=8 * 1024**3, description="/dev/shm of a worker pod")
     scratch_storage_class: str | None = Field(default=None, description="class of the scratch volumes; default: the node's own disk")
     env: list[EnvVar] = Field(default_factory=list, description="of every container; secrets are taken from the member's namespace")
     pod_template: dict[str, Any] = Field(

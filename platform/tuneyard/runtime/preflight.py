@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -81,7 +82,8 @@ def _check_disk(checks: NodeChecks, pod: Pod) -> list[Finding]:
     except OSError as error:
         return [Finding(pod, "disk", f"the scratch folder {checks.scratch} cannot be written: {error.strerror or error}")]
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
     return []
 
 

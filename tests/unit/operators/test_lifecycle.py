@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status
+
+from tuneyard.api import JobStatus, Phase
 from tuneyard_operators.hub.lifecycle import Goal, Outcome, Verb, advance
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
-
-from tuneyard.api import JobStatus, Phase
 
 SETTINGS = Settings()
 NOTHING = Observed()

@@ -1,20 +1,20 @@
-"""A hub that is killed between any two writes, members that fail in every way: whatever happens, no attempt starts twice, nothing is left."""
+"""A hub killed between any two writes, members that fail in every way: no attempt starts twice, and nothing is left."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.attempts import NOON, goal, job, pod, process, rayjob, report
-from tuneyard_operators.hub.lifecycle import Goal, Verb, advance
-from tuneyard_operators.hub.observed import Observed
-from tuneyard_operators.hub.settings import Settings
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
+from tuneyard_operators.hub.lifecycle import Action, Goal, Verb, advance
+from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.settings import Settings
 
 SETTINGS = Settings()
 KINDS = ("UserError", "NodeLost", "Network", "Storage", "Internal", "Preempted")
@@ -57,8 +57,6 @@ class World:
 
     def look(self, *, die: bool) -> None:
         """One look of the hub; `die`: it is killed after a random number of its writes."""
-        from dataclasses import replace
-
         seen = {own.name: self.member.observe(own.name, self.now) for own in self.status.attempts}
         outcome = advance(replace(self.goal, held=self.held), self.status, seen, self.now, SETTINGS)
         writes = [lambda: setattr(self, "held", True)] if any(a.verb is Verb.HOLD for a in outcome.actions) else []
@@ -71,9 +69,7 @@ class World:
         for write in writes[: self.random.randint(0, len(writes)) if die else None]:
             write()
 
-    def _place(self, task: str, after: JobStatus):  # type: ignore[no-untyped-def]
-        from tuneyard_operators.hub.lifecycle import Action
-
+    def _place(self, task: str, after: JobStatus) -> Action:
         number = max((own.number for own in after.attempts), default=0) + 1
         placement = PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=1, pods=1, nodes={"n1": 1})
         own = Attempt(

@@ -1,4 +1,4 @@
-"""A RayJob per feature, as it is sent: `tests/golden/rayjobs/`. After a change that is meant: `TUNEYARD_WRITE_GOLDEN=1 pytest` this file."""
+"""A RayJob per feature, as it is sent: `tests/golden/rayjobs/`, which TUNEYARD_WRITE_GOLDEN=1 writes anew."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.attempts import UID, attempt, job, process, train
+
+from tuneyard.api import BadInput, Cluster, PlacementStatus
 from tuneyard_operators.rendering import Defaults, attempt_name, rayjob, secret
 from tuneyard_operators.rendering.merge import merged
 from tuneyard_operators.rendering.secrets import SecretKey
-
-from tuneyard.api import BadInput, Cluster, PlacementStatus
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rayjobs"
 H100 = {"name": "h100-80gb", "nodes": 4, "gpusPerNode": 8}
@@ -149,6 +149,5 @@ def test_merging_keeps_both_sides_and_lets_the_template_win() -> None:
     assert merged({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}]}) == {
         "env": [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}]
     }
-    assert merged({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "a"}, {"key": "b"}]}) == {
-        "tolerations": [{"key": "a"}, {"key": "b"}]
-    }
+    two = [{"key": "a"}, {"key": "b"}]
+    assert merged({"tolerations": two[:1]}, {"tolerations": two}) == {"tolerations": two}
