@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
-from tuneyard.tracking import Checkpointed, Event, Stage, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, TaskEvent, Warned
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -55,11 +55,22 @@ class PlainProgress:
             self._say(event.task, f"warning: {event.message}")
         elif isinstance(event, Checkpointed):
             self._say(event.task, f"checkpoint of step {event.step} committed in {event.seconds:.1f} s ({event.bytes / 1e6:,.1f} MB)")
+        elif isinstance(event, Placed):
+            self._say_places(event)
+        elif isinstance(event, Preflighted):
+            if event.all_reduce_gb_per_s is not None:
+                self._say(event.task, f"all-reduce between the ranks: {event.all_reduce_gb_per_s:.2f} GB/s")
         elif event.task in self._job.tasks:
             self._say_task(event, self._job.tasks[event.task])
 
     def stopping(self) -> None:
         self._say("", STOPPING)
+
+    def _say_places(self, event: Placed) -> None:
+        """On a cluster; on one machine there is nothing to tell."""
+        if any(place.node for place in event.ranks):
+            pods = dict.fromkeys(f"{place.pod} ({place.node})" for place in event.ranks)
+            self._say(event.task, f"{len(event.ranks)} running, on {', '.join(pods)}")
 
     def _say_task(self, event: Event, task: TaskProgress) -> None:
         if isinstance(event, TaskEvent):

@@ -143,8 +143,9 @@ def tail_of(path: Path, lines: int) -> str:
 
 
 def secrets_here(variables: Sequence[EnvVar]) -> list[str]:
-    """Values of the job's secrets in this process's environment, longest first; of those with several lines each line too, since logs
-    are copied line by line."""
-    values = [os.environ.get(variable.name, "") for variable in variables if variable.value_from is not None]
+    """Values of secrets in this process's environment, longest first: the job's, and those that the hub names in TUNEYARD_SECRETS (its
+    cluster's own). Of those with several lines each line too, since logs are copied line by line."""
+    names = {variable.name for variable in variables if variable.value_from is not None}
+    values = [os.environ.get(name, "") for name in {*names, *os.environ.get("TUNEYARD_SECRETS", "").split(",")}]
     lines = [line for value in values for line in value.splitlines() if len(line) >= _SHORTEST_SECRET_LINE]
     return sorted({value for value in [*values, *lines] if value}, key=len, reverse=True)

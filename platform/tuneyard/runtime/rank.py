@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.runtime.mailbox import this_process
+from tuneyard.runtime.pod import this_pod
+from tuneyard.runtime.rank_lines import RankLines
 from tuneyard.tracking import Emit, Event, Preflighted, Stage, silent
 from tuneyard.training.request import NetworkChecks, TrainRequest
 
@@ -29,17 +31,22 @@ def train_rank(config: Mapping[str, Any]) -> Any:
     log = Path(config["logs"]) / f"{config['request'].name}-rank-{rank}.log"
     mailbox = config["mailbox"]
 
+    lines = RankLines()
+
     def emit(event: Event) -> None:
         mailbox.post.remote(event)
+        for line in lines.of(event):
+            print(line, flush=True)
 
     def stop_asked() -> bool:
         return bool(ray.get(mailbox.stop_asked.remote()))
 
     with output_to(log, attempt=config["request"].attempt):
         ray.get(mailbox.hello.remote(this_process(rank, str(log))))
+        print(f"rank {rank} of {config['request'].plan.workers} on {this_pod()}, attempt {config['request'].attempt}", flush=True)
         try:
             if (network := config["request"].network) is not None:
-                _try_network(config["request"], network, emit if rank == 0 else silent)
+                _try_network(config["request"], network, emit, rank)
             from tuneyard.training import train
 
             result = train(config["request"], emit=emit, should_stop=stop_asked)
@@ -47,16 +54,24 @@ def train_rank(config: Mapping[str, Any]) -> Any:
             traceback.print_exc()
             ray.get(mailbox.goodbye.remote(rank, f"{type(error).__name__}: {error}"))
             raise
+        print(
+            f"{result.status} after {result.steps} steps, peak memory {result.peak_memory_gb[rank]:.2f} GB of"
+            f" {result.planned_memory_gb:.2f} planned",
+            flush=True,
+        )
         ray.get(mailbox.goodbye.remote(rank, ""))
         return result
 
 
-def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit) -> None:
+def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit, rank: int) -> None:
     from tuneyard.runtime.all_reduce import try_all_reduce
 
-    emit(Stage(task=request.name, name="preflight: all-reduce"))
+    say = emit if rank == 0 else silent
+    say(Stage(task=request.name, name="preflight: all-reduce"))
     measured = try_all_reduce(on_gpu=request.plan.sku != "cpu", promised_gb_per_s=checks.promised_gb_per_s)
-    emit(Preflighted(task=request.name, seconds=checks.before_s + measured.seconds, all_reduce_gb_per_s=measured.gb_per_s))
+    if rank != 0 and measured.gb_per_s is not None:
+        print(f"all-reduce between the ranks: {measured.gb_per_s:.2f} GB/s", flush=True)
+    say(Preflighted(task=request.name, seconds=checks.before_s + measured.seconds, all_reduce_gb_per_s=measured.gb_per_s))
 
 
 @contextmanager

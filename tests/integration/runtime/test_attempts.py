@@ -1,0 +1,235 @@
+"""`tuneyard attempt` as a hub starts it: on the head of a Ray cluster of several machines, with its output in S3.
+
+What its API server sees is tested in tests/cluster/test_attempt_report.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
+from tests.machines import Machines, started
+from tests.servers import S3, s3_server
+
+from tuneyard.storage import Store, open_store
+from tuneyard.tracking import LogReader
+
+__all__ = ["s3_server"]
+
+SECRET = "hf_never-write-me-down-4711"
+VARIABLE = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "some-key"}}}
+OUTPUT = "s3://tests/out"
+SUCCEEDED, FAILED, STOPPED = 0, 1, 3
+
+
+@pytest.fixture(scope="module")
+def machines(s3_server: S3) -> Iterator[Machines]:
+    """Two workers, `pod-0` and `pod-1`, with the job's variables in their environment."""
+    with started(2, {**s3_server.environment, "HF_TOKEN": SECRET}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def output(s3: S3) -> Iterator[Store]:  # noqa: ARG001 - sets the environment
+    """The output of the job, empty."""
+    store = open_store(OUTPUT)
+    store.delete_prefix("")
+    yield store
+    store.delete_prefix("")
+
+
+def make_job(inputs: Path, **body: Any) -> dict[str, Any]:
+    """prepare (a command), then tune on what it made; `other` stands beside them."""
+    prepare = {
+        "name": "prepare",
+        "process": {"command": ["sh", "-c", f"cp {inputs}/chats.jsonl $TUNEYARD_OUTPUT; echo my token is $HF_TOKEN"]},
+    }
+    data = {"from": "prepare", "path": "chats.jsonl", "maxLength": 64}
+    tune = {"name": "tune", "train": train(**{"model": {"name": str(inputs / "model")}, "data": data, **body}), "resources": {"workers": 1}}
+    other = {"name": "other", "process": {"command": ["sh", "-c", "date > $TUNEYARD_OUTPUT/when"]}}
+    spec = {"tasks": [prepare, tune, other], "env": [VARIABLE], "setup": ["exit 1 # a container's business, not ours"]}
+    return {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "bot"}, "spec": spec}
+
+
+@dataclass
+class Attempt:
+    """A driver on the head."""
+
+    process: subprocess.Popen[str]
+
+    def ends(self) -> tuple[int, str]:
+        """Its exit code and what it said."""
+        _, said = self.process.communicate(timeout=800)
+        return self.process.returncode, said
+
+
+Start = Callable[..., Attempt]
+
+
+@pytest.fixture
+def start(machines: Machines, tmp_path: Path) -> Iterator[Start]:
+    running: list[Attempt] = []
+
+    def begin(job: dict[str, Any], task: str, number: int = 1, **changes: str) -> Attempt:
+        variables = {
+            "TUNEYARD_JOB": json.dumps(job),
+            "TUNEYARD_TASK": task,
+            "TUNEYARD_ATTEMPT": str(number),
+            "TUNEYARD_RUN": "0d9f8a1e",
+            "TUNEYARD_OUTPUT": OUTPUT,
+            "TUNEYARD_SKU": "cpu",
+            "TUNEYARD_WORKERS": "2",
+        }
+        process = subprocess.Popen(
+            [*TUNEYARD, "attempt"], env={**machines.environment, **variables, **changes}, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        running.append(Attempt(process))
+        return running[-1]
+
+    yield begin
+    for attempt in running:
+        if attempt.process.poll() is None:
+            attempt.process.kill()
+            attempt.process.wait()
+
+
+def wait_until(there: Callable[[], Any], attempt: Attempt, limit_s: float = 600) -> Any:
+    deadline = time.monotonic() + limit_s
+    while not (found := there()):
+        assert attempt.process.poll() is None, attempt.ends()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def has_steps(output: Store) -> bool:
+    return any(file.path.endswith("manifest.json") for file in output.list("tune/checkpoints"))
+
+
+def report_of(output: Store) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(output.get("report.json"))
+    return report
+
+
+def test_a_job_task_by_task_with_logs_and_report(start: Start, machines: Machines, output: Store, inputs: Path) -> None:
+    job = make_job(inputs)
+    code, said = start(job, "prepare", TUNEYARD_WORKERS="1").ends()
+    assert code == SUCCEEDED, said
+    assert LogReader(output, "prepare", 1).read("process").text == "my token is ***\n"
+    assert report_of(output)["status"] == "running"
+
+    tune, other = start(job, "tune", 2), start(job, "other", 3, TUNEYARD_WORKERS="1")
+    reader = LogReader(output, "tune", 2)
+    wait_until(lambda: "rank-1" in reader.sources(), tune)
+    assert other.ends()[0] == SUCCEEDED
+    code, said = tune.ends()
+    assert code == SUCCEEDED, said
+    assert "pod-0 (node-pod-0)" in said
+    assert f"step {STEPS}/{STEPS}" in said
+
+    report = report_of(output)
+    assert report["status"] == "succeeded"
+    assert [task["status"] for task in report["tasks"].values()] == ["succeeded"] * 3
+    task = report["tasks"]["tune"]
+    assert task["world_size"] == 2
+    assert task["preflight"]["all_reduce_gb_per_s"] > 0
+    assert task["losses"][-1] < task["losses"][0]
+    assert {"driver", "rank-0", "rank-1"} <= set(reader.sources())
+    assert f"step {STEPS}/{STEPS}" in reader.read("driver").text
+    assert "--- attempt 5, process" in reader.read("rank-1").text
+    assert not list(machines.scratch.iterdir()) or [path.name for path in machines.scratch.iterdir()] == ["tune-2-driver.log"]
+
+
+def test_what_has_succeeded_is_not_run_again(start: Start, output: Store, inputs: Path) -> None:
+    job = make_job(inputs)
+    assert start(job, "other", 1, TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+    before = output.get("other/result.json")
+    code, said = start(job, "other", 2, TUNEYARD_WORKERS="1").ends()
+    assert code == SUCCEEDED
+    assert "done before, skipped" in said
+    assert output.get("other/result.json") == before
+
+
+def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, machines: Machines, output: Store, inputs: Path) -> None:
+    job = make_job(inputs, steps=400)
+    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+    first = start(job, "tune", 2)
+    wait_until(lambda: has_steps(output), first)
+    reader = LogReader(output, "tune", 2)
+    wait_until(lambda: {"rank-0", "rank-1"} <= set(reader.sources()), first)
+    victim = machines.workers[-1]
+    killed_at = time.monotonic()
+    victim.kill()
+    code, said = first.ends()
+    print(f"{time.monotonic() - killed_at:.1f} s from the loss to the end")
+    assert code == FAILED
+    assert f"pod {victim.name} on node {victim.node}" in said
+    assert "is lost with its machine" in said
+    report = report_of(output)
+    assert report["tasks"]["tune"]["failure"] == "NodeLost"
+
+    # KubeRay starts the pod again elsewhere; the hub starts another attempt.
+    machines.add("pod-9")
+    second = start(job, "tune", 3)
+    wait_until(lambda: "rank-1" in LogReader(output, "tune", 3).sources(), second)
+    os.kill(second.process.pid, signal.SIGTERM)
+    code, said = second.ends()
+    assert code == STOPPED, said
+    task = report_of(output)["tasks"]["tune"]
+    assert task["status"] == "stopped"
+    assert task["resumed_from"] >= 5
+    assert task["steps"] >= task["resumed_from"]
+
+
+def test_a_setting_that_cannot_work_ends_with_its_reason(start: Start, output: Store, inputs: Path) -> None:
+    job = make_job(inputs, model={"name": "/nowhere/model"})
+    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+    code, said = start(job, "tune", 2).ends()
+    assert code == FAILED
+    assert "error: " in said
+    assert "/nowhere/model" in said
+    assert "Traceback" not in said
+    assert "/nowhere/model" in report_of(output)["message"]
+
+
+def test_a_scratch_disk_that_is_too_small_is_found_before_the_ranks_start(start: Start, output: Store, inputs: Path) -> None:
+    job = make_job(inputs)
+    job["spec"]["storage"] = {"scratch": "900Ti"}
+    assert start(make_job(inputs), "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+    code, said = start(job, "tune", 2).ends()
+    assert code == FAILED
+    assert "preflight: pod pod-" in said
+    assert "storage.scratch asks for" in said
+    assert "rank-0" not in LogReader(output, "tune", 2).sources()
+
+
+def test_a_network_that_is_too_slow(start: Start, output: Store, inputs: Path) -> None:
+    job = make_job(inputs)
+    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+    code, said = start(job, "tune", 2, TUNEYARD_PREFLIGHT_GB_PER_S="100000").ends()
+    assert code == FAILED
+    assert "preflight: an all-reduce over 2 ranks runs at" in said
+    assert report_of(output)["tasks"]["tune"]["failure"] == "Network"
+
+
+def test_no_secret_is_written_anywhere(start: Start, s3: S3, output: Store, inputs: Path) -> None:
+    body = ["sh", "-c", "echo $HF_TOKEN; exit 7"]
+    job = make_job(inputs)
+    job["spec"]["tasks"][0]["process"]["command"] = body
+    code, said = start(job, "prepare", TUNEYARD_WORKERS="1").ends()
+    assert code == FAILED
+    assert "exited 7" in said
+    files = [path for path in s3.root.rglob("*") if path.is_file()]
+    assert files
+    assert output.list("logs")
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in said

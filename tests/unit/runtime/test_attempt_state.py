@@ -1,0 +1,119 @@
+"""What a hub sees of an attempt, event by event."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from tests.reports import train_events, train_result
+
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
+from tuneyard.api.attempt_report import AttemptState, RankPlace
+from tuneyard.api.status import Phase
+from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
+from tuneyard.tracking import Checkpointed, Event, Placed, Scored, Stage, Step, TaskEvent, Warned
+
+STEP = Step(
+    task="tune",
+    step=1,
+    of=120,
+    loss=3.2,
+    learning_rate=1e-4,
+    tokens=10,
+    step_s=0.1,
+    tokens_per_s=5230.0,
+    mfu=0.31,
+    eta_s=62.0,
+)
+RANKS = (RankPlace(rank=0, pod="pod-0", node="gpu-7"), RankPlace(rank=1, pod="pod-1", node="gpu-8"))
+
+
+def state_after(*events: Event) -> AttemptState:
+    state = AttemptState()
+    for event in events:
+        state = after(state, event)
+    return state
+
+
+def test_it_starts_until_its_ranks_have_begun() -> None:
+    waiting = state_after(
+        TaskEvent(task="tune", state="started", kind="train"), Stage(task="tune", name="waiting for machines", done=1, of=2)
+    )
+    assert waiting.phase is Phase.STARTING
+    assert waiting.stage == waiting.progress.summary == "waiting for machines 1/2"
+    running = after(waiting, Placed(task="tune", ranks=RANKS))
+    assert running.phase is Phase.RUNNING
+    assert running.world_size == 2
+    assert running.ranks[1].node == "gpu-8"
+
+
+def test_steps_are_its_progress() -> None:
+    state = state_after(Stage(task="tune", name="training"), STEP, replace(STEP, step=2))
+    assert state.stage == ""
+    assert state.progress.summary == "2/120"
+    assert (state.progress.loss, state.progress.tokens_per_s, state.progress.mfu, state.progress.eta_s) == (3.2, 5230.0, 0.31, 62.0)
+
+
+def test_the_first_step_tells_where_it_resumed() -> None:
+    state = state_after(replace(STEP, step=41), replace(STEP, step=42), Checkpointed(task="tune", step=60, uri="x", seconds=1, bytes=1))
+    assert state.resumed_from == 40
+    assert state.checkpoint_step == 60
+    assert state_after(replace(STEP, step=41)).checkpoint_step == 40
+    assert state_after(STEP).resumed_from == 0
+
+
+def test_rows_are_the_progress_of_a_score_task() -> None:
+    state = state_after(Scored(task="judge", rows=150, of=300, errors=1, output_tokens_per_s=4100.0, eta_s=12.0))
+    assert (state.progress.step, state.progress.of, state.progress.summary) == (150, 300, "150/300")
+    assert state.progress.tokens_per_s == 4100.0
+    assert state.phase is Phase.RUNNING
+
+
+def test_numbers_that_json_has_not_are_left_out() -> None:
+    state = state_after(replace(STEP, loss=math.nan, eta_s=math.inf))
+    assert state.progress.loss is None
+    assert state.progress.eta_s is None
+    assert "NaN" not in state.model_dump_json()
+
+
+def test_the_end_brings_figures_and_artifacts() -> None:
+    state = succeeded(state_after(*train_events(), TaskEvent(task="train", state="succeeded", kind="train", result=train_result())))
+    assert state.phase is Phase.SUCCEEDED
+    assert state.artifacts == ["s3://models/support-bot/train/model"]
+    assert state.metrics["mfu"] == 0.418
+    assert "peak_memory_gb" not in state.metrics, "a list is no single number"
+    assert state.progress.eta_s == 0
+
+
+def test_metrics_of_a_score_task_are_figures() -> None:
+    result = {"rows": 300, "metrics": {"perplexity": 3.12, "odd": math.nan}, "output": "s3://m/judge/parts"}
+    state = state_after(TaskEvent(task="judge", state="succeeded", kind="score", result=result))
+    assert state.metrics == {"rows": 300, "perplexity": 3.12}
+    assert state.artifacts == ["s3://m/judge/parts"]
+
+
+def test_a_failure_names_node_rank_and_last_lines() -> None:
+    blame = Blame(rank=1, node="gpu-8", log_tail="  step 7\n  Segmentation fault")
+    error = JobFailed(f"rank 1 died; its last lines:\n{blame.log_tail}", "read the log", kind=FailureKind.NODE_LOST, blame=blame)
+    state = failed(state_after(STEP), error)
+    assert state.phase is Phase.FAILED
+    assert state.failure is not None
+    assert state.failure.message == "rank 1 died; its last lines"
+    assert (state.failure.kind, state.failure.node, state.failure.rank) == (FailureKind.NODE_LOST, "gpu-8", 1)
+    assert state.failure.log_tail.endswith("Segmentation fault")
+    assert state.progress.step == 1, "how far it came stays"
+
+
+def test_lines_of_bad_input_stay_in_the_message() -> None:
+    state = failed(AttemptState(), BadInput("a: wrong\nb: wrong too", "correct them"))
+    assert state.failure is not None
+    assert state.failure.message == "a: wrong\nb: wrong too"
+    assert state.failure.kind is FailureKind.USER_ERROR
+
+
+@pytest.mark.parametrize(("reason", "phase"), [("Cancelled", Phase.CANCELLED), ("Preempted", Phase.PREEMPTED), ("Deadline", Phase.FAILED)])
+def test_a_stop_ends_as_it_was_asked_for(reason: str, phase: Phase) -> None:
+    state = stopped(state_after(STEP, Warned(task="tune", message="slow")), reason)  # type: ignore[arg-type]
+    assert state.phase is phase
+    assert (state.failure is not None) == (reason == "Deadline")
