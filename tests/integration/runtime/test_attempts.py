@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
 from tests.machines import Machines, started
-from tests.servers import S3, s3_server
+from tests.servers import S3, s3, s3_server
 
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking import LogReader
 
-__all__ = ["s3_server"]
+__all__ = ["s3", "s3_server"]
 
 SECRET = "hf_never-write-me-down-4711"
 VARIABLE = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "some-key"}}}
