@@ -26,6 +26,7 @@ _MARKS = {
     Phase.CANCELLED: ("■", "yellow"),
 }
 _BAR_WIDTH = 28
+_NEWLINE = "\n"
 
 
 class LiveJob:
@@ -53,8 +54,9 @@ class LiveJob:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         job = self._job
         if job is not None:
-            message = Text(f"  {job.status.message.partition(chr(10))[0]}", style="dim", no_wrap=True, overflow="ellipsis")
-            yield Text(f"{job.label}  ", style="bold") + Text(state(job)) + message
+            head = Text(no_wrap=True, overflow="ellipsis")
+            head.append(f"{job.label}  ", "bold").append(state(job)).append(f"  {job.status.message.partition(_NEWLINE)[0]}", "dim")
+            yield head
             found = {task.name: task for task in job.status.tasks}
             width = max((len(outline.name) for outline in job.tasks), default=0)
             for outline in job.tasks:
@@ -74,7 +76,7 @@ class LiveJob:
         seconds = (took(current, datetime.now(UTC)) or "") if current else ""
         again = f"attempt {current.number}  " if current and len(attempts) > 1 else ""
         where = f"{place(current.placement)}  " if current and current.placement and at_work else ""
-        rest = task.message.partition("\n")[0] or (outline.kind if task.phase is Phase.PENDING else "")
+        rest = task.message.partition(_NEWLINE)[0] or (outline.kind if task.phase is Phase.PENDING else "")
         style = "cyan" if at_work else "dim" if task.phase is Phase.PENDING else ""
         phase = f"{task.phase}  " if task.phase is not Phase.PENDING else ""
         head.add_row(
