@@ -13,6 +13,7 @@ def attempt() -> int:
     from tuneyard.cli.progress import PlainProgress
     from tuneyard.runtime import run_attempt
 
-    # Each pod would keep a history of its own, which goes with it; a shared one is named by the hub.
-    os.environ.setdefault("TUNEYARD_HISTORY", "off")
+    # Each pod would keep a history of its own, which goes with it. One that is shared has a URL.
+    if "TUNEYARD_HISTORY_URL" not in os.environ:
+        os.environ.setdefault("TUNEYARD_HISTORY", "off")
     return run_attempt(os.environ, PlainProgress)

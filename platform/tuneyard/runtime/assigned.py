@@ -6,10 +6,8 @@ Other tasks of the job may run at this moment, in clusters of their own, on the 
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,12 +45,14 @@ def run_assigned(
     out: str,
     listener: Listener,
     should_stop: ShouldStop,
+    scratch: Path,
     logs: LogShipper,
 ) -> Report:
     """Run the assigned task to its end, or to a stop that `should_stop` asks for; returns the report of the job as of then.
 
-    `setup` has run in every container before, and the job's variables are set. `logs`: copies what this machine writes. What earlier
-    attempts committed is gone on from, and a task that has succeeded is not run again. Raises TuneyardError; in every case from the
+    `setup` has run in every container before, and the job's variables are set. `scratch`: a folder for this attempt, on each machine.
+    `logs`: copies what this one writes. What earlier attempts committed is gone on from, and a task that has succeeded is not run
+    again. Raises TuneyardError; in every case from the
     moment that the output was taken, the report is written.
     """
     values = pod_environment(job.spec.env, os.environ)
@@ -61,7 +61,6 @@ def run_assigned(
     with ExitStack() as stack:
         stack.enter_context(environment(values))
         output.claim(job, resume=True)
-        scratch = stack.enter_context(_own_folder(assignment, job))
         recorder = open_recorder(job, output=output.uri, folder=scratch, warn=listener)
 
         def emit(event: Event) -> None:
@@ -82,17 +81,6 @@ def run_assigned(
             recorder=recorder,
         )
         return run.conduct()
-
-
-@contextmanager
-def _own_folder(assignment: Assignment, job: JobSpec) -> Iterator[Path]:
-    """A folder in the scratch volume of this machine, under a name that the others use for theirs."""
-    folder = assignment.scratch / f"{job.metadata.name}-{assignment.task}-{assignment.attempt}"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, kw_only=True)

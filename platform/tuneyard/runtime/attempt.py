@@ -6,6 +6,7 @@ docs/design/060 is the contract: the environment that comes in, the AttemptRepor
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -78,8 +79,9 @@ class _Attempt:
         self._secrets = secrets_here(job.spec.env)
         logs = LogShipper(out, assignment.task, assignment.attempt, self._secrets)
         with ExitStack() as stack:
+            scratch = stack.enter_context(_own_folder(assignment, job))
             stack.callback(logs.close, _LAST_LINES_S)
-            stream = stack.enter_context(_both_ways(assignment.scratch, f"{assignment.task}-{assignment.attempt}-driver.log", logs))
+            stream = stack.enter_context(_both_ways(scratch / "driver.log", logs))
             tell = open_listener(job, stream)
 
             def listener(event: Event) -> None:
@@ -95,6 +97,7 @@ class _Attempt:
                     out=out,
                     listener=listener,
                     should_stop=lambda: interrupted() or self._reporter.stop is not None,
+                    scratch=scratch,
                     logs=logs,
                 )
             except TuneyardError as error:
@@ -127,11 +130,21 @@ class _Attempt:
 
 
 @contextmanager
-def _both_ways(folder: Path, name: str, logs: LogShipper) -> Iterator[TextIO]:
+def _own_folder(assignment: Assignment, job: JobSpec) -> Iterator[Path]:
+    """A folder in the scratch volume of this machine, under a name that the others use for theirs."""
+    folder = assignment.scratch / f"{job.metadata.name}-{assignment.task}-{assignment.attempt}"
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _both_ways(path: Path, logs: LogShipper) -> Iterator[TextIO]:
     """A stream that reaches this process's stderr (the log of the Ray job) and the source `driver` of the attempt's logs."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        log = (folder / name).open("w", buffering=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = path.open("w", buffering=1)
     except OSError:
         # The preflight says what is wrong with the disk.
         yield sys.stderr
