@@ -22,6 +22,7 @@ from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import JOBSPEC, ApiError, Cache, Conflict, Connection, Invalid, Key, Missing, Unreachable
@@ -45,6 +46,7 @@ class Hub:
         self.jobs = Cache(connection, JOBSPEC, on_change=self._job_changed)
         self.members = Members(connection, settings, metrics, on_job=self._on_job, on_room=self._wake_placing)
         self.placing = Placing(settings.policy)
+        self._schedules = Schedules(connection, self.jobs)
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
         self._events = Events(connection)
@@ -54,7 +56,14 @@ class Hub:
         self._alive = time.monotonic()
 
     async def run(self) -> None:
-        work = [self.jobs.run(), self.members.run(), self._events.run(), self._place_forever(), self._sweep_forever()]
+        work = [
+            self.jobs.run(),
+            self.members.run(),
+            self._events.run(),
+            self._schedules.run(),
+            self._place_forever(),
+            self._sweep_forever(),
+        ]
         work += [self._work_forever() for _ in range(self.settings.at_once)]
         async with asyncio.TaskGroup() as group:
             for coroutine in work:

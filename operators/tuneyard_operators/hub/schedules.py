@@ -1,0 +1,104 @@
+"""Schedules on the hub: looked at every few seconds, each run a JobSpec that its Schedule owns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api import Phase, Schedule
+from tuneyard.api.schedule import ScheduleStatus
+from tuneyard_operators.hub.clock import at
+from tuneyard_operators.hub.cron import Run, ScheduleStep, advance_schedule, run_name
+from tuneyard_operators.kube import JOBSPEC, SCHEDULE, ApiError, Cache, Conflict, Connection, Key, Missing
+
+log = logging.getLogger(__name__)
+LABEL = "tuneyard.dev/schedule"
+_EVERY_S = 2.0
+Object = dict[str, Any]
+
+
+class Schedules:
+    def __init__(self, connection: Connection, jobs: Cache) -> None:
+        self._connection = connection
+        self._jobs = jobs
+        self._schedules = Cache(connection, SCHEDULE)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._schedules.run())
+            group.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        await self._schedules.synced.wait()
+        await self._jobs.synced.wait()
+        while True:
+            for key, item in list(self._schedules.items.items()):
+                try:
+                    await self._look(key, item)
+                except Conflict:
+                    continue  # changed meanwhile: looked at again soon
+                except ApiError as error:
+                    log.warning("schedule %s/%s: %s", *key, error)
+            await asyncio.sleep(_EVERY_S)
+
+    async def _look(self, key: Key, item: Object) -> None:
+        if "deletionTimestamp" in item["metadata"]:
+            return
+        try:
+            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec", "status") if item.get(name) is not None})
+        except ValidationError as error:
+            await self._store(key, item, {**(item.get("status") or {}), "message": f"it cannot be read: {error.errors()[0]['msg']}"})
+            return
+        created = at(item["metadata"]["creationTimestamp"])
+        status = schedule.status or ScheduleStatus()
+        step = advance_schedule(key[1], schedule.spec, status, created, self._runs(key), datetime.now(UTC))
+        for name in step.cancel:
+            await self._connection.patch(JOBSPEC, key[0], name, {"spec": {"cancelled": True}})
+        if step.start is not None:
+            await self._start(key, item, step)
+        # Written after the job was made: a hub that is killed in between finds the job under the same name.
+        await self._store(key, item, step.status.model_dump(mode="json", by_alias=True))
+        for name in step.delete:
+            await self._connection.delete(JOBSPEC, key[0], name)
+
+    def _runs(self, key: Key) -> list[Run]:
+        found = []
+        for (namespace, name), job in self._jobs.items.items():
+            if namespace == key[0] and job["metadata"].get("labels", {}).get(LABEL) == key[1]:
+                phase = Phase((job.get("status") or {}).get("phase", Phase.PENDING))
+                found.append(Run(name, at(job["metadata"]["creationTimestamp"]), phase))
+        return found
+
+    async def _start(self, key: Key, item: Object, step: ScheduleStep) -> None:
+        assert step.start is not None
+        template = item["spec"]["template"]
+        owner = {
+            "apiVersion": SCHEDULE.api_version,
+            "kind": SCHEDULE.name,
+            "name": key[1],
+            "uid": item["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata = {
+            "name": run_name(key[1], step.start),
+            "namespace": key[0],
+            "labels": {**template.get("labels", {}), LABEL: key[1]},
+            "ownerReferences": [owner],
+        }
+        try:
+            self._jobs.put(await self._connection.create(JOBSPEC, key[0], {"metadata": metadata, "spec": template["spec"]}))
+        except Conflict:
+            log.info("%s/%s was started already", key[0], metadata["name"])
+
+    async def _store(self, key: Key, item: Object, status: Object) -> None:
+        if status == (item.get("status") or {}):
+            return
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": status}
+        try:
+            self._schedules.put(await self._connection.patch(SCHEDULE, *key, change, subresource="status"))
+        except Missing:
+            return

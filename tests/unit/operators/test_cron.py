@@ -1,0 +1,103 @@
+"""When schedules run: in their own time zone, once, and what becomes of runs that were missed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuneyard.api import Phase
+from tuneyard.api.schedule import ScheduleGoal, ScheduleStatus
+from tuneyard_operators.hub.cron import Run, ScheduleStep, advance_schedule, next_after, run_name
+
+MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
+TEMPLATE = {"spec": {"tasks": [{"name": "score", "process": {"command": ["true"]}}]}}
+
+
+def nightly(**changes: Any) -> ScheduleGoal:
+    return ScheduleGoal.model_validate({"cron": "0 2 * * *", "template": TEMPLATE, **changes})
+
+
+def look(goal: ScheduleGoal, now: datetime, *runs: Run, last_run: str | None = None, created: datetime = MONDAY) -> ScheduleStep:
+    return advance_schedule("nightly", goal, ScheduleStatus(last_run=last_run), created, runs, now)
+
+
+def at_hour(hours: float) -> datetime:
+    return MONDAY + timedelta(hours=hours)
+
+
+def test_nothing_runs_before_its_time() -> None:
+    step = look(nightly(), at_hour(1))
+    assert (step.start, step.status.next_run) == (None, "2026-11-23T02:00:00Z")
+
+
+def test_a_run_starts_at_its_time_and_once() -> None:
+    step = look(nightly(), at_hour(2))
+    assert step.start == at_hour(2)
+    assert look(nightly(), at_hour(2.01), last_run=step.status.last_run).start is None
+
+
+def test_a_line_that_names_its_hour_runs_once_a_day_through_changes_of_clocks() -> None:
+    assert next_after("0 2 * * *", "Europe/Amsterdam", MONDAY) == at_hour(1)
+    spring = datetime(2026, 3, 28, 12, tzinfo=UTC)  # the next night has no 02:30
+    moved = next_after("30 2 * * *", "Europe/Amsterdam", spring)
+    assert moved == datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+    autumn = datetime(2026, 10, 24, 12, tzinfo=UTC)  # the next night has two
+    first = next_after("30 2 * * *", "Europe/Amsterdam", autumn)
+    assert next_after("30 2 * * *", "Europe/Amsterdam", first) - first == timedelta(hours=25)
+
+
+def test_a_line_for_every_hour_goes_by_time_that_passes() -> None:
+    moment, runs = datetime(2026, 10, 24, 23, 59, tzinfo=UTC), []
+    for _ in range(4):
+        moment = next_after("0 * * * *", "Europe/Amsterdam", moment)
+        runs.append(moment.hour)
+    assert runs == [0, 1, 2, 3]
+
+
+def test_of_several_missed_runs_the_last_is_made_up_for() -> None:
+    step = look(nightly(), at_hour(24 * 4 + 3))
+    assert step.start == at_hour(24 * 4 + 2)
+    assert step.status.message.startswith("4 runs were missed")
+
+
+def test_a_run_that_is_too_late_is_skipped_and_said() -> None:
+    step = look(nightly(startingDeadline="10m"), at_hour(3))
+    assert (step.start, "was skipped: 3600 s late" in step.status.message) == (None, True)
+    assert look(nightly(startingDeadline="10m"), at_hour(3.1), last_run=step.status.last_run).status.message == ""
+
+
+@pytest.mark.parametrize(("policy", "starts", "cancels"), [("forbid", False, ()), ("allow", True, ()), ("replace", True, ("old",))])
+def test_what_happens_while_the_last_run_goes_on(policy: str, starts: bool, cancels: tuple[str, ...]) -> None:
+    step = look(nightly(concurrency=policy), at_hour(2), Run("old", MONDAY, Phase.RUNNING))
+    assert (step.start is not None, step.cancel) == (starts, cancels)
+
+
+def test_suspended_schedules_miss_nothing() -> None:
+    held = look(nightly(suspend=True), at_hour(30))
+    assert held.start is None
+    assert look(nightly(), at_hour(31), last_run=held.status.last_run).start is None
+
+
+def test_old_runs_are_removed() -> None:
+    runs = [Run(f"run-{n}", at_hour(n), Phase.SUCCEEDED) for n in range(5)]
+    assert look(nightly(history=2), at_hour(1), *runs).delete == ("run-2", "run-1", "run-0")
+
+
+def test_a_run_has_the_same_name_for_every_hub() -> None:
+    assert run_name("nightly", at_hour(2)) == run_name("nightly", at_hour(2))
+    assert len(run_name("n" * 63, at_hour(2))) <= 63
+
+
+@settings(deadline=None, max_examples=50)
+@given(minutes=st.lists(st.integers(0, 3000), min_size=1, max_size=40))
+def test_however_often_it_is_looked_at_each_run_starts_at_most_once(minutes: list[int]) -> None:
+    goal, status, started = nightly(cron="*/7 * * * *"), ScheduleStatus(), []
+    for minute in sorted(minutes):
+        step = advance_schedule("s", goal, status, MONDAY, (), MONDAY + timedelta(minutes=minute))
+        status = step.status
+        started += [step.start] if step.start else []
+    assert started == sorted(set(started))
