@@ -203,6 +203,21 @@ def test_a_job_that_has_failed_is_not_started_again_by_accident(hub: Hub, file: 
     assert "kubectl delete jobspec support-bot -n default" in err
 
 
+def test_a_job_that_the_hub_could_not_start_takes_a_corrected_file(hub: Hub, file: Path, say: Say) -> None:
+    say("submit", file)
+    report(hub, {"phase": "Failed", "message": "spec.storage.output: say where", "observedGeneration": 1})
+    assert "has ended already (Failed: spec.storage.output: say where)" in say("submit", file)[2]
+    file.write_text(as_yaml(make_manifest(storage={"output": "s3://models/support-bot"})))
+    assert say("submit", file)[0] == 0
+    assert (
+        say("wait", "support-bot", "--timeout", "1s")[2]
+        .splitlines()[-2]
+        .endswith("has not ended within 1 s: Failed, spec.storage.output: say where")
+    )
+    report(hub, {"phase": "Succeeded", "observedGeneration": 2})
+    assert say("wait", "support-bot")[0] == 0
+
+
 def test_what_is_wrong_here_never_reaches_the_hub(hub: Hub, tmp_path: Path, say: Say) -> None:
     wrong = make_manifest()
     wrong["spec"]["tasks"][0]["train"]["strategy"] = {"zero": 7}

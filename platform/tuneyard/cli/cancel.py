@@ -27,7 +27,7 @@ def cancel(
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     job, asked = hub.cancel(name)
     typer.echo(_said(job, asked))
-    if wait and not job.phase.final:
+    if wait and not job.ended:
         from tuneyard.cli.wait import wait_for_end
 
         ended = wait_for_end(hub, name)
@@ -35,7 +35,7 @@ def cancel(
 
 
 def _said(job: HubJob, asked: bool) -> str:
-    if job.phase.final:
+    if job.ended:
         return f"{job.label} has ended already: {job.phase}"
     first = "will end" if asked else "is being cancelled already"
     return f"{job.label} {first}: {_what_happens(job)}; remove it for good: kubectl delete jobspec {job.name} -n {job.namespace}"

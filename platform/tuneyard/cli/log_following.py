@@ -52,7 +52,7 @@ class LogFollower:
 
     def _over(self, job: HubJob) -> bool:
         asked_for = self._choice.attempts(job) if self._choice.attempt is not None else []
-        return self._gone or job.phase.final or (bool(asked_for) and all(attempt.ended_at for attempt in asked_for))
+        return self._gone or job.ended or (bool(asked_for) and all(attempt.ended_at for attempt in asked_for))
 
     def _round(self, job: HubJob) -> bool:
         """Show what is new; True if something was."""

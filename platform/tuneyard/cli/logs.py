@@ -79,7 +79,7 @@ class _Shown:
         printer = _printer(prefixed=not self._choice.one_source)
         follower = LogFollower(self._choice, self._reader, self._to(printer), _say)
         job = follower.run(self._hub, self._job)
-        if job.phase.final:
+        if job.ended:
             _say(f"{job.label}: {job.phase}{f': {job.status.message}' if job.status.message else ''}")
 
     def _once(self) -> None:
@@ -121,7 +121,7 @@ def _until_begun(hub: Hub, job: HubJob, choice: LogChoice) -> HubJob:
     for found in hub.follow(job.name, job.namespace, on_away=lambda error: _say(f"{error.cause}; waiting for it")):
         if choice.attempts(found) and found.output:
             return found
-        if found.phase.final:
+        if found.ended:
             raise TuneyardError(f"{found.label} has no logs: {_where(found)}", f"tuneyard status {found.name} -n {found.namespace}")
         if said != (said := _where(found)):
             _say(f"{found.label} has no logs yet: {said}")

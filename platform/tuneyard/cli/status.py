@@ -117,7 +117,7 @@ def _versions(seen: Seen) -> list[tuple[str, str]]:
 
 
 def _ended(seen: Seen) -> bool:
-    return isinstance(seen, HubJob) and seen.phase.final
+    return isinstance(seen, HubJob) and seen.ended
 
 
 def _say(error: TuneyardError) -> None:

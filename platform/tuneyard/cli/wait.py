@@ -39,7 +39,7 @@ def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s
     with open_job_view() as view:
         for job in hub.follow(name, namespace, timeout_s=timeout_s, on_away=view.away):
             view(job)
-            if job.phase.final:
+            if job.ended:
                 return job
     assert job is not None  # `follow` answers once at least, or raises
     doing = f", {job.status.message}" if job.status.message else ""

@@ -79,7 +79,7 @@ class Hub:
     def cancel(self, name: str, namespace: str | None = None) -> tuple[HubJob, bool]:
         """Ask for the end of a job. The job, and whether this call is what asked: False where it has ended, or was cancelled before."""
         job = self.job(name, namespace)
-        if job.phase.final or job.cancelled:
+        if job.ended or job.cancelled:
             return job, False
         request = Request("patch", "jobspecs", job.namespace, name)
         answer = self._api.ask(request, body={"spec": {"cancelled": True}}, query=_STRICT, content_type="application/merge-patch+json")

@@ -31,6 +31,8 @@ class HubJob:
     uid: str
     version: str
     """resourceVersion: changes with everything that changes."""
+    generation: int
+    """Changes with the spec."""
     created_at: datetime
     deleting: bool
     spec: Mapping[str, Any]
@@ -52,8 +54,10 @@ class HubJob:
         return bool(self.spec.get("cancelled"))
 
     @property
-    def started(self) -> bool:
-        return bool(self.status.attempts) or self.status.phase not in (Phase.PENDING, Phase.QUEUED)
+    def ended(self) -> bool:
+        """True for good: a final phase that stands for the spec as it is now, and not for one that has been corrected since."""
+        seen = self.status.observed_generation
+        return self.status.phase.final and (seen is None or seen >= self.generation)
 
     @property
     def output(self) -> str:
@@ -82,6 +86,7 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
         namespace=metadata.get("namespace", ""),
         uid=metadata.get("uid", ""),
         version=metadata.get("resourceVersion", ""),
+        generation=metadata.get("generation", 0),
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         deleting="deletionTimestamp" in metadata,
         spec=spec,

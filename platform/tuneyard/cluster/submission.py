@@ -48,17 +48,19 @@ def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
     changed = list(differences(held.spec, wanted))
     if held.phase is Phase.SUCCEEDED and not changed:
         return "unchanged"
-    if held.phase.final:
+    never_began = held.phase is Phase.FAILED and not held.status.attempts  # the hub starts it when its spec is corrected
+    if held.ended and not (never_began and changed):
+        why = f": {held.status.message}" if held.status.message else ""
         differs = f", and the file differs from it: {_listed(changed)}" if changed else ""
         raise BadInput(
-            f"JobSpec {held.label} has ended already ({held.phase}){differs}",
+            f"JobSpec {held.label} has ended already ({held.phase}{why}){differs}",
             f"submit it under another name, or remove that one first (what it stored stays): {again}",
         )
     if held.cancelled:
         raise BadInput(f"JobSpec {held.label} is being cancelled", f"when it has ended, remove it and submit again: {again}")
     if not changed:
         return "unchanged"
-    if not held.started:
+    if not held.status.attempts:
         return "updated"
     raise BadInput(
         f"JobSpec {held.label} is {held.phase} already, and the file differs from it: {_listed(changed)}",

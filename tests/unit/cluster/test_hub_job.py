@@ -16,7 +16,15 @@ CLUSTER = {
 
 def test_a_job_that_nobody_has_looked_at_is_pending() -> None:
     job = make_hub_job()
-    assert (job.label, job.phase, job.started, job.output) == ("maps/support-bot", Phase.PENDING, False, "")
+    assert (job.label, job.phase, job.ended, job.output) == ("maps/support-bot", Phase.PENDING, False, "")
+
+
+def test_a_failure_that_was_corrected_since_is_no_end() -> None:
+    found = make_held({"phase": "Failed", "observedGeneration": 1})
+    found["metadata"]["generation"] = 1
+    assert hub_job(found).ended
+    found["metadata"]["generation"] = 2
+    assert not hub_job(found).ended
 
 
 def test_tasks_stand_in_the_order_in_which_they_run() -> None:

@@ -26,6 +26,7 @@ RUNNING = {"phase": "Running", "attempts": [make_attempt()]}
         ({"phase": "Succeeded"}, SPEC, "unchanged"),
         (None, OTHER, "updated"),
         ({"phase": "Queued"}, OTHER, "updated"),
+        ({"phase": "Failed", "message": "spec.storage.output: say where"}, OTHER, "updated"),
     ],
 )
 def test_what_is_fine(status: dict[str, Any] | None, wanted: dict[str, Any], outcome: str) -> None:
@@ -42,7 +43,14 @@ def test_what_is_fine(status: dict[str, Any] | None, wanted: dict[str, Any], out
             "tuneyard cancel",
         ),
         ({"status": {"phase": "Queued", "attempts": [make_attempt(phase="Failed")]}}, OTHER, "is Queued already, and", "another name"),
-        ({"status": {"phase": "Failed"}}, SPEC, "has ended already (Failed)", "kubectl delete jobspec support-bot -n maps"),
+        (
+            {"status": {"phase": "Failed", "message": "no output"}},
+            SPEC,
+            "has ended already (Failed: no output)",
+            "kubectl delete jobspec support-bot -n maps",
+        ),
+        ({"status": {"phase": "Failed", "attempts": [make_attempt()]}}, OTHER, "has ended already (Failed), and", "another name"),
+        ({"status": {"phase": "Cancelled"}, "cancelled": True}, OTHER, "has ended already (Cancelled), and", "another name"),
         ({"status": {"phase": "Succeeded"}}, OTHER, "has ended already (Succeeded), and the file differs", "under another name"),
         ({"status": RUNNING, "cancelled": True}, SPEC, "is being cancelled", "when it has ended"),
         ({"deleting": True}, SPEC, "is being deleted", "kubectl wait --for=delete jobspec/support-bot -n maps"),
