@@ -47,8 +47,8 @@ def run_assigned(
     should_stop: ShouldStop,
     scratch: Path,
     logs: LogShipper,
-) -> Report:
-    """Run the assigned task to its end, or to a stop that `should_stop` asks for; returns the report of the job as of then.
+) -> str:
+    """Run the assigned task to its end (`succeeded`), or to a stop that `should_stop` asks for (`stopped`).
 
     `setup` has run in every container before, and the job's variables are set. `scratch`: a folder for this attempt, on each machine.
     `logs`: copies what this one writes. What earlier attempts committed is gone on from, and a task that has succeeded is not run
@@ -99,7 +99,7 @@ class _Run:
     report: JointReport
     recorder: Recorder
 
-    def conduct(self) -> Report:
+    def conduct(self) -> str:
         secrets = secrets_here(self.job.spec.env)
         status, message = "failed", ""
         try:
@@ -112,16 +112,15 @@ class _Run:
             message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
             raise
         finally:
-            report = self._write(self.recorder.close(status, message))
-        return report
+            self._write(self.recorder.close(status, message))
+        return status
 
-    def _write(self, own: Report) -> Report:
+    def _write(self, own: Report) -> None:
         """Where this fails after the task has failed, the task's own error is the one to show; and its success is in result.json."""
         try:
-            return self.report.write(own)
+            self.report.write(own)
         except StorageError as error:
             self.emit(Warned(task=self.task.name, message=f"the report could not be written: {error.cause}"))
-            return own
 
     def _run(self, secrets: list[str]) -> Result:
         done = self.output.finished(self.task)
@@ -154,6 +153,8 @@ class _Run:
         machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None)
         alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": [self.task]})})
         check_job(alone, base_dir=self.base_dir, machine=machine)
+        if self.should_stop():
+            return {"status": "stopped"}
         target = self._log_target()
         context = TaskContext(
             job=self.job,

@@ -90,7 +90,7 @@ class _Attempt:
                     self.take(event)
 
             try:
-                report = run_assigned(
+                status = run_assigned(
                     job,
                     assignment,
                     base_dir=Path.cwd(),
@@ -103,7 +103,7 @@ class _Attempt:
             except TuneyardError as error:
                 self.fail(error, stream)
                 raise
-        if report.tasks[assignment.task]["status"] == "stopped":
+        if status == "stopped":
             self.end_stopped()
         else:
             self.state, self.exit_code = succeeded(self.state), SUCCEEDED

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tuneyard.api import FailureKind, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
 from tuneyard.api.status import Phase, Progress
-from tuneyard.tracking import Checkpointed, Event, Placed, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Warned
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -39,6 +39,8 @@ def after(state: AttemptState, event: Event) -> AttemptState:
         return _with(state, checkpoint_step=max(state.checkpoint_step, event.step))
     if isinstance(event, Placed):
         return _with(state, phase=Phase.RUNNING, ranks=list(event.ranks), world_size=len(event.ranks))
+    if isinstance(event, Preflighted) and event.all_reduce_gb_per_s is not None:
+        return _with(state, metrics={**state.metrics, "all_reduce_gb_per_s": event.all_reduce_gb_per_s})
     if isinstance(event, Warned):
         return _with(state, message=event.message[:_LONGEST_MESSAGE])
     return _after_task(state, event) if isinstance(event, TaskEvent) else state
@@ -74,7 +76,7 @@ def _after_task(state: AttemptState, event: TaskEvent) -> AttemptState:
     if event.state not in ("succeeded", "skipped", "stopped"):
         return state
     resumed_from = int(result.get("resumed_from") or 0) or state.resumed_from
-    return _with(state, metrics=figures(result), artifacts=artifacts(result), resumed_from=resumed_from)
+    return _with(state, metrics={**state.metrics, **figures(result)}, artifacts=artifacts(result), resumed_from=resumed_from)
 
 
 def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
@@ -97,7 +99,8 @@ def succeeded(state: AttemptState) -> AttemptState:
 
 def stopped(state: AttemptState, reason: StopReason) -> AttemptState:
     """The last state of an attempt that was asked to stop, and did."""
-    message = f"stopped as asked ({reason}); its checkpoint of step {state.checkpoint_step} is kept"
+    kept = f"; its checkpoint of step {state.checkpoint_step} is kept" if state.checkpoint_step else ""
+    message = f"stopped as asked ({reason}){kept}"
     if reason == "Deadline":
         failure = Failure(kind=FailureKind.DEADLINE, message=message, next_step="set a later deadline; the next job goes on from there")
         return _with(state, phase=Phase.FAILED, stage="", message=message, failure=failure)

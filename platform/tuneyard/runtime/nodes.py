@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuneyard.api import Blame, FailureKind, JobFailed, StorageError
+from tuneyard.api import Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.runtime.node_agent import AGENT_OPTIONS, LogTarget, Look, NodeAgent
@@ -78,11 +78,7 @@ class Nodes:
         ready, _ = ray.wait(list(hellos.values()), num_returns=len(hellos), timeout=_START_LIMIT_S)
         for key, hello in hellos.items():
             if hello not in ready:
-                raise JobFailed(
-                    f"the machine {key[:8]} of the Ray cluster started no process within {_START_LIMIT_S:g} s",
-                    "look at its pod: kubectl describe pod",
-                    kind=FailureKind.NODE_LOST,
-                )
+                raise _lost(f"the machine {key[:8]} of the Ray cluster started no process within {_START_LIMIT_S:g} s")
             self._add(key, agents[key], _answer(hello))
         self._thread.start()
 
@@ -101,21 +97,16 @@ class Nodes:
     # Preflight
 
     def check(self, checks: NodeChecks) -> list[Finding]:
-        """Try every machine: its disk, its way to storage, its GPUs, and its clock beside the others'."""
-        import ray
-
+        """Try every machine: its disk, its way to storage, its GPUs, and its clock beside the others'. Raises JobFailed where one is lost."""
         nodes = self.living
         findings: list[Finding] = []
         for node, reference in [(node, node.agent.check.remote(checks)) for node in nodes]:
-            try:
-                findings += ray.get(reference, timeout=_CHECK_LIMIT_S)
-            except ray.exceptions.GetTimeoutError:
-                findings.append(Finding(node.pod, "disk", f"its disk or its storage did not answer within {_CHECK_LIMIT_S:g} s"))
-        return findings + clock_findings({node.pod: _skew_s(node.agent) for node in nodes})
+            findings += _answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
+        return findings + clock_findings({node.pod: _skew_s(node) for node in nodes})
 
     def memory_gb(self) -> float:
         """Host memory of all machines together."""
-        return float(sum(_answer(node.agent.memory_gb.remote()) for node in self.living))
+        return float(sum(_answer(node.agent.memory_gb.remote(), node.pod) for node in self.living))
 
     # Processes
 
@@ -184,7 +175,8 @@ class Nodes:
                     elif time.monotonic() - ask.at > _SILENT_S:
                         asked.pop(key)
                         self._lose(self._nodes[key], f"has not answered for {_SILENT_S:g} s")
-            except Exception:  # noqa: BLE001 - Ray is being shut down, or was lost with the head: the job's own thread meets it too
+            except (TuneyardError, ray.exceptions.RayError, RuntimeError, OSError):
+                # A new machine that is gone again; or Ray is being shut down, which the job's own thread meets too.
                 if not ray.is_initialized():
                     return
 
@@ -273,14 +265,25 @@ def on_node(actor: type, key: str, options: dict[str, Any]) -> Any:
     return ray.remote(actor).options(**options, scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False))
 
 
-def _answer(reference: Any) -> Any:
+def _answer(reference: Any, pod: Pod | None = None, *, limit_s: float = _START_LIMIT_S) -> Any:
+    """What an agent answers. Raises JobFailed where it is gone."""
     import ray
 
-    return ray.get(reference, timeout=_START_LIMIT_S)
+    try:
+        return ray.get(reference, timeout=limit_s)
+    except ray.exceptions.RayActorError as error:
+        raise _lost(f"{pod or 'a machine of the Ray cluster'} was lost before the ranks began", pod) from error
+    except ray.exceptions.GetTimeoutError as error:
+        raise _lost(f"{pod or 'a machine of the Ray cluster'} did not answer within {limit_s:g} s: its disk may hang", pod) from error
 
 
-def _skew_s(agent: Any) -> float:
-    """Seconds that the agent's clock is ahead of ours: its answer against the middle of the call (Cristian 1989)."""
+def _lost(cause: str, pod: Pod | None = None) -> JobFailed:
+    blame = Blame(node=pod.node) if pod else None
+    return JobFailed(cause, "look at its pod: kubectl describe pod", kind=FailureKind.NODE_LOST, blame=blame)
+
+
+def _skew_s(node: Node) -> float:
+    """Seconds that a machine's clock is ahead of ours: its answer against the middle of the call (Cristian 1989)."""
     before = time.time()
-    theirs = float(_answer(agent.clock.remote()))
+    theirs = float(_answer(node.agent.clock.remote(), node.pod))
     return theirs - (before + time.time()) / 2

@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
-from tuneyard.tracking import Checkpointed, Event, Placed, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Warned
 
 STEP = Step(
     task="tune",
@@ -84,6 +84,13 @@ def test_the_end_brings_figures_and_artifacts() -> None:
     assert state.metrics["mfu"] == 0.418
     assert "peak_memory_gb" not in state.metrics, "a list is no single number"
     assert state.progress.eta_s == 0
+
+
+def test_the_bandwidth_of_the_preflight_is_a_figure_from_then_on() -> None:
+    measured = state_after(Preflighted(task="train", seconds=1.0, all_reduce_gb_per_s=21.5))
+    assert measured.metrics == {"all_reduce_gb_per_s": 21.5}
+    done = after(measured, TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
+    assert done.metrics["all_reduce_gb_per_s"] == 21.5
 
 
 def test_metrics_of_a_score_task_are_figures() -> None:
