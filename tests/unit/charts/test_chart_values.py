@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scripts.charts import default_values, leaves, values_schema
+from tests.testcluster.binaries import binary
 from tests.unit.charts.rendering import CHARTS, HUB, HUB_VALUES, MEMBER, VARIANTS, helm, with_required
 
 pytestmark = pytest.mark.usefixtures("helm_here")
@@ -102,3 +105,16 @@ def test_a_plain_install_asks_for_what_it_needs() -> None:
 
     assert "output is not set" in done.stderr
     assert set(HUB_VALUES) == {"output", "image"}
+
+
+def test_a_package_of_the_hub_holds_the_member_too(tmp_path: Path) -> None:
+    packed = subprocess.run(
+        [binary("helm"), "package", str(CHARTS / HUB), "-d", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert packed.returncode == 0, packed.stderr
+    (archive,) = tmp_path.iterdir()
+
+    done = helm("template", "tuneyard", str(archive), "--namespace=tuneyard-system", values={**HUB_VALUES, "selfMember": {"enabled": True}})
+
+    assert done.returncode == 0, done.stderr
+    assert "name: attemptreports.tuneyard.dev" in done.stdout
