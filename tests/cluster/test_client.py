@@ -42,18 +42,18 @@ RULE = {"apiGroups": ["tuneyard.dev"], "resources": ["jobspecs"]}
 
 
 @pytest.fixture(scope="module")
-def hub_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub_server(cluster_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub without an operator, with the CRDs and the namespace `maps`."""
     crds = tmp_path_factory.mktemp("crds")
     write_crds(str(crds))
-    server = Hub("client", Path("/tmp") / tmp_path_factory.mktemp("hub").name / "client")
+    server = Hub("client", cluster_folder / "client")
     try:
         server.start()
         server.apply(*sorted(crds.glob("*.yaml")))
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "maps"}})
         yield server
     except Unavailable as reason:
-        pytest.skip(f"no hub here: {reason}")
+        pytest.skip(f"NO CLUSTERS ON THIS MACHINE: {reason}")
     finally:
         server.close()
 

@@ -140,7 +140,7 @@ def _not_found(status: Mapping[str, Any], message: str, request: Request, addres
         # A kind that is not served is answered by the router, in plain text.
         return NotInstalled(
             f"{address.hub} knows no {request.resource}: Tuneyard is not installed on it",
-            "choose the hub with --context, or install the chart: helm install tuneyard charts/tuneyard-hub (docs/install.md)",
+            "choose the hub with --context, or install the chart: helm install tuneyard-hub charts/tuneyard-hub (docs/install.md)",
         )
     return Missing(f"{address.hub} has no {request.what}", "")
 
