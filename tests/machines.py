@@ -23,7 +23,7 @@ from tests.servers import free_port
 
 RAY = str(Path(sys.executable).with_name("ray"))
 IS_ROOT = os.geteuid() == 0
-_UP_LIMIT_S = 60.0
+_UP_LIMIT_S = 120.0
 _TRIES = 5
 """Ray gives a node 30 s to come up, which a machine under load can miss."""
 _PLAIN = {

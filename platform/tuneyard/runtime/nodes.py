@@ -97,7 +97,7 @@ class Nodes:
     # Preflight
 
     def check(self, checks: NodeChecks) -> list[Finding]:
-        """Try every machine: its disk, its way to storage, its GPUs, and its clock beside the others'. Raises JobFailed where one is lost."""
+        """Try every machine: its disk, its way to storage, its GPUs, its clock beside the others'. Raises JobFailed if one is lost."""
         nodes = self.living
         findings: list[Finding] = []
         for node, reference in [(node, node.agent.check.remote(checks)) for node in nodes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ _SETTLE_S = 15.0
 _LOST_GRACE_S = 10.0
 """A rank is gone, and Ray has not noticed: after so long the attempt ends without it."""
 _BEGIN_LIMIT_S = 600.0
+_TAIL_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ class _Attempt:
     _lost: list[Lost] = field(default_factory=list)
     _lost_since: float = 0.0
     _seen: dict[int, RankProcess] = field(default_factory=dict)
-    _begun: int = 0
+    _places: dict[int, RankProcess] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
@@ -139,9 +141,10 @@ class _Attempt:
             return
         if self._lost and time.monotonic() - self._lost_since > _LOST_GRACE_S:
             raise explain(self._evidence({}, []))
-        if self._begun < self.request.plan.workers and time.monotonic() - self._began > _BEGIN_LIMIT_S:
+        begun = len(self._places)
+        if begun < self.request.plan.workers and time.monotonic() - self._began > _BEGIN_LIMIT_S:
             raise JobFailed(
-                f"{self._begun} of {self.request.plan.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other,"
+                f"{begun} of {self.request.plan.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other,"
                 " or have no room",
                 "check the network between the nodes, and the interface that the Cluster object names",
                 kind=FailureKind.NETWORK,
@@ -195,13 +198,13 @@ class _Attempt:
 
     def _welcome(self, begun: list[RankProcess]) -> None:
         """Follow ranks that are new; say where all of them are, once all have begun."""
-        if self._begun == len(begun):
+        if len(self._places) == len(begun):
             return
-        self._begun = len(begun)
+        self._places = {rank.rank: rank for rank in begun}
         for rank in begun:
             if self.setting.nodes is not None:
                 self.setting.nodes.follow(rank, f"rank-{rank.rank}")
-        if self._begun == self.request.plan.workers:
+        if len(begun) == self.request.plan.workers:
             places = [RankPlace(rank=rank.rank, pod=rank.pod.name, node=rank.pod.node) for rank in begun]
             self.emit(Placed(task=self.request.name, ranks=tuple(places)))
 
@@ -234,7 +237,7 @@ class _Attempt:
         nodes = self.setting.nodes
         if nodes is None:
             path = self.setting.logs / f"{self.request.name}-rank-{rank}.log"
-            log, tail = str(path), hide(tail_of(path, _SHOWN_LINES), self.setting.secrets)
+            log, tail = str(path), hide(_tail_of(self._places.get(rank), path), self.setting.secrets)
         else:
             log, tail = f"{self.setting.logs_uri}/rank-{rank}", nodes.tail(f"rank-{rank}", _SHOWN_LINES)
         kills = self._oom_kills() - self._kills_before
@@ -266,6 +269,20 @@ class _Background:
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
+
+
+def _tail_of(process: RankProcess | None, log: Path) -> str:
+    """The last lines of a rank's log, from the machine that it ran on; empty where that does not answer."""
+    if process is None or process.host == socket.gethostname():
+        return tail_of(log, _SHOWN_LINES)
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(process.ray_node, soft=False)
+    try:
+        return str(ray.get(ray.remote(num_cpus=0, scheduling_strategy=there)(tail_of).remote(log, _SHOWN_LINES), timeout=_TAIL_LIMIT_S))
+    except ray.exceptions.RayError:
+        return ""
 
 
 def _last_line(error: BaseException) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import cpu_plan
 
-from tuneyard.api import BadInput, FailureKind, Retries
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, explain, shrunk
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, Retries, StorageError
+from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, shrunk
 
 
 def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
@@ -98,3 +101,44 @@ def test_shrinking_keeps_the_global_batch(micro: int, accumulation: int, workers
         assert smaller is not None
         assert smaller.micro_batch <= micro // 2
         assert smaller.global_batch == plan.global_batch
+
+
+def test_a_machine_that_is_lost_explains_even_what_its_peers_say_in_our_own_words() -> None:
+    told = StorageError("the checkpoint of step 7 could not be written: rank 1 was not heard of again")
+    lost = Lost(1, 4711, "pod b on node gpu-8", "gpu-8", "is gone with all its processes")
+    error = explain(Evidence(lost=[lost], told=[told], raised={0: f"StorageError: {told}"}, log_tail="step 7", hub=True))
+    assert error.kind is FailureKind.NODE_LOST
+    assert error.cause == "rank 1 (process 4711 on pod b on node gpu-8) is lost with its machine, which is gone with all its processes"
+    assert error.blame == Blame(rank=1, node="gpu-8", log_tail="step 7")
+
+
+def test_who_is_to_blame_crosses_processes() -> None:
+    error = JobFailed("x", kind=FailureKind.NODE_LOST, blame=Blame(rank=3, node="gpu-8"))
+    assert pickle.loads(pickle.dumps(error)).blame == error.blame
+
+
+def test_under_a_hub_nobody_is_sent_to_resume_by_hand() -> None:
+    for evidence in (
+        Evidence(raised={0: "KeyError: 'x'"}),
+        Evidence(raised={0: "CUDA out of memory"}),
+        Evidence(lost=[Lost(0)], oom_kills=1),
+    ):
+        assert "--resume" in explain(evidence).next_step
+        assert "--resume" not in explain(replace(evidence, hub=True)).next_step
+
+
+def test_an_error_of_a_rank_names_it_and_blames_no_node() -> None:
+    error = explain(Evidence(raised={2: "KeyError: 'x'"}, log_tail="Traceback", hub=True))
+    assert error.blame == Blame(rank=2, log_tail="Traceback")
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        ("RuntimeError: [enforce fail at device.cc] Unable to find address for: eth9", FailureKind.NETWORK),
+        ("DistNetworkError: The client socket has failed to connect to 10.0.0.4:29500", FailureKind.NETWORK),
+        ("WorkerGroupStartupTimeoutError: the placement group is not ready", FailureKind.INTERNAL),
+    ],
+)
+def test_ranks_that_never_began(why: str, kind: FailureKind) -> None:
+    assert could_not_start("tune", why).kind is kind
