@@ -6,6 +6,7 @@ Run as a RayJob's entry point, with the number of pods.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import ray
 
@@ -27,7 +28,8 @@ class Rank:
 
 def main(world: int) -> None:
     ray.init()
-    ranks = [Rank.remote() for _ in range(world)]
+    actor: Any = Rank
+    ranks = [actor.remote() for _ in range(world)]
     addresses = ray.get([rank.address.remote() for rank in ranks])
     assert len(set(addresses)) == world, f"several ranks in one pod: {addresses}"
     sums = ray.get([rank.add_up.remote(number, world, addresses[0]) for number, rank in enumerate(ranks)])

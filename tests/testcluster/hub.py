@@ -25,6 +25,7 @@ from tests.testcluster.processes import Processes
 from tests.testcluster.waiting import wait_for
 
 READY_LIMIT_S = 120
+_SERVE_API = ("etcd", "kube-apiserver")
 _APPLY = ("apply", "--server-side", "--force-conflicts", "-o", "name")
 
 
@@ -97,7 +98,7 @@ class Hub:
         """Start the cluster, over what an earlier run left in its folder; or one component again, as it was started last."""
         if component is not None:
             self._processes.start(component)
-            if component in ("etcd", "kube-apiserver"):
+            if component in _SERVE_API and None not in map(self._processes.pid, _SERVE_API):
                 self._wait_for_api()
             return
         self.close()
@@ -162,7 +163,7 @@ class Hub:
 
     def _wait_for_api(self) -> None:
         def ready() -> bool:
-            for name in ("etcd", "kube-apiserver"):
+            for name in _SERVE_API:
                 if self._processes.pid(name) is None:
                     raise RuntimeError(f"{name} of {self.name} ended; its log ends:\n{self._processes.tail(name)}")
             return self.api.answers()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +11,7 @@ from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.hub import Hub
 from tests.testcluster.mounts import small_disk
 from tests.testcluster.node import SLOT, Node
+from tests.testcluster.processes import kill_all
 from tests.testcluster.unavailable import Unavailable
 from tests.testcluster.waiting import wait_for
 
@@ -49,7 +47,7 @@ class Member(Hub):
         """The node falls silent, and its pods' processes are gone: a machine without power."""
         self.stop("kubelet")
         self.stop("containerd")
-        _kill({pid for container in self._node.containers() for pid in container.processes()})
+        kill_all({pid for container in self._node.containers() for pid in container.processes()})
 
     def restart_node(self) -> None:
         self.start("containerd")
@@ -63,7 +61,7 @@ class Member(Hub):
     def kill_pod(self, pod: str, namespace: str = "default") -> list[int]:
         """SIGKILL to every process of a pod's containers; their ids."""
         pids = self.pod_processes(pod, namespace)
-        _kill(pids)
+        kill_all(pids)
         return pids
 
     def small_disk(self, name: str, megabytes: int) -> Path:
@@ -120,13 +118,5 @@ class Member(Hub):
         if self.folder.exists() and not self.fake:
             node = Node(self._plane, self.node_name)
             while pids := {*node.helpers(), *(pid for container in node.containers() for pid in container.processes())}:
-                _kill(pids)
+                kill_all(pids)
             node.remove_traces()
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,11 +112,16 @@ class Processes:
 
     def end_all(self) -> None:
         """End every server at once, frozen ones too."""
-        pids = [pid for name in self.names() if (pid := self.pid(name)) is not None]
-        for pid in pids:
-            _kill(pid, signal.SIGKILL)
-        for pid in pids:
-            _until_gone(pid, limit_s=20)
+        kill_all(pid for name in self.names() if (pid := self.pid(name)) is not None)
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """SIGKILL to processes, which are gone on return."""
+    chosen = list(pids)
+    for pid in chosen:
+        _kill(pid, signal.SIGKILL)
+    for pid in chosen:
+        _until_gone(pid, limit_s=20)
 
 
 def _kill(pid: int, number: signal.Signals) -> None:

@@ -1,0 +1,70 @@
+"""Real clusters for tests: `clusters` has real pods and is shared by a whole run; `api_servers` makes what a test asks for, without any."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from tests.testcluster import Hub, Member, Unavailable
+from tests.testcluster.clusters import Clusters
+from tests.testcluster.fake_nodes import FakeNodes
+from tests.testcluster.leftovers import own_folder, remove
+
+ApiServers = Callable[..., Clusters]
+_FROM_NOTHING_S = 3600
+"""The first test on a machine waits for Go to build Kubernetes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_FROM_NOTHING_S))
+
+
+@pytest.fixture(scope="session")
+def cluster_folder() -> Iterator[Path]:
+    folder = own_folder()
+    yield folder
+    remove(folder)
+
+
+def started(clusters: Clusters) -> Clusters:
+    """`clusters`, started; where they cannot run, the test is skipped and says why."""
+    try:
+        clusters.start()
+    except Unavailable as reason:
+        clusters.close()
+        pytest.skip(f"NO CLUSTERS ON THIS MACHINE: {reason}")
+    except BaseException:
+        clusters.close()
+        raise
+    return clusters
+
+
+@pytest.fixture(scope="session")
+def clusters(cluster_folder: Path) -> Iterator[Clusters]:
+    """A hub and two members, each with a real node, DNS and KubeRay. Tests share it: they clean up after themselves."""
+    made = started(Clusters.in_folder(cluster_folder / "real", 2))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def api_servers(cluster_folder: Path) -> Iterator[ApiServers]:
+    """A function that starts a hub and `members` members with fake nodes each; they end with the test."""
+    made: list[Clusters] = []
+    numbers = itertools.count()
+
+    def start(members: int = 1, nodes: Sequence[FakeNodes] = (FakeNodes("node", 4),), *, kuberay: bool = False) -> Clusters:
+        folder = next(path for number in numbers if not (path := cluster_folder / str(number)).exists())
+        names = [f"member-{number + 1}" for number in range(members)]
+        each = tuple(Member(name, folder / name, fake=tuple(nodes), with_kuberay=kuberay) for name in names)
+        made.append(Clusters(Hub("hub", folder / "hub"), each))
+        return started(made[-1])
+
+    yield start
+    for one in made:
+        one.close()
