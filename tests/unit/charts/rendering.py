@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -98,6 +99,7 @@ def render(chart: str, values: dict[str, Any] | None = None) -> list[Object]:
     return [document for document in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if document]
 
 
+@functools.cache
 def render_variant(name: str) -> list[Object]:
     return render(*VARIANTS[name])
 
