@@ -21,7 +21,7 @@ from tuneyard.runtime.output import LOGS, JobOutput
 from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
 from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.references import with_model
-from tuneyard.runtime.tasks import Result, TaskContext, run_task
+from tuneyard.runtime.tasks import Result, TaskContext, number_of, run_task
 from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder, write_report
 
 Listener = Callable[[Event], None]
@@ -184,7 +184,11 @@ def run_one(task: Task, context: TaskContext) -> Result:
     result = run_task(task, context)
     if result["status"] == "succeeded":
         context.output.finish(task.name, result)
-    context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, attempt=max(1, len(result["attempts"])), result=result))
+    context.emit(
+        TaskEvent(
+            task=task.name, state=result["status"], kind=task.kind, attempt=number_of(context, len(result["attempts"])), result=result
+        )
+    )
     return result
 
 

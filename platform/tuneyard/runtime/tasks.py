@@ -79,7 +79,10 @@ def run_task(task: Task, context: TaskContext) -> Result:
 
 
 class Attempts:
-    """Tells of each attempt's begin and failure once, and remembers them for the report."""
+    """Tells of each attempt's begin and failure once, and remembers them for the report.
+
+    Under a hub all starts in place are parts of the one attempt that has a number there.
+    """
 
     def __init__(self, task: Task, context: TaskContext) -> None:
         self._task = task
@@ -87,7 +90,7 @@ class Attempts:
         self.made: list[dict[str, Any]] = []
 
     def begin(self, plan: Plan | None = None) -> None:
-        self.made.append({"attempt": len(self.made) + 1, **({"micro_batch": plan.micro_batch} if plan else {})})
+        self.made.append({"attempt": number_of(self._context, len(self.made) + 1), **({"micro_batch": plan.micro_batch} if plan else {})})
         self._tell(TaskEvent(task=self._task.name, state="started", kind=self._task.kind, plan=plan.to_dict() if plan else None))
 
     def failed(self, error: TuneyardError) -> None:
@@ -100,7 +103,12 @@ class Attempts:
         self._tell(TaskEvent(task=self._task.name, state="failed", kind=self._task.kind, failure=str(error.kind), message=message))
 
     def _tell(self, event: TaskEvent) -> None:
-        self._context.emit(replace(event, attempt=max(1, len(self.made))))
+        self._context.emit(replace(event, attempt=number_of(self._context, len(self.made))))
+
+
+def number_of(context: TaskContext, starts: int) -> int:
+    """The number under which people know the attempt that has been started so often in this process."""
+    return context.hub.assignment.attempt if context.hub else max(1, starts)
 
 
 def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result:
