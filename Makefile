@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: setup quickstart check test bench docs charts format lock
+.PHONY: setup quickstart check test cluster-up cluster-down bench docs charts format lock
 
 setup: .venv/.ready
 
@@ -22,6 +22,12 @@ check: setup
 
 test: check
 	$(PY) -m pytest tests --ignore tests/unit
+
+cluster-up: setup
+	@$(PY) -m tests.testcluster up $(ARGS)
+
+cluster-down: setup
+	$(PY) -m tests.testcluster down $(ARGS)
 
 bench: setup
 	for script in benchmarks/*.py; do $(PY) "$$script" || exit 1; done

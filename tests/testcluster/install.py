@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
 import subprocess
 import sys
@@ -10,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import urllib3
 from tests.servers import free_port, versitygw
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.hub import Hub
-from tests.testcluster.images import HOST_IMAGE, ROOT, pod_template
+from tests.testcluster.images import HOST_IMAGE, pod_template
 from tests.testcluster.member import Member
 from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
+from tests.testcluster.waiting import wait_for
 
 SYSTEM = "tuneyard-system"
 """Namespace of the hub's own things."""
@@ -24,6 +25,7 @@ JOBS = "tuneyard"
 """Namespace of members in which jobs run."""
 STORAGE_SECRET = "tuneyard-storage"
 BUCKET = "tuneyard"
+OPERATOR = "operator"
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,23 @@ def register(hub: Hub, member: Member, storage: Storage) -> None:
     hub.apply(_secret(secret, SYSTEM, {"kubeconfig": member.kubeconfig.read_text()}), cluster)
 
 
-def start_operator(folder: Path, hub: Hub, storage: Storage) -> bool:
-    """Start the hub's operator as a process of this machine; False where it cannot be run yet."""
-    if importlib.util.find_spec("tuneyard_operators.__main__") is None:
-        return False
+def start_operator(folder: Path, hub: Hub, storage: Storage) -> None:
+    """Start the hub's operator as a process of this machine; it is ready on return."""
     command = [sys.executable, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(hub.kubeconfig)]
-    command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE]
-    Processes(folder / "processes").start("operator", command, {**storage.environment, "PYTHONPATH": str(ROOT)})
-    return True
+    port = free_port()
+    command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE, "--metrics-port", str(port)]
+    processes = Processes(folder / "processes")
+    processes.start(OPERATOR, command, storage.environment)
+
+    def ready() -> bool:
+        if processes.pid(OPERATOR) is None:
+            raise RuntimeError(f"the operator ended; its log ends:\n{processes.tail(OPERATOR)}")
+        try:
+            return urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False, timeout=5).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    wait_for("the operator", ready, limit_s=120, words=lambda: processes.tail(OPERATOR))
 
 
 def install(folder: Path, clusters: Clusters) -> Storage:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.testcluster.clusters import Clusters
-from tests.testcluster.install import install, start_operator
+from tests.testcluster.install import OPERATOR, install, start_operator
 from tests.testcluster.mounts import remove_folder
 from tests.testcluster.processes import Processes
 from tests.testcluster.progress import say, stage
@@ -22,6 +22,9 @@ def up(folder: Path, *, members: int, operator: bool = True) -> Path:
     """Path of the hub's kubeconfig. Clusters that run already stay; what a killed run left is removed first."""
     with _alone(folder):
         if _runs(folder, members):
+            own = Processes(folder / "processes")
+            if operator and OPERATOR in own.names():
+                own.start(OPERATOR)
             say(f"the clusters in {folder} run already; `make cluster-down` first for new ones")
             return Clusters.found(folder).hub.kubeconfig
         with stage("removed what was left"):
@@ -32,8 +35,9 @@ def up(folder: Path, *, members: int, operator: bool = True) -> Path:
             clusters.start()
         with stage("installed Tuneyard"):
             storage = install(folder, clusters)
-        if operator and not start_operator(folder, clusters.hub, storage):
-            say("no operator: `python -m tuneyard_operators` does not exist yet")
+        if operator:
+            with stage("the operator is ready"):
+                start_operator(folder, clusters.hub, storage)
         environment = folder / "storage.env"
         environment.write_text("".join(f"export {name}={value}\n" for name, value in storage.environment.items()))
         say(f"to reach its storage from here: source {environment}")
@@ -55,7 +59,11 @@ def status(folder: Path) -> dict[str, int | None]:
 
 def _runs(folder: Path, members: int) -> bool:
     complete = folder / _COMPLETE
-    return complete.exists() and json.loads(complete.read_text())["members"] == members and None not in status(folder).values()
+    return (
+        complete.exists()
+        and json.loads(complete.read_text())["members"] == members
+        and not any(pid is None for name, pid in status(folder).items() if name != OPERATOR)
+    )
 
 
 def _remove(folder: Path) -> None:
