@@ -59,11 +59,9 @@ def status(folder: Path) -> dict[str, int | None]:
 
 def _runs(folder: Path, members: int) -> bool:
     complete = folder / _COMPLETE
-    return (
-        complete.exists()
-        and json.loads(complete.read_text())["members"] == members
-        and not any(pid is None for name, pid in status(folder).items() if name != OPERATOR)
-    )
+    if not complete.exists() or json.loads(complete.read_text())["members"] != members:
+        return False
+    return all(pid is not None for name, pid in status(folder).items() if name != OPERATOR)
 
 
 def _remove(folder: Path) -> None:
