@@ -29,7 +29,7 @@ from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.tasks import HubAttempt, Result, TaskContext
 from tuneyard.storage import join
 from tuneyard.tracking import Event, Recorder, Report, Stage, TaskEvent, Warned, open_recorder
-from tuneyard.tracking.task_logs import source_folder, task_folder
+from tuneyard.tracking.task_logs import task_folder
 from tuneyard.training.request import NetworkChecks
 
 _JOIN_LIMIT_S = 600.0
@@ -207,7 +207,7 @@ class _Run:
             scratch=self.assignment.scratch,
             scratch_bytes=self.job.spec.storage.scratch or 0,
             output=self.output.uri,
-            probe=source_folder(self.task.name, self.assignment.attempt, "preflight"),
+            probe=self.task.name,  # where the report of the attempt lies by now
             gpus=self.assignment.sku != "cpu",
         )
 

@@ -42,7 +42,11 @@ _NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class NodeChecks:
-    """What a machine must have. `scratch_bytes`: free space that the job asks for, 0: any. `probe`: folder in the output to write to."""
+    """What a machine must have. `scratch_bytes`: free space that the job asks for, 0: any.
+
+    `probe`: folder in the output to write to. It holds something already: stores over a file system take a folder away with its last
+    file, under the hands of other machines that write to it.
+    """
 
     scratch: Path
     scratch_bytes: int
@@ -88,7 +92,7 @@ def _check_disk(checks: NodeChecks, pod: Pod) -> list[Finding]:
 
 
 def _check_storage(checks: NodeChecks, pod: Pod) -> list[Finding]:
-    path, content = f"{checks.probe}/{uuid.uuid4().hex}", uuid.uuid4().bytes
+    path, content = f"{checks.probe}/preflight-{uuid.uuid4().hex}", uuid.uuid4().bytes
     try:
         store = open_store(checks.output)
         store.put(path, content)

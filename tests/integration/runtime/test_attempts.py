@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
 from tests.machines import Machines, started
+from tests.models import sentences, write_model
 from tests.servers import S3, s3, s3_server
 
-from tuneyard.storage import Store, open_store
+from tuneyard.storage import CommitLog, Store, open_store
 from tuneyard.tracking import LogReader
 
 __all__ = ["s3", "s3_server"]
@@ -111,8 +112,9 @@ def wait_until(there: Callable[[], Any], attempt: Attempt, limit_s: float = 600)
     return found
 
 
-def has_steps(output: Store) -> bool:
-    return any(file.path.endswith("manifest.json") for file in output.list("tune/checkpoints"))
+def committed() -> list[int]:
+    """Steps of checkpoints that count."""
+    return [commit.step for commit in CommitLog(open_store(f"{OUTPUT}/tune"), "checkpoints/log").read().commits]
 
 
 def report_of(output: Store) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
     job = make_job(inputs, steps=400)
     assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
     first = start(job, "tune", 2)
-    wait_until(lambda: has_steps(output), first)
+    wait_until(committed, first)
     reader = LogReader(output, "tune", 2)
     wait_until(lambda: {"rank-0", "rank-1"} <= set(reader.sources()), first)
     victim = machines.workers[-1]
@@ -233,3 +235,29 @@ def test_no_secret_is_written_anywhere(start: Start, s3: S3, output: Store, inpu
     assert output.list("logs")
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     assert SECRET not in said
+
+
+def test_engines_run_on_the_machines_and_leave_logs(start: Start, output: Store, tmp_path: Path) -> None:
+    write_model(tmp_path / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"q": text, "a": text}) + "\n" for text in sentences(16)))
+    score = {
+        "model": {"name": str(tmp_path / "model")},
+        "data": {"source": str(tmp_path / "rows.jsonl"), "prompt": "q", "reference": "a"},
+        "generation": {"maxTokens": 8},
+        "engine": {"batch": 8, "kvCache": "64Mi"},
+        "metrics": ["exact_match"],
+        "rowsPerPart": 4,
+    }
+    job = {
+        "apiVersion": "tuneyard.dev/v1alpha1",
+        "kind": "JobSpec",
+        "metadata": {"name": "bot"},
+        "spec": {"tasks": [{"name": "judge", "score": score}]},
+    }
+    code, said = start(job, "judge", 1).ends()
+    assert code == SUCCEEDED, said
+    assert "2 running, on pod-" in said
+    assert report_of(output)["tasks"]["judge"]["rows"] == 16
+    reader = LogReader(output, "judge", 1)
+    assert reader.sources() == ["driver", "engine-0", "engine-1"]
+    assert "vllm" in reader.read("engine-1").text.lower()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reports import make_job
 
@@ -74,6 +74,7 @@ class Interrupting:
         self.inner.put(path, data)
 
 
+@settings(deadline=None)
 @given(order=st.permutations(TASKS))
 def test_the_last_to_end_leaves_a_complete_report(order: list[str], tmp_path_factory: Any) -> None:
     folder = tmp_path_factory.mktemp("out")
