@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuneyard.api import Failure, FailureKind
+from tuneyard.api.secrets import redact
 from tuneyard_operators.hub.observed import Observed
 
 _CANNOT_PULL = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CANNOT_CONFIGURE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _GONE_REASONS = ("NodeLost", "NodeShutdown", "Terminated", "Shutdown", "NodeAffinity")
 _WANTED_BACK = ("PreemptionByScheduler", "EvictionByEvictionAPI")
+_LAST_WORDS = 1500
 _SETUP = "the setup command "
 Pod = Mapping[str, Any]
 
@@ -119,8 +121,19 @@ def _of_pod(pod: Pod, unready_nodes: frozenset[str]) -> Failure | None:
     if node in unready_nodes and status.get("phase") in ("Running", "Pending"):
         return Failure(kind=FailureKind.NODE_LOST, message=f"node {node}, on which {name} runs, does not answer", node=node)
     if is_head(pod) and status.get("phase") == "Failed":
-        return Failure(kind=FailureKind.NODE_LOST, message=f"the head pod {name} failed on node {node}", node=node)
+        code, words = _end_of(pod)
+        how = f"ended with exit code {code}" if code is not None else "failed"
+        return Failure(kind=FailureKind.NODE_LOST, message=f"the head pod {name} {how} on node {node}", node=node, log_tail=words)
     return None
+
+
+def _end_of(pod: Pod) -> tuple[int | None, str]:
+    """Exit code and last words of the container that ended, as far as its node has told."""
+    for status in _container_statuses(pod):
+        ended = status.get("state", {}).get("terminated")
+        if ended and ended.get("exitCode"):
+            return ended["exitCode"], redact((ended.get("message") or "").strip()[-_LAST_WORDS:])
+    return None, ""
 
 
 def _of_rayjob(rayjob: Mapping[str, Any] | None) -> Failure | None:

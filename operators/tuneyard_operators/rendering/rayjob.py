@@ -24,6 +24,8 @@ from tuneyard_operators.rendering.secrets import needed_secrets
 
 USER = 10001
 SERVICE_ACCOUNT = "tuneyard-job"
+RAY_VERSION = "2.60.0"
+"""Of the images, as locked in requirements/: KubeRay chooses cheap health checks by it."""
 STOP_GRACE_S = 120
 """How long a pod that must go may take to commit a checkpoint; clouds give a reclaimed machine 30 to 120 s."""
 _DEADLINE_SLACK_S = 600
@@ -54,6 +56,7 @@ def rayjob(job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: s
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 0,
         "rayClusterSpec": {
+            "rayVersion": RAY_VERSION,
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
             "workerGroupSpecs": [pods.worker_group()] if attempt.placement.pods else [],
         },
