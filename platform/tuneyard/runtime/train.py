@@ -220,12 +220,12 @@ class _Attempt:
         known = {lost.rank for lost in self._lost}
         self._lost += [self._lost_rank(rank) for rank in dead if rank not in known]
         # Ray names those that died by themselves; of what was seen to go at the same moment it may have ended the rest.
-        self._lost.sort(key=lambda lost: (not lost.machine_lost, lost.rank not in dead))
+        self._lost.sort(key=lambda lost: lost.rank not in dead)
         raised = {rank: f"{type(failure).__name__}: {failure}" for rank, failure in failures.items()}
         return explain(self._evidence(raised, told))
 
     def _lost_rank(self, rank: int) -> Lost:
-        seen = self._seen.get(rank)
+        seen = self._places.get(rank)
         if seen is None:
             return Lost(rank)
         nodes = self.setting.nodes
@@ -233,6 +233,8 @@ class _Attempt:
         return Lost(rank, seen.pid, where, seen.pod.node, nodes.why_lost(seen) if nodes is not None else "")
 
     def _evidence(self, raised: dict[int, str], told: list[TuneyardError]) -> Evidence:
+        # A process was seen to go first, perhaps, and the rest of its machine after it.
+        self._lost = sorted((self._lost_rank(lost.rank) for lost in self._lost), key=lambda lost: not lost.machine_lost)
         rank = first_to_fail(self._lost, raised) or 0
         nodes = self.setting.nodes
         if nodes is None:
