@@ -18,6 +18,7 @@ from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import goal_of, output_of, status_of
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
+from tuneyard_operators.hub.member import Connect
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
@@ -38,13 +39,13 @@ Object = dict[str, Any]
 
 
 class Hub:
-    """Everything that the leader does. `run` goes on until it is cancelled."""
+    """Everything that the leader does. `run` goes on until it is cancelled. `again` makes another connection to the hub's API server."""
 
-    def __init__(self, connection: Connection, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
         self.metrics = metrics
         self.jobs = Cache(connection, JOBSPEC, on_change=self._job_changed)
-        self.members = Members(connection, settings, metrics, on_job=self._on_job, on_room=self._wake_placing)
+        self.members = Members(connection, again, settings, metrics, on_job=self._on_job, on_room=self._wake_placing)
         self.placing = Placing(settings.policy)
         self._schedules = Schedules(connection, self.jobs)
         self._connection = connection

@@ -7,7 +7,7 @@ import base64
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from tuneyard_operators.rendering import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LAB
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
 OnJob = Callable[[Key], None]
+Connect = Callable[..., Awaitable[Connection]]
 _PING_S = 5.0
 
 
@@ -203,11 +204,16 @@ class Member:
             await asyncio.sleep(_PING_S)
 
 
-async def connect(cluster: Cluster, hub: Connection, namespace: str, **options: Any) -> Connection:
-    """Connection to a member by the Secret that its Cluster names. Raises ApiError where there is none, or it cannot be used."""
+async def connect(cluster: Cluster, hub: Connection, own: Connect, namespace: str, **options: Any) -> Connection:
+    """Connection to a member by the Secret that its Cluster names; one that names none is the hub itself (`own` connects to it again).
+
+    Raises ApiError where there is no such Secret, or it cannot be used.
+    """
     reference = cluster.spec.endpoint.kubeconfig_secret
     if reference is None:
-        raise Unreachable(0, "the Cluster names no kubeconfigSecret")
+        if cluster.spec.endpoint.server is not None:
+            raise Unreachable(0, "the Cluster names a server and no kubeconfigSecret; name neither for the hub's own cluster")
+        return await own(**options)
     try:
         secret = await hub.get(SECRET, namespace, reference.name)
     except Missing as error:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster
-from tuneyard_operators.hub.member import Member, connect
+from tuneyard_operators.hub.member import Connect, Member, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection, Key
@@ -27,10 +27,18 @@ Object = dict[str, Any]
 
 class Members:
     def __init__(
-        self, hub: Connection, settings: Settings, metrics: Metrics, *, on_job: Callable[[Key], None], on_room: Callable[[], None]
+        self,
+        hub: Connection,
+        own: Connect,
+        settings: Settings,
+        metrics: Metrics,
+        *,
+        on_job: Callable[[Key], None],
+        on_room: Callable[[], None],
     ) -> None:
         self.clusters = Cache(hub, CLUSTER, on_change=lambda _key, _old, _new: self._wake.set())
         self._hub = hub
+        self._own = own
         self._settings = settings
         self._metrics = metrics
         self._on_job = on_job
@@ -106,6 +114,7 @@ class Members:
             connection = await connect(
                 cluster,
                 self._hub,
+                self._own,
                 self._settings.namespace,
                 qps=self._settings.member_qps,
                 observe=lambda verb, status, _s: self._metrics.requests.labels(name, verb, str(status)).inc(),

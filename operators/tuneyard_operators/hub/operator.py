@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import socket
+from functools import partial
+from typing import Any
 
 from tuneyard_operators.hub.hub import Hub
 from tuneyard_operators.hub.metrics import Metrics
@@ -26,10 +28,15 @@ class LostLead(Exception):
 async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090) -> None:
     """Run until SIGTERM. Raises LostLead where another replica has taken over: state in memory must not outlive the lead."""
     metrics = Metrics()
-    connection = await _connect(settings, kubeconfig, metrics)
+
+    def observe(verb: str, status: int, _seconds: float) -> None:
+        metrics.requests.labels("hub", verb, str(status)).inc()
+
+    again = partial(_connect, kubeconfig)
+    connection = await again(qps=settings.qps, observe=observe)
     identity = f"{socket.gethostname()}-{os.getpid()}"
     election = Election(connection, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
-    hub = Hub(connection, settings, metrics)
+    hub = Hub(connection, again, settings, metrics)
 
     def refresh() -> None:
         metrics.leader.set(election.leading)
@@ -66,13 +73,10 @@ async def _lead(election: Election, hub: Hub) -> None:
             await work
 
 
-async def _connect(settings: Settings, kubeconfig: str | None, metrics: Metrics) -> Connection:
-    def observe(verb: str, status: int, _seconds: float) -> None:
-        metrics.requests.labels("hub", verb, str(status)).inc()
-
+async def _connect(kubeconfig: str | None, **options: Any) -> Connection:
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return in_cluster(qps=settings.qps, observe=observe)
-    return await from_kubeconfig(kubeconfig, qps=settings.qps, observe=observe)
+        return in_cluster(**options)
+    return await from_kubeconfig(kubeconfig, **options)
 
 
 async def _until_signal(work: object) -> None:
