@@ -137,4 +137,6 @@ def _reason(error: Exception) -> tuple[str, str]:
         return f"no connection within {CONNECT_TIMEOUT_S} s", "check your network and VPN"
     if isinstance(error, failed.ReadTimeoutError):
         return f"no answer within {_READ_TIMEOUT_S} s", "try again in a minute"
+    if isinstance(error, failed.ProtocolError):
+        return "the connection was lost", "try again in a minute"
     return text[:200] or type(error).__name__, "check your network, and that the hub is up"
