@@ -69,8 +69,8 @@ class Machines:
         address = {"RAY_ADDRESS": f"127.0.0.1:{self.port}", "TUNEYARD_SCRATCH": str(self.scratch), "TUNEYARD_POD": "head-0"}
         return {**os.environ, **_PLAIN, **self.variables, **address, "TUNEYARD_NODE": "node-head"}
 
-    def add(self, name: str) -> Machine:
-        """Start one more worker, with one CPU."""
+    def add(self, name: str, **variables: str) -> Machine:
+        """Start one more worker, with one CPU; `variables` in its environment."""
         pod = {"TUNEYARD_POD": name, "TUNEYARD_NODE": f"node-{name}", "TUNEYARD_SCRATCH": str(self.scratch)}
         ray = [
             RAY,
@@ -86,7 +86,7 @@ class Machines:
         ray = [*(["unshare", "--mount", "--uts"] if IS_ROOT else []), "bash", "-c", again, "machine", *ray]
         process = subprocess.Popen(
             ray,
-            env={**os.environ, **_PLAIN, **self.variables, **pod},
+            env={**os.environ, **_PLAIN, **self.variables, **pod, **variables},
             stdout=(self.folder / f"{name}.log").open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
