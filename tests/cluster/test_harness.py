@@ -45,7 +45,7 @@ def member(clusters: Clusters) -> Iterator[Member]:
     one = clusters.members[0]
     yield one
     one.restart_node()
-    one.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+    one.kubectl("delete", "pods", "--all")
 
 
 @pytest.fixture
