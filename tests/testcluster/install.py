@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,9 +131,14 @@ def install(folder: Path, clusters: Clusters) -> Storage:
     crds = write_crds(folder / "crds")
     storage = start_storage(folder, clusters.hub)
     prepare_hub(clusters.hub, crds, storage)
-    for member in clusters.members:
+
+    def join(member: Member) -> None:
         prepare_member(member, crds, storage)
         register(clusters.hub, member, storage)
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(join, clusters.members):
+            pass
     return storage
 
 
