@@ -151,7 +151,7 @@ def _initialise(source: str, folder: Path, request: TrainRequest) -> None:
     trust = request.task.model.trust_remote_code
     config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
     set_seed(request.task.seed)
-    AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32).save_pretrained(folder)
+    _save_here(AutoModelForCausalLM.from_config(config, trust_remote_code=trust, dtype=torch.float32), folder)
     _read_tokenizer(request, source).save_pretrained(folder)
 
 
@@ -159,8 +159,14 @@ def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> No
     from peft import PeftModel
 
     base = AutoModelForCausalLM.from_pretrained(source, dtype="auto", trust_remote_code=request.task.model.trust_remote_code)
-    PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
+    _save_here(PeftModel.from_pretrained(base, adapter).merge_and_unload(), folder)
     _read_tokenizer(request, source).save_pretrained(folder)
+
+
+def _save_here(model: Any, folder: Path) -> None:
+    """Save on whichever rank asks: transformers saves on rank 0 alone, and every machine needs its own copy."""
+    model.should_save_on_this_rank = lambda _is_main_process: True
+    model.save_pretrained(folder)
 
 
 def _loading_advice(plan: Plan) -> str:

@@ -1,0 +1,238 @@
+"""The hub operator on real API servers, without pods: what people see of a job, and that nothing is lost or doubled whatever is killed.
+
+Tests speak as attempts would, through AttemptReports; the pods behind are in test_jobs.py.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import started
+from tests.hubs import API, JOBS, Operator, job, jobspec, phases, prepared, rayjobs, register, speak, submit_all, until
+from tests.testcluster import Hub, Member
+from tests.testcluster.clusters import Clusters
+from tests.testcluster.fake_nodes import FakeNodes
+
+pytestmark = pytest.mark.usefixtures("operator")
+SKU = {"name": "h100-80gb", "nodes": 1000, "gpusPerNode": 8}
+
+
+@pytest.fixture(scope="module")
+def stage(cluster_folder: Any) -> Iterator[Clusters]:
+    """A hub and two members with 50 fake machines each."""
+    folder = cluster_folder / "operator"
+    nodes = (FakeNodes("gpu", 50),)
+    members = tuple(Member(f"member-{n}", folder / f"member-{n}", fake=nodes, with_kuberay=False) for n in (1, 2))
+    clusters = started(Clusters(Hub("hub", folder / "hub"), members))
+    prepared(clusters)
+    yield clusters
+    clusters.close()
+
+
+@pytest.fixture(scope="module")
+def operator(stage: Clusters) -> Iterator[Operator]:
+    made = Operator(stage.hub.folder, stage.hub.kubeconfig, options=["--member-lost-after", "15"])
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_jobs_left(stage: Clusters) -> Iterator[None]:
+    yield
+    stage.hub.kubectl("delete", "jobspecs", "--all", "-A", "--wait=true", "--timeout=120s")
+    for member in stage.members:
+        until(lambda member=member: not rayjobs(member), f"nothing is left on {member.name}")
+
+
+def attempt_of(stage: Clusters, name: str, number: int = 1) -> tuple[Member, str]:
+    """Member and name of a job's attempt, once its RayJob is there."""
+
+    def there() -> tuple[Member, str] | None:
+        attempts = (job(stage.hub, name).get("status") or {}).get("attempts") or []
+        if len(attempts) < number:
+            return None
+        own = attempts[number - 1]
+        member = next(each for each in stage.members if each.name == own["placement"]["cluster"])
+        return (member, own["name"]) if any(item["metadata"]["name"] == own["name"] for item in rayjobs(member)) else None
+
+    found: tuple[Member, str] = until(there, f"attempt {number} of {name} has a RayJob")
+    return found
+
+
+def phase(stage: Clusters, name: str, wanted: str, limit_s: float = 60) -> dict[str, Any]:
+    found: dict[str, Any] = until(
+        lambda: (job(stage.hub, name).get("status") or {}) if phases(stage.hub).get(name) == wanted else None,
+        f"{name} is {wanted}",
+        limit_s,
+    )
+    return found
+
+
+def test_a_job_goes_to_a_member_and_its_progress_comes_back(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("one", workers=16)])
+    member, name = attempt_of(stage, "one")
+    speak(member, name, phase="Running", progress={"step": 3, "of": 10, "summary": "3/10", "loss": 2.0, "mfu": 0.41})
+    phase(stage, "one", "Running")
+    shown = until(lambda: "3/10" in (row := stage.hub.kubectl("get", "tyj", "one")) and row, "kubectl shows the progress")
+    assert all(word in shown for word in ("Running", member.name, "h100-80gb", "16", "0.41"))
+    speak(member, name, phase="Succeeded", artifacts=["s3://models/one"])
+    done = phase(stage, "one", "Succeeded")
+    assert done["artifacts"] == ["s3://models/one"]
+    until(lambda: not rayjobs(member), "its RayJob is removed")
+    events = stage.hub.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
+    assert {"Placed", "Running", "TaskSucceeded", "Succeeded"} <= set(events)
+    stage.hub.kubectl("wait", "--for=condition=Succeeded", "jobspec/one", "--timeout=5s")
+
+
+def test_a_failure_of_a_machine_goes_elsewhere_and_a_users_error_stops(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("two")])
+    member, name = attempt_of(stage, "two")
+    node = job(stage.hub, "two")["status"]["attempts"][0]["placement"]["nodes"]
+    failed = {"kind": "NodeLost", "message": "GPU 3 fell off the bus", "node": next(iter(node))}
+    speak(member, name, phase="Failed", failure=failed)
+    member, name = attempt_of(stage, "two", 2)
+    assert job(stage.hub, "two")["status"]["attempts"][1]["placement"]["nodes"] != node
+    speak(member, name, phase="Failed", failure={"kind": "UserError", "message": "no column text", "nextStep": "set data.columns"})
+    assert phase(stage, "two", "Failed")["message"].endswith("UserError: no column text; next: set data.columns")
+
+
+def test_cancel_asks_the_attempt_to_stop_and_keeps_nothing_running(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("three")])
+    member, name = attempt_of(stage, "three")
+    speak(member, name, phase="Running")
+    phase(stage, "three", "Running")
+    stage.hub.kubectl("patch", "jobspec", "three", "--type=merge", "-p", '{"spec": {"cancelled": true}}')
+    path = f"{API}/namespaces/{JOBS}/attemptreports/{name}"
+    until(lambda: member.api.get(path).get("spec", {}).get("stop"), "the attempt is asked to stop")
+    speak(member, name, phase="Cancelled", checkpointStep=7)
+    assert "checkpoint of step 7" in phase(stage, "three", "Cancelled")["attempts"][0]["message"]
+
+
+def test_a_secret_that_does_not_exist_is_waited_for_and_copied(stage: Clusters, operator: Operator) -> None:
+    env = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}]
+    submit_all(stage.hub, [jobspec("four", env=env)])
+    waits = until(
+        lambda: "Secret hf" in (text := (job(stage.hub, "four").get("status") or {}).get("message", "")) and text,
+        "it says what it waits for",
+    )
+    assert "kubectl -n default create secret generic hf --from-literal=token=" in waits
+    stage.hub.kubectl("create", "secret", "generic", "hf", "--from-literal=token=very-secret-token")
+    member, name = attempt_of(stage, "four")
+    copied = member.api.get(f"/api/v1/namespaces/{JOBS}/secrets/{name}")
+    assert list(copied["data"]) == ["hf.token"]
+    assert "very-secret-token" not in str(job(stage.hub, "four")) + str(rayjobs(member)) + operator.log
+    stage.hub.kubectl("delete", "jobspec", "four")
+    until(lambda: member.api.find(f"/api/v1/namespaces/{JOBS}/secrets/{name}") is None, "the copy is removed")
+    stage.hub.kubectl("delete", "secret", "hf")
+
+
+def test_what_fits_nowhere_says_so_and_starts_when_there_is_room(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("five", workers=8, placement={"clusters": ["member-1"], "skus": ["a100-80gb"]})])
+    said = until(lambda: (job(stage.hub, "five").get("status") or {}).get("message"), "it says why it waits")
+    assert said.startswith("train: no cluster could ever run it")
+    skus = [SKU, {"name": "a100-80gb", "nodes": 1, "gpusPerNode": 8, "nodeSelector": {"kubernetes.io/hostname": "gpu-49"}}]
+    register(stage.hub, stage.members[0], SKU, skus=list(reversed(skus)))
+    attempt_of(stage, "five")
+    register(stage.hub, stage.members[0], SKU)
+
+
+def test_a_rayjob_that_somebody_deletes_is_a_lost_attempt_and_not_the_same_one_again(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("six")])
+    member, name = attempt_of(stage, "six")
+    until(lambda: job(stage.hub, "six")["status"]["attempts"][0]["created"], "the hub has seen it")
+    member.kubectl("delete", "rayjob", name, "-n", JOBS)
+    _, second = attempt_of(stage, "six", 2)
+    assert second != name
+    assert job(stage.hub, "six")["status"]["attempts"][0]["failure"] == "NodeLost"
+
+
+def test_expired_credentials_of_a_member_are_said_and_fresh_ones_taken(stage: Clusters) -> None:
+    import datetime
+
+    member = stage.members[1]
+    old = member.kubeconfig_for("hub", ["system:masters"], valid=datetime.timedelta(hours=-1))
+    register(
+        stage.hub,
+        member,
+        SKU,
+        kubeconfig=old,
+        endpoint={"kubeconfigSecret": {"name": "member-2-kubeconfig", "key": "kubeconfig"}, "server": "https://x"},
+    )
+    until(lambda: "credentials are refused" in cluster_message(stage, "member-2"), "the Cluster says that its credentials are refused", 60)
+    register(stage.hub, member, SKU)
+    until(lambda: cluster_message(stage, "member-2") == "", "fresh credentials are taken", 60)
+
+
+def cluster_message(stage: Clusters, name: str) -> str:
+    return str((stage.hub.api.get(f"{API}/clusters/{name}").get("status") or {}).get("message", "?"))
+
+
+def test_a_member_that_stays_away_loses_its_attempts_and_is_cleaned_when_it_returns(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("seven", placement={"clusters": ["member-1", "member-2"]})])
+    member, name = attempt_of(stage, "seven")
+    speak(member, name, phase="Running", progress={"step": 5, "of": 10})
+    phase(stage, "seven", "Running")
+    member.stop("kube-apiserver")
+    try:
+        other, _ = attempt_of(stage, "seven", 2)
+        assert other.name != member.name
+        assert job(stage.hub, "seven")["status"]["attempts"][0]["failure"] == "NodeLost"
+    finally:
+        member.start("kube-apiserver")
+    until(lambda: not rayjobs(member), "what the lost attempt left is removed", 90)
+
+
+def test_a_hub_that_is_killed_anywhere_loses_and_doubles_nothing(stage: Clusters, operator: Operator) -> None:
+    """60 jobs while the operator is killed 12 times, at random instants; every job gets one RayJob, and one only."""
+    chance = random.Random(7)
+    seen: set[str] = set()
+    names = [f"many-{n}" for n in range(60)]
+    submit_all(stage.hub, [jobspec(name) for name in names])
+    for _ in range(12):
+        time.sleep(chance.uniform(0.1, 2.5))
+        operator.kill()
+        seen |= {item["metadata"]["uid"] for member in stage.members for item in rayjobs(member)}
+        operator.start()
+    until(lambda: all_started(stage, names), "every job has its RayJob", 120)
+    there = [item for member in stage.members for item in rayjobs(member)]
+    seen |= {item["metadata"]["uid"] for item in there}
+    owners = [item["metadata"]["labels"]["tuneyard.dev/job"] for item in there]
+    assert sorted(owners) == sorted(names)
+    assert len(seen) == len(names), "a RayJob was made, lost and made again"
+    assert all(len(job(stage.hub, name)["status"]["attempts"]) == 1 for name in names[::10])
+
+
+def all_started(stage: Clusters, names: list[str]) -> bool:
+    there = {item["metadata"]["labels"]["tuneyard.dev/job"] for member in stage.members for item in rayjobs(member)}
+    return there >= set(names)
+
+
+def test_the_hubs_api_server_may_go_away_for_a_while(stage: Clusters) -> None:
+    submit_all(stage.hub, [jobspec("eight")])
+    member, name = attempt_of(stage, "eight")
+    stage.hub.stop("kube-apiserver")
+    time.sleep(20)
+    speak(member, name, phase="Succeeded")
+    stage.hub.start("kube-apiserver")
+    phase(stage, "eight", "Succeeded", 90)
+
+
+def test_two_replicas_have_one_leader(stage: Clusters, operator: Operator) -> None:
+    second = Operator(stage.hub.folder, stage.hub.kubeconfig, "second")
+    second.start()
+    try:
+        submit_all(stage.hub, [jobspec("nine")])
+        attempt_of(stage, "nine")
+        assert "leading as" not in second.log
+        operator.stop()
+        until(lambda: "leading as" in second.log, "the second takes over")
+        submit_all(stage.hub, [jobspec("ten")])
+        attempt_of(stage, "ten")
+    finally:
+        operator.start()
+        second.stop()
