@@ -272,7 +272,8 @@ def _answer(reference: Any, pod: Pod | None = None, *, limit_s: float = _START_L
     try:
         return ray.get(reference, timeout=limit_s)
     except ray.exceptions.RayActorError as error:
-        raise _lost(f"{pod or 'a machine of the Ray cluster'} was lost before the ranks began", pod) from error
+        why = (str(error).strip().splitlines() or ["no reason given"])[-1].strip()
+        raise _lost(f"{pod or 'a machine of the Ray cluster'} was lost before the ranks began: {why}", pod) from error
     except ray.exceptions.GetTimeoutError as error:
         raise _lost(f"{pod or 'a machine of the Ray cluster'} did not answer within {limit_s:g} s: its disk may hang", pod) from error
 
