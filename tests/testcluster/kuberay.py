@@ -27,4 +27,9 @@ def operator(kubeconfig: Path, network: Network) -> tuple[list[str], dict[str, s
         "--burst=400",
         "--reconcile-concurrency=4",
     ]
-    return command, {"WATCH_NAMESPACE": "", "ENABLE_PROBES_INJECTION": os.environ.get("ENABLE_PROBES_INJECTION", "true")}
+    # Workers of Tuneyard wait for their head by themselves: an init container that starts Python again and again would slow all else here.
+    return command, {
+        "WATCH_NAMESPACE": "",
+        "ENABLE_INIT_CONTAINER_INJECTION": "false",
+        "ENABLE_PROBES_INJECTION": os.environ.get("ENABLE_PROBES_INJECTION", "true"),
+    }

@@ -19,7 +19,7 @@ setup() {{
   exit "$code"
 }}
 {{commands}}
-ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
+{{wait}}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
 eval "exec $KUBERAY_GEN_RAY_START_CMD"
 """
 # A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
@@ -27,10 +27,15 @@ eval "exec $KUBERAY_GEN_RAY_START_CMD"
 _PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]; do sleep 0.5; done"
 
 
-def command(setup: Sequence[str]) -> list[str]:
+# KubeRay's own way is an init container that runs `ray health-check`, a Python start every 5 s in every worker pod. With this one it can
+# be switched off: ENABLE_INIT_CONTAINER_INJECTION=false on the KubeRay operator.
+_WAIT = 'until (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null; do sleep 0.5; done\n'
+
+
+def command(setup: Sequence[str], *, wait_for_head: bool) -> list[str]:
     """`setup`, each command in the same shell, so that what one exports is there for the next and for Ray; then Ray."""
     commands = "\n".join(f"setup {quote(line)}" for line in setup)
-    return ["/bin/bash", "-c", _SCRIPT.replace("{commands}", commands)]
+    return ["/bin/bash", "-c", _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")]
 
 
 def lifecycle() -> dict[str, Any]:

@@ -200,7 +200,7 @@ class _Pods:
             "name": name,
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
-            "command": command(self.job.spec.setup),
+            "command": command(self.job.spec.setup, wait_for_head=name == "ray-worker"),
             "lifecycle": lifecycle(),
             "securityContext": security_context(),
             "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
