@@ -11,6 +11,7 @@ from tuneyard_operators.rendering.secrets import SecretKey
 
 SCRATCH = "/scratch"
 _LOG = f"{SCRATCH}/setup.log"
+# Ray gives its node 30 s to come up, a time that cannot be set and that a busy machine misses: it is tried again.
 _SCRIPT = f"""\
 setup() {{
   eval "$1" >>{_LOG} 2>&1 && return
@@ -20,7 +21,14 @@ setup() {{
 }}
 {{commands}}
 {{wait}}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
-eval "exec $KUBERAY_GEN_RAY_START_CMD"
+for try in 1 2 3 4; do
+  began=$SECONDS
+  eval "$KUBERAY_GEN_RAY_START_CMD" & ray=$!
+  trap 'kill -TERM $ray' TERM
+  wait $ray; code=$?
+  [ $code = 1 ] && [ $((SECONDS - began)) -lt 120 ] || break
+done
+exit $code
 """
 # A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
 # checkpoint and removes `busy`. Where no work is going on there is nothing to wait for.
