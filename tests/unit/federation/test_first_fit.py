@@ -1,0 +1,130 @@
+"""Whole gangs on nodes: nothing half placed, nothing placed twice, and a reason for everyone who waits."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuneyard.federation import Ask, Fail, Member, Node, Place, SkuFacts, Wait, World, fit, pod_sizes, schedule
+
+H100 = SkuFacts("h100-80gb", 8)
+CPU = SkuFacts("cpu", 4)
+
+
+def member(name: str = "east", *free: int, sku: SkuFacts = H100, usable: bool = True, why_not: str = "") -> Member:
+    nodes = tuple(Node(f"{name}-{n}", sku.name, sku.gpus_per_node, amount) for n, amount in enumerate(free))
+    return Member(name=name, skus=(sku,), nodes=nodes, usable=usable, why_not=why_not)
+
+
+def ask(job: str = "a", *worlds: int, created: float = 0, priority: str = "normal", **more: object) -> Ask:
+    return Ask(job=job, task="train", team="t", priority=priority, created=created, worlds=worlds or (8,), **more)  # type: ignore[arg-type]
+
+
+def decide(members: list[Member], *asks: Ask) -> list[Place | Wait | Fail]:
+    return schedule(World(members=tuple(members), asks=asks))
+
+
+def test_a_gang_needs_whole_machines_not_a_sum() -> None:
+    (decision,) = decide([member("east", 4, 4, 4, 4)], ask("a", 16))
+    assert isinstance(decision, Place)
+    assert (decision.pods, sorted(decision.nodes.values())) == (4, [4, 4, 4, 4])
+    (decision,) = decide([member("east", 7, 7, 2)], ask("a", 16))
+    assert isinstance(decision, Place)
+    assert decision.pods == 16
+
+
+def test_an_engine_is_not_torn_over_machines() -> None:
+    (decision,) = decide([member("east", 3, 3)], ask("a", 4, unit=4))
+    assert isinstance(decision, Wait)
+    assert decision.reason == "east: 6 of 4 h100-80gb free"
+
+
+def test_a_worker_on_cpu_is_a_pod() -> None:
+    (decision,) = decide([member("east", 4, sku=CPU)], ask("a", 2))
+    assert isinstance(decision, Place)
+    assert (decision.pods, dict(decision.nodes)) == (2, {"east-0": 2})
+
+
+def test_a_task_without_workers_needs_no_node() -> None:
+    (decision,) = decide([member("east", 0)], ask("a", 0))
+    assert isinstance(decision, Place)
+    assert (decision.pods, dict(decision.nodes)) == (0, {})
+
+
+def test_the_largest_gang_that_fits_of_an_elastic_one() -> None:
+    (decision,) = decide([member("east", 8, 4)], ask("a", 16, 8, 4))
+    assert isinstance(decision, Place)
+    assert decision.workers == 8
+
+
+def test_priority_then_age() -> None:
+    decisions = decide([member("east", 8)], ask("young", created=2), ask("old", created=1), ask("urgent", created=3, priority="urgent"))
+    assert [(type(d).__name__, d.ask.job) for d in decisions] == [("Place", "urgent"), ("Wait", "old"), ("Wait", "young")]
+
+
+def test_clusters_are_tried_as_the_job_lists_them() -> None:
+    (decision,) = decide([member("east", 8), member("west", 8)], ask("a", clusters=("west", "east")))
+    assert isinstance(decision, Place)
+    assert decision.cluster == "west"
+
+
+def test_a_node_that_failed_is_avoided_and_taken_where_nothing_else_would_do() -> None:
+    avoid = frozenset({("east", "east-0")})
+    (decision,) = decide([member("east", 8, 8)], ask("a", avoid=avoid))
+    assert isinstance(decision, Place)
+    assert list(decision.nodes) == ["east-1"]
+    (decision,) = decide([member("east", 8)], ask("a", avoid=avoid))
+    assert isinstance(decision, Place)
+
+
+def test_what_could_never_run_is_told_from_what_must_wait() -> None:
+    (never,) = decide([member("east", 0)], ask("a", 16))
+    assert isinstance(never, Fail)
+    assert never.reason == "task train needs 16 x any SKU in one cluster, and the most that one has is 8 h100-80gb"
+    (waits,) = decide([member("east", 0, 0)], ask("a", 16))
+    assert isinstance(waits, Wait)
+    (away,) = decide([member("east", usable=False, why_not="timed out")], ask("a", 16))
+    assert isinstance(away, Wait)
+    assert away.reason == "east: timed out"
+
+
+worlds = st.sets(st.integers(0, 24), min_size=1, max_size=3).map(lambda some: sorted(some, reverse=True))
+gangs = st.builds(lambda n, some, made: ask(f"j{n}", *some, created=made), st.integers(0, 10**6), worlds, st.integers(0, 99))
+clusters = st.lists(st.lists(st.integers(0, 8), max_size=6), min_size=1, max_size=3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    free=st.lists(st.lists(st.integers(0, 8), max_size=6), min_size=1, max_size=3),
+    asks=st.lists(gangs, max_size=12, unique_by=lambda a: a.job),
+)
+def test_no_node_is_given_twice_and_no_gang_in_part(free: list[list[int]], asks: list[Ask]) -> None:
+    members = [member(f"m{n}", *amounts) for n, amounts in enumerate(free)]
+    decisions = decide(members, *asks)
+    assert sorted(d.ask.job for d in decisions) == sorted(a.job for a in asks)
+    taken: dict[tuple[str, str], int] = {}
+    for decision in decisions:
+        if isinstance(decision, Place):
+            assert sum(decision.nodes.values()) == decision.workers
+            assert decision.workers in decision.ask.worlds
+            for node, gpus in decision.nodes.items():
+                taken[decision.cluster, node] = taken.get((decision.cluster, node), 0) + gpus
+    for owner in members:
+        for node in owner.nodes:
+            assert taken.get((owner.name, node.name), 0) <= node.free
+    assert decide(members, *reversed(asks)) == decisions
+
+
+@given(workers=st.integers(1, 512), per_node=st.integers(1, 16), unit=st.sampled_from([1, 2, 4]))
+def test_pods_divide_the_gang(workers: int, per_node: int, unit: int) -> None:
+    for size in pod_sizes(workers, per_node, cpu=False, unit=unit):
+        assert workers % size == 0
+        assert size % unit == 0
+        assert size <= per_node
+
+
+def test_fullest_machines_first() -> None:
+    nodes = [Node("whole", "s", 8, 8), Node("half", "s", 8, 4)]
+    gang = fit(4, (4,), nodes)
+    assert gang is not None
+    assert gang.nodes == {"half": 4}
