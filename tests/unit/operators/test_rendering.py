@@ -155,5 +155,5 @@ def test_merging_keeps_both_sides_and_lets_the_template_win() -> None:
 
 def test_kuberay_is_told_the_version_of_ray_that_the_images_hold() -> None:
     lock = (Path(__file__).parents[3] / "requirements" / "cpu.txt").read_text()
-    locked = next(line for line in lock.splitlines() if line.startswith("ray["))
+    locked = next(line for line in lock.splitlines() if line.startswith("ray"))
     assert locked.split("==")[1].split()[0] == render()["spec"]["rayClusterSpec"]["rayVersion"]
