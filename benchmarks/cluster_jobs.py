@@ -161,6 +161,15 @@ def kill_head(stage: Stage, name: str) -> str:
     return "SIGKILL to all processes of the head pod"
 
 
+def evict_worker(stage: Stage, name: str) -> str:
+    """What draining a node does: the pod hears of it, the attempt commits a checkpoint and ends, and is placed anew."""
+    member, attempt = stage.running(name, 0)
+    pod = stage.pod(member, attempt["name"], "worker")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": JOBS}}
+    member.api.create(f"/api/v1/namespaces/{JOBS}/pods/{pod}/eviction", eviction)
+    return "eviction of a worker pod, as by `kubectl drain`"
+
+
 def cut_heartbeat(stage: Stage, name: str) -> str:
     """The node falls silent while its ranks live on: the next attempt must fence them out."""
     member, _ = stage.running(name, 0)
@@ -191,6 +200,7 @@ DEEDS: Mapping[str, Callable[[Stage, str], str]] = {
     "undisturbed": no_deed,
     "worker-pod": kill_worker,
     "head-pod": kill_head,
+    "eviction": evict_worker,
     "hub-operator": kill_operator,
     "hub-api-server": stop_hub_server,
     "node-heartbeat": cut_heartbeat,

@@ -150,10 +150,13 @@ class _Run:
                 nodes.close()
 
     def _run_with(self, nodes: Nodes | None, network: NetworkChecks | None, secrets: list[str], results: dict[str, Result]) -> Result:
+        def should_stop() -> bool:
+            return self.should_stop() or (nodes is not None and nodes.noticed)
+
         machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None)
         alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": [self.task]})})
         check_job(alone, base_dir=self.base_dir, machine=machine)
-        if self.should_stop():
+        if should_stop():
             return {"status": "stopped"}
         target = self._log_target()
         context = TaskContext(
@@ -165,7 +168,7 @@ class _Run:
             logs=self.scratch / "logs",
             secrets=secrets,
             emit=self.emit,
-            should_stop=self.should_stop,
+            should_stop=should_stop,
             use_ray=lambda: None,
             results=results,
             hub=HubAttempt(

@@ -24,6 +24,7 @@ from tuneyard.runtime.interrupt import stop_on_interrupt
 from tuneyard.runtime.job import Listener
 from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.member_api import ApiServer, ReportObject
+from tuneyard.runtime.pod import PodNotice
 from tuneyard.tracking import Event
 
 SUCCEEDED, FAILED, STOPPED = 0, 1, 3
@@ -78,7 +79,10 @@ class _Attempt:
             raise BadInput("the attempt has no output: TUNEYARD_OUTPUT and storage.output are empty", "set storage.output")
         self._secrets = secrets_here(job.spec.env)
         logs = LogShipper(out, assignment.task, assignment.attempt, self._secrets)
+        notice = PodNotice(assignment.scratch)
         with ExitStack() as stack:
+            notice.begin_work()
+            stack.callback(notice.end_work)
             scratch = stack.enter_context(_own_folder(assignment, job))
             stack.callback(logs.close, _LAST_LINES_S)
             stream = stack.enter_context(_both_ways(scratch / "driver.log", logs))
@@ -96,7 +100,7 @@ class _Attempt:
                     base_dir=Path.cwd(),
                     out=out,
                     listener=listener,
-                    should_stop=lambda: interrupted() or self._reporter.stop is not None,
+                    should_stop=lambda: interrupted() or self._reporter.stop is not None or notice.given,
                     scratch=scratch,
                     logs=logs,
                 )
@@ -116,7 +120,7 @@ class _Attempt:
         print("asked to end: stopping at the next step, keeping the checkpoint", file=sys.stderr, flush=True)
 
     def end_stopped(self) -> None:
-        # A signal without a word from the hub: the node is drained, or the pod evicted.
+        # A signal or a notice without a word from the hub: the node is drained, or the pod evicted.
         reason: StopReason = self._reporter.stop.reason if self._reporter.stop is not None else "Preempted"
         self.state, self.exit_code = stopped(self.state, reason), STOPPED
 

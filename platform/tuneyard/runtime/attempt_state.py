@@ -133,5 +133,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: float) -> float | None:
-    """JSON, and so the API server, has neither NaN nor infinity."""
-    return value if math.isfinite(value) else None
+    """JSON, and so the API server, has neither NaN nor infinity; five digits say enough."""
+    return float(f"{value:.5g}") if math.isfinite(value) else None

@@ -14,7 +14,7 @@ from tuneyard.api import EnvVar
 from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.mailbox import is_alive
 from tuneyard.runtime.oom import oom_kills
-from tuneyard.runtime.pod import Pod, this_pod
+from tuneyard.runtime.pod import Pod, PodNotice, this_pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, check_node
 
 
@@ -30,10 +30,11 @@ class LogTarget:
 
 @dataclass(frozen=True)
 class Look:
-    """`gone`: processes asked about that have ended. `oom_kills`: see `oom.oom_kills`."""
+    """`gone`: processes asked about that have ended. `oom_kills`: see `oom.oom_kills`. `noticed`: whether this pod must go soon."""
 
     gone: frozenset[int]
     oom_kills: int
+    noticed: bool = False
 
 
 class NodeAgent:
@@ -41,6 +42,9 @@ class NodeAgent:
 
     def __init__(self, target: LogTarget) -> None:
         self._pod = this_pod()
+        self._notice = PodNotice.here(os.environ)
+        if self._notice is not None:
+            self._notice.begin_work()
         self._logs = LogShipper(target.output, target.task, target.attempt, secrets_here(target.variables))
 
     def hello(self) -> tuple[Pod, int]:
@@ -48,7 +52,8 @@ class NodeAgent:
         return self._pod, os.getpid()
 
     def look(self, pids: Sequence[int]) -> Look:
-        return Look(frozenset(pid for pid in pids if not is_alive(pid)), oom_kills(in_container=True))
+        noticed = self._notice is not None and self._notice.given
+        return Look(frozenset(pid for pid in pids if not is_alive(pid)), oom_kills(in_container=True), noticed)
 
     def clock(self) -> float:
         return time.time()
@@ -69,7 +74,10 @@ class NodeAgent:
 
     def close(self, patience_s: float) -> bool:
         """Copy what is left of the logs. False if storage has not taken all of it."""
-        return self._logs.close(patience_s)
+        complete = self._logs.close(patience_s)
+        if self._notice is not None:
+            self._notice.end_work()
+        return complete
 
 
 AGENT_OPTIONS = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 6}

@@ -45,6 +45,7 @@ class Node:
     gone: frozenset[int] = frozenset()
     oom_kills: int = 0
     oom_kills_before: int = 0
+    noticed: bool = False
     pids: list[int] = field(default_factory=list)
 
 
@@ -131,6 +132,12 @@ class Nodes:
             node = self._nodes.get(process.ray_node)
             return node.lost if node is not None else ""
 
+    @property
+    def noticed(self) -> bool:
+        """Whether a pod has been told that it must go: the machine is drained, or wanted back."""
+        with self._lock:
+            return any(node.noticed for node in self._nodes.values())
+
     def oom_kills(self) -> int:
         """Processes that kernels have killed for want of memory since the start."""
         with self._lock:
@@ -194,6 +201,7 @@ class Nodes:
             return
         with self._lock:
             node.looked_at, node.gone, node.oom_kills = time.monotonic(), node.gone | look.gone, look.oom_kills
+            node.noticed = look.noticed
 
     def _lose(self, node: Node, why: str) -> None:
         with self._lock:
