@@ -40,14 +40,25 @@ KILL_AT = 25
 """The step after which things are killed: five past a checkpoint."""
 
 
-def train_job(name: str) -> dict[str, Any]:
-    """The quickstart's corpus and base model, with more steps and checkpoints."""
+def train_job(name: str, corpus: str) -> dict[str, Any]:
+    """The quickstart's base model on a corpus that lies in S3, with more steps and checkpoints."""
     spec = yaml.safe_load((ROOT / "jobspecs" / "quickstart.yaml").read_text())
     spec["metadata"] = {"name": name, "namespace": "default"}
-    corpus, base = spec["spec"]["tasks"][:2]
+    base = spec["spec"]["tasks"][1]
     base["train"] |= {"steps": STEPS, "checkpoint": {"everySteps": EVERY, "keep": 3}}
+    base["train"]["model"] = {"name": f"{corpus}/model", "init": "scratch"}
+    base["train"]["data"] |= {"source": f"{corpus}/text.jsonl"}
+    del base["train"]["data"]["from"], base["train"]["data"]["path"]
     base["resources"] = {"sku": ["cpu"], "workers": 2}
-    spec["spec"]["tasks"] = [corpus, base]
+    spec["spec"]["tasks"] = [base]
+    return dict(spec)
+
+
+def corpus_job() -> dict[str, Any]:
+    """The quickstart's first task, whose output the others use."""
+    spec = yaml.safe_load((ROOT / "jobspecs" / "quickstart.yaml").read_text())
+    spec["metadata"] = {"name": "corpus", "namespace": "default"}
+    spec["spec"]["tasks"] = spec["spec"]["tasks"][:1]
     return dict(spec)
 
 
@@ -72,6 +83,7 @@ class Stage:
 
     folder: Path
     clusters: Clusters
+    corpus: str = ""
 
     @property
     def hub(self) -> Hub:
@@ -120,7 +132,7 @@ class Stage:
 def disturbed(stage: Stage, name: str, deed: Callable[[Stage, str], str]) -> Outcome:
     """Run the train job, do the deed, and see how it ends."""
     began = time.monotonic()
-    stage.submit(train_job(name))
+    stage.submit(train_job(name, stage.corpus))
     _, attempt = stage.running(name, KILL_AT) if deed is not no_deed else (None, {"lastStep": 0})
     at_step = attempt["lastStep"]
     struck = time.monotonic()
@@ -242,6 +254,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--state", type=Path, default=Path("/tmp/tuneyard-jobs"))
+    parser.add_argument("--keep", action="store_true", help="leave the clusters running")
     parser.add_argument("--only", nargs="*", default=["quickstart", *DEEDS])
     arguments = parser.parse_args()
     up(arguments.state, members=2)
@@ -256,6 +269,8 @@ def main() -> None:
         if "quickstart" in arguments.only:
             lines += quickstart(stage)
             print("\n".join(lines), flush=True)
+        stage.submit(corpus_job())
+        stage.corpus = f"{stage.ended('corpus')['output']}/corpus/files"
         for name, deed in DEEDS.items():
             if name in arguments.only:
                 outcomes.append(disturbed(stage, name, deed))
@@ -263,7 +278,8 @@ def main() -> None:
                 while _RESTORE:
                     _RESTORE.pop()()
     finally:
-        down(arguments.state)
+        if not arguments.keep:
+            down(arguments.state)
     explained = f"The train job: {STEPS} steps, 2 ranks in 2 pods, a checkpoint every {EVERY} steps, killed after step {KILL_AT}."
     write_page("cluster_jobs", "Jobs on real pods, and what kills cost", [*lines, "", explained, "", *table(outcomes)])
 

@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from tests.cluster.test_charts import SYSTEM, helm
 from tests.testcluster import Member, Unavailable
-from tests.testcluster.images import HOST_IMAGE, pod_template
+from tests.testcluster.images import HOST_IMAGE, ROOT, pod_template
 from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage, start_storage
 from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
 from tests.testcluster.waiting import wait_for
 from tests.unit.charts.rendering import CHARTS, HUB, MEMBER
+
+from tuneyard.storage import open_store
+from tuneyard.tracking import LogReader
 
 OURS = "/apis/tuneyard.dev/v1alpha1"
 JOB: dict[str, Any] = {
@@ -28,6 +32,13 @@ JOB: dict[str, Any] = {
         "tasks": [{"name": "say", "process": {"command": ["bash", "-c", 'test "$GREETING" = bonjour && touch $TUNEYARD_OUTPUT/said']}}],
     },
 }
+GANG: dict[str, Any] = yaml.safe_load((ROOT / "jobspecs" / "quickstart.yaml").read_text())
+"""The quickstart's corpus, and a few steps of its base model by two ranks in pods of their own."""
+GANG["metadata"] = {"name": "gang", "namespace": "default"}
+GANG["spec"]["tasks"] = GANG["spec"]["tasks"][:2]
+GANG["spec"]["tasks"][1]["train"] |= {"steps": 12, "checkpoint": {"everySteps": 3}}
+GANG["spec"]["tasks"][1]["train"]["data"] |= {"limit": 40, "maxLength": 64}
+GANG["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 2}
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +154,40 @@ def test_a_job_runs_with_these_rights(home: Member) -> None:
     secrets = home.api.get(f"/api/v1/namespaces/{JOBS}/secrets")["items"]
     assert {each["metadata"]["name"] for each in secrets} == {STORAGE_SECRET, "tuneyard-hub-token"}
     assert "forbidden" not in logs(home), "a right is missing"
+
+
+def test_a_gang_outlives_a_killed_worker_pod(home: Member, storage_of: tuple[Member, Storage], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks in two pods; one is killed past a checkpoint; the next attempt goes on from there, and logs of both ranks are kept."""
+    for name, value in storage_of[1].environment.items():
+        monkeypatch.setenv(name, value)
+    home.apply(GANG)
+
+    def job() -> dict[str, Any]:
+        return dict(home.api.get(f"{OURS}/namespaces/default/jobspecs/gang").get("status") or {})
+
+    def words() -> str:
+        return json.dumps(job())[:3000] + logs(home)
+
+    def trained() -> dict[str, Any] | None:
+        own = [each for each in job().get("attempts") or [] if each["task"] == "base" and each["checkpointStep"] >= 3]
+        return own[-1] if own else None
+
+    first = wait_for("a checkpoint", trained, limit_s=900, every_s=0.5, words=words)
+    pods = home.api.get(f"/api/v1/namespaces/{JOBS}/pods")["items"]
+    workers = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get("ray.io/node-type") == "worker"]
+    assert len(workers) == 2
+    home.kill_pod(workers[0], JOBS)
+    done = wait_for("the end", lambda: (now := job()).get("phase") in ("Succeeded", "Failed") and now, limit_s=900, every_s=1, words=words)
+    assert done["phase"] == "Succeeded", words()
+    own = [each for each in done["attempts"] if each["task"] == "base"]
+    assert [each.get("failure") for each in own] == ["NodeLost", None]
+    assert own[1]["resumedFrom"] >= first["checkpointStep"]
+    output = open_store(done["output"])
+    assert len(json.loads(output.get("base/result.json"))["losses"]) == 12
+    assert done["artifacts"], "the model is in S3"
+    for attempt in own:
+        assert {"rank-0", "rank-1", "driver"} <= set(LogReader(output, "base", attempt["number"]).sources())
+    home.kubectl("delete", "jobspec", "gang", "-n", "default", "--timeout=120s")
 
 
 def test_the_log_names_no_secret(home: Member) -> None:
