@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import socket
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 from tuneyard_operators.hub.hub import Hub
+from tuneyard_operators.hub.member import Connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.web import serve
@@ -21,12 +22,45 @@ log = logging.getLogger(__name__)
 LEASE_NAME = "tuneyard-hub"
 
 
-class LostLead(Exception):
-    """This replica does not lead any more: it ends, and comes back as a follower."""
+class _Replica:
+    """Leads, loses the lead, leads again: each time with a hub that remembers nothing of the last."""
+
+    def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
+        identity = f"{socket.gethostname()}-{os.getpid()}"
+        self.election = Election(connection, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
+        self.hub: Hub | None = None
+        self._metrics = metrics
+        self._new_hub = partial(Hub, connection, again, settings, metrics)
+
+    async def run(self) -> None:
+        while True:
+            await self.election.acquire()
+            self.hub = self._new_hub()
+            work = asyncio.create_task(self.hub.run(), name="hub")
+            held = asyncio.create_task(self.election.hold(), name="lease")
+            try:
+                await asyncio.wait([work, held], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    await work
+                log.warning("another replica leads, or the lease could not be renewed: following")
+            finally:
+                await _cancelled(work, held)
+                self.hub = None
+
+    def alive(self) -> str:
+        return self.hub.stuck if self.hub is not None else ""
+
+    def ready(self) -> str:
+        return "JobSpecs are not listed yet" if self.hub is not None and not self.hub.jobs.synced.is_set() else ""
+
+    def refresh(self) -> None:
+        self._metrics.leader.set(self.election.leading)
+        if self.hub is not None:
+            self.hub.refresh()
 
 
 async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090) -> None:
-    """Run until SIGTERM. Raises LostLead where another replica has taken over: state in memory must not outlive the lead."""
+    """Run until SIGTERM or SIGINT. Raises where the hub meets what it cannot go on from; another start may."""
     metrics = Metrics()
 
     def observe(verb: str, status: int, _seconds: float) -> None:
@@ -34,43 +68,20 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
 
     again = partial(_connect, kubeconfig)
     connection = await again(qps=settings.qps, observe=observe)
-    identity = f"{socket.gethostname()}-{os.getpid()}"
-    election = Election(connection, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
-    hub = Hub(connection, again, settings, metrics)
-
-    def refresh() -> None:
-        metrics.leader.set(election.leading)
-        hub.refresh()
-
-    web = await serve(
-        metrics_port,
-        metrics,
-        alive=lambda: hub.stuck if election.leading else "",
-        ready=lambda: "" if not election.leading or hub.jobs.synced.is_set() else "JobSpecs are not listed yet",
-        refresh=refresh,
-    )
+    replica = _Replica(connection, again, settings, metrics)
+    web = await serve(metrics_port, metrics, alive=replica.alive, ready=replica.ready, refresh=replica.refresh)
     try:
-        await _until_signal(_lead(election, hub))
+        await _until_signal(replica.run())
     finally:
-        await election.release()
+        await replica.election.release()
         await web.cleanup()
         await connection.close()
 
 
-async def _lead(election: Election, hub: Hub) -> None:
-    await election.acquire()
-    work = asyncio.create_task(hub.run(), name="hub")
-    held = asyncio.create_task(election.hold(), name="lease")
-    try:
-        await asyncio.wait([work, held], return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            await work
-        raise LostLead("another replica leads, or the lease could not be renewed")
-    finally:
-        for task in (work, held):
-            task.cancel()
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            await work
+async def _cancelled(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _connect(kubeconfig: str | None, **options: Any) -> Connection:
@@ -79,18 +90,15 @@ async def _connect(kubeconfig: str | None, **options: Any) -> Connection:
     return await from_kubeconfig(kubeconfig, **options)
 
 
-async def _until_signal(work: object) -> None:
-    """Run a coroutine until it ends, or SIGTERM or SIGINT come."""
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine
+async def _until_signal(work: Coroutine[None, None, None]) -> None:
+    task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
-    waiting = asyncio.create_task(asked.wait())
+    waiting = asyncio.create_task(asked.wait(), name="signal")
     done, _ = await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if task in done:
         await task
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await _cancelled(task)
