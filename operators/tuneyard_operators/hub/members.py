@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Cluster
+from tuneyard.api import Cluster, NodeInventory
 from tuneyard_operators.hub.member import Connect, Member, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
@@ -158,19 +157,26 @@ class Members:
             problem = self._problems.get(name, (0.0, "not connected yet"))[1]
             stored = (self.clusters.items[("", name)].get("status") or {}).get("heartbeat")
             return {"healthy": False, "message": problem, "heartbeat": stored}
-        nodes = [node.model_dump(mode="json", by_alias=True) for node in member.inventory()] if member.listed else None
         status: Object = {"healthy": member.reachable, "message": member.error, "heartbeat": member.heartbeat}
-        return status | ({"nodes": nodes} if nodes is not None else {})
+        if member.listed:
+            nodes = member.inventory()
+            free = ", ".join(f"{sku} {left}/{total}" for sku, (left, total) in _by_sku(nodes).items())
+            status |= {"nodes": [node.model_dump(mode="json", by_alias=True) for node in nodes], "free": free}
+        return status
 
     def refresh(self) -> None:
         """Bring the gauges of all members up to date."""
         for member in self.all():
             self._metrics.member_up.labels(member.name).set(member.reachable)
-            total: Counter[str] = Counter()
-            free: Counter[str] = Counter()
-            for node in member.inventory():
-                total[node.sku] += node.gpus
-                free[node.sku] += node.free
-            for sku in total:
-                self._metrics.gpus.labels(member.name, sku).set(total[sku])
-                self._metrics.free_gpus.labels(member.name, sku).set(free[sku])
+            for sku, (free, total) in _by_sku(member.inventory()).items():
+                self._metrics.gpus.labels(member.name, sku).set(total)
+                self._metrics.free_gpus.labels(member.name, sku).set(free)
+
+
+def _by_sku(nodes: Iterable[NodeInventory]) -> dict[str, tuple[int, int]]:
+    """Free and all slots of each SKU."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in nodes:
+        free, total = found.get(node.sku, (0, 0))
+        found[node.sku] = (free + node.free, total + node.gpus)
+    return dict(sorted(found.items()))

@@ -55,7 +55,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "Cluster": (
         Column("Healthy", ".status.healthy", "boolean"),
         Column("Cordoned", ".spec.cordoned", "boolean"),
-        Column("SKUs", ".spec.skus[*].name"),
+        Column("Free", ".status.free"),
         Column("Heartbeat", ".status.heartbeat", "date"),
     ),
     "Team": (Column("Weight", ".spec.weight", "number"), Column("GPU hours", ".status.gpuHoursUsed", "number")),
