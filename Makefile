@@ -21,7 +21,7 @@ check: setup
 	$(PY) -m pytest tests/unit -q
 
 test: check
-	$(PY) -m pytest tests --ignore tests/unit
+	$(PY) -m pytest tests --ignore tests/unit --durations=25
 
 cluster-up: setup
 	@$(PY) -m tests.testcluster up $(ARGS)

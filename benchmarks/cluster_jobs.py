@@ -35,9 +35,9 @@ from tests.testcluster.up import down, up  # noqa: E402
 from tuneyard.storage import open_store  # noqa: E402
 
 LIMIT_S = 1500
-STEPS, EVERY = 60, 10
-KILL_AT = 25
-"""The step after which things are killed: five past a checkpoint."""
+STEPS, EVERY = 30, 5
+KILL_AT = 12
+"""The step after which things are killed: past a checkpoint, before the next."""
 
 
 def train_job(name: str, corpus: str) -> dict[str, Any]:

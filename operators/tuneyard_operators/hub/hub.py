@@ -189,6 +189,8 @@ class Hub:
                 # Nobody can look any more: the Cluster object was deleted. What ran there counts as lost, and is not waited for.
                 gone = f"the Cluster {attempt.placement.cluster} was removed from the hub"
                 found[attempt.name] = Observed() if attempt.ended_at else Observed(known=False, unreachable_s=1e9, why_unreachable=gone)
+            else:
+                found[attempt.name] = self.members.unconnected(attempt.placement.cluster, now)
         return found
 
     def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:

@@ -7,13 +7,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, NodeInventory
+from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.member import Connect, Member, connect
 from tuneyard_operators.hub.metrics import Metrics
+from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection, Key
 
@@ -56,6 +59,13 @@ class Members:
     def is_gone(self, name: str) -> bool:
         """True if no Cluster of this name exists on the hub any more."""
         return self.clusters.synced.is_set() and ("", name) not in self.clusters.items
+
+    def unconnected(self, name: str, now: datetime) -> Observed:
+        """What is seen of attempts on a member to which there is no connection: how long it has been away, by its last heartbeat."""
+        _, problem = self._problems.get(name, (0.0, ""))
+        heartbeat = (self.clusters.items.get(("", name), {}).get("status") or {}).get("heartbeat")
+        away_s = seconds_since(heartbeat, now) if problem and heartbeat else 0.0
+        return Observed(known=False, unreachable_s=away_s, why_unreachable=problem)
 
     @property
     def synced(self) -> bool:
