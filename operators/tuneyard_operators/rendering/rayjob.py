@@ -158,9 +158,11 @@ class _Pods:
         return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in self.cluster.spec.taints]
 
     def _template(self, spec: dict[str, Any]) -> dict[str, Any]:
-        labels = labels_of(self.job.metadata.name, self.job.metadata.namespace, self.uid, self.attempt.task, self.attempt.number)
-        metadata = {"labels": labels, "annotations": {"ray.io/overwrite-container-cmd": "true"}}
+        metadata = {"labels": self._labels(), "annotations": {"ray.io/overwrite-container-cmd": "true"}}
         return merged_pod({"metadata": metadata, "spec": spec}, self.cluster.spec.pod_template)
+
+    def _labels(self) -> dict[str, str]:
+        return labels_of(self.job.metadata.name, self.job.metadata.namespace, self.uid, self.attempt.task, self.attempt.number)
 
     def _spec(self, container: dict[str, Any], node_selector: Mapping[str, str]) -> dict[str, Any]:
         spec: dict[str, Any] = {
@@ -237,6 +239,7 @@ class _Pods:
                 "TUNEYARD_ATTEMPT": str(self.attempt.number),
                 "TUNEYARD_ATTEMPT_NAME": self.attempt.name,
                 "TUNEYARD_NAMESPACE": self.cluster.spec.namespace,
+                "TUNEYARD_LABELS": json.dumps(self._labels(), separators=(",", ":"), sort_keys=True),
                 "TUNEYARD_RUN": self.uid,
                 "TUNEYARD_OUTPUT": self.output,
                 "TUNEYARD_SKU": self.placement.sku,

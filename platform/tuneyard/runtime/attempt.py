@@ -6,6 +6,7 @@ docs/design/060 is the contract: the environment that comes in, the AttemptRepor
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +61,8 @@ def run_attempt(environment: Mapping[str, str], open_listener: OpenListener, ser
 def _report_object(environment: Mapping[str, str], server: ApiServer | None) -> ReportObject | None:
     server = server or ApiServer.of_this_pod(environment)
     name, namespace = environment.get("TUNEYARD_ATTEMPT_NAME"), environment.get("TUNEYARD_NAMESPACE")
-    return ReportObject(server, namespace, name) if server and name and namespace else None
+    labels = json.loads(environment.get("TUNEYARD_LABELS", "{}"))
+    return ReportObject(server, namespace, name, labels) if server and name and namespace else None
 
 
 class _Attempt:

@@ -46,7 +46,8 @@ class ApiServer:
 class ReportObject:
     """The AttemptReport `name` in `namespace`. Used by one thread."""
 
-    def __init__(self, server: ApiServer, namespace: str, name: str) -> None:
+    def __init__(self, server: ApiServer, namespace: str, name: str, labels: Mapping[str, str] | None = None) -> None:
+        self._labels = labels or {}
         self._server = server
         self._name = name
         self._collection = f"{server.url}/apis/{API_VERSION}/namespaces/{namespace}/attemptreports"
@@ -69,7 +70,12 @@ class ReportObject:
         return StopRequest.model_validate(stop) if stop else None
 
     def _create(self) -> None:
-        report = {"apiVersion": API_VERSION, "kind": "AttemptReport", "metadata": {"name": self._name}, "spec": {}}
+        report = {
+            "apiVersion": API_VERSION,
+            "kind": "AttemptReport",
+            "metadata": {"name": self._name, "labels": dict(self._labels)},
+            "spec": {},
+        }
         status, answer = self._send("POST", self._collection, report)
         if status >= 300 and status != _CONFLICT:
             raise ApiUnavailable(f"{status}: {answer.get('message', 'no message')}")
