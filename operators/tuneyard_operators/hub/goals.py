@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import JobSpec, JobStatus, Source, check_rules
+from tuneyard.api import JobSpec, JobStatus, check_rules
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
@@ -62,7 +62,7 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         where = f"spec.tasks.{index}"
         if task.kind in _NOT_YET:
             yield f"{where}.{task.kind}: {_NOT_YET[task.kind]}; take the task out"
-        for source in _sources(task):
+        for source in task.sources():
             if source.source is not None and "://" not in source.source and not source.source.startswith("/"):
                 yield f"{where}: {source.source} is a path beside the file, which a cluster does not have; use a URI such as s3://bucket/file"
         if task.train is not None and isinstance(task.resources.workers, int) and task.train.batch.global_ % task.resources.workers:
@@ -71,15 +71,6 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
 
 def _words(message: str) -> str:
     return message.removeprefix("Value error, ")
-
-
-def _sources(task: Any) -> Iterator[Source]:
-    if task.train is not None:
-        yield task.train.data
-        if task.train.data.validation is not None:
-            yield task.train.data.validation
-    if task.score is not None:
-        yield task.score.data
 
 
 def _stub(metadata: Mapping[str, Any]) -> JobSpec:

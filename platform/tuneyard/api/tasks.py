@@ -120,6 +120,12 @@ class Task(Fields):
             found["train.data.validation.from"] = self.train.data.validation.from_task
         return found
 
+    def sources(self) -> list[Source]:
+        """Where its data come from: of training, of validation, of scoring."""
+        if self.train is not None:
+            return [self.train.data, *([self.train.data.validation] if self.train.data.validation is not None else [])]
+        return [self.score.data] if self.score is not None else []
+
     def upstream(self) -> list[str]:
         """Names of all tasks that must have succeeded before this one, in a fixed order."""
         return list(dict.fromkeys([*self.depends_on, *self.references().values()]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from tuneyard.api import BadInput, Device, JobSpec, Source, Task, check_rules
@@ -37,7 +36,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
     model_types = {task.name: _check_model(task, base_dir) for task in job.spec.tasks}
     _check_combinations(job, machine, {name: model_type for name, model_type in model_types.items() if model_type})
     for task in job.spec.tasks:
-        for source in _sources(task):
+        for source in task.sources():
             _check_source(task, source, base_dir)
 
 
@@ -62,15 +61,6 @@ def _check_model(task: Task, base_dir: Path) -> str | None:
         return None
     model_type = read_config(named_model(body.model.name, base_dir), body.model.revision).get("model_type")
     return str(model_type) if model_type else None
-
-
-def _sources(task: Task) -> Iterator[Source]:
-    if task.train is not None:
-        yield task.train.data
-        if task.train.data.validation is not None:
-            yield task.train.data.validation
-    if task.score is not None:
-        yield task.score.data
 
 
 def _check_source(task: Task, source: Source, base_dir: Path) -> None:
