@@ -254,6 +254,8 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--state", type=Path, default=Path("/tmp/tuneyard-jobs"))
+    parser.add_argument("--corpus", help="URI of the files of a corpus task, instead of making one")
+    parser.add_argument("--reference", help="URI of the output of an undisturbed run, instead of one more")
     parser.add_argument("--keep", action="store_true", help="leave the clusters running")
     parser.add_argument("--only", nargs="*", default=["quickstart", *DEEDS])
     arguments = parser.parse_args()
@@ -269,8 +271,11 @@ def main() -> None:
         if "quickstart" in arguments.only:
             lines += quickstart(stage)
             print("\n".join(lines), flush=True)
-        stage.submit(corpus_job())
-        stage.corpus = f"{stage.ended('corpus')['output']}/corpus/files"
+        if arguments.corpus is None:
+            stage.submit(corpus_job())
+        stage.corpus = arguments.corpus or f"{stage.ended('corpus')['output']}/corpus/files"
+        if arguments.reference is not None:
+            outcomes.append(Outcome("undisturbed", "Succeeded", 1, losses=stage.losses({"output": arguments.reference})))
         for name, deed in DEEDS.items():
             if name in arguments.only:
                 outcomes.append(disturbed(stage, name, deed))

@@ -32,7 +32,9 @@ exit $code
 """
 # A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
 # checkpoint and removes `busy`. Where no work is going on there is nothing to wait for.
-_PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]; do sleep 0.5; done"
+# A worker whose head is gone has nobody who would tell its ranks to stop: it goes at once.
+_PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]{{head}}; do sleep 0.5; done"
+_HEAD_ANSWERS = ' && (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null'
 
 
 # KubeRay's own way is an init container that runs `ray health-check`, a Python start every 5 s in every worker pod. With this one it can
@@ -46,8 +48,9 @@ def command(setup: Sequence[str], *, wait_for_head: bool) -> list[str]:
     return ["/bin/bash", "-c", _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")]
 
 
-def lifecycle() -> dict[str, Any]:
-    return {"preStop": {"exec": {"command": ["/bin/bash", "-c", _PRE_STOP]}}}
+def lifecycle(*, of_worker: bool) -> dict[str, Any]:
+    hook = _PRE_STOP.replace("{head}", _HEAD_ANSWERS if of_worker else "")
+    return {"preStop": {"exec": {"command": ["/bin/bash", "-c", hook]}}}
 
 
 def security_context() -> dict[str, Any]:

@@ -203,7 +203,7 @@ class _Pods:
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
             "command": command(self.job.spec.setup, wait_for_head=name == "ray-worker"),
-            "lifecycle": lifecycle(),
+            "lifecycle": lifecycle(of_worker=name == "ray-worker"),
             "securityContext": security_context(),
             "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
             "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],

@@ -21,7 +21,7 @@ def test_notice_is_given_by_the_hook_and_busy_keeps_it(tmp_path: Path) -> None:
 
 
 def test_the_hook_speaks_of_the_same_files() -> None:
-    (hook,) = lifecycle()["preStop"]["exec"]["command"][2:]
+    (hook,) = lifecycle(of_worker=True)["preStop"]["exec"]["command"][2:]
     assert "/scratch/notice" in hook
     assert "/scratch/busy" in hook
 
