@@ -42,9 +42,13 @@ def operator(stage: Clusters) -> Iterator[Operator]:
 
 
 @pytest.fixture(autouse=True)
-def no_jobs_left(stage: Clusters) -> Iterator[None]:
+def no_jobs_left(stage: Clusters, operator: Operator) -> Iterator[None]:
     yield
-    stage.hub.kubectl("delete", "jobspecs", "--all", "-A", "--wait=true", "--timeout=120s")
+    try:
+        stage.hub.kubectl("delete", "jobspecs", "--all", "-A", "--wait=true", "--timeout=60s")
+    except RuntimeError as error:
+        left = stage.hub.kubectl("get", "jobspecs", "-o", "yaml")
+        raise AssertionError(f"{error}\n{left[-4000:]}\n{operator.log[-4000:]}") from error
     for member in stage.members:
         until(lambda member=member: not rayjobs(member), f"nothing is left on {member.name}")
 

@@ -35,6 +35,7 @@ _SWEEP_EVERY_S = 60.0
 _MESSAGE_EVERY_S = 30.0
 """Reasons for waiting change with every job that ends: they are written no more often than this."""
 _SECRET_EVERY_S = 10.0
+_CLEAN_AGAIN_S = 3.0
 Object = dict[str, Any]
 
 
@@ -269,6 +270,7 @@ class Hub:
                     await doing.stop(action.attempt, member, self.settings)
                 elif action.verb is Verb.CLEAN:
                     await member.remove(action.attempt.name)
+                    self._queue.add_after(key, _CLEAN_AGAIN_S)
             except (Invalid, BadInput) as error:
                 await self._refused(key, goal, action.attempt, str(error))
             except Unreachable as error:
@@ -309,6 +311,9 @@ class Hub:
                             await member.remove(name)
                         except ApiError as error:
                             log.warning("%s on %s could not be removed: %s", name, member.name, error)
+            for key, item in self.jobs.items.items():
+                if not _is_settled(item):
+                    self._queue.add(key)  # an event may have been missed: what is at its goal costs one look
             await asyncio.sleep(_SWEEP_EVERY_S)
 
     def _is_orphan(self, name: str, key: Key) -> bool:
@@ -317,3 +322,10 @@ class Hub:
             return True
         attempts = (item.get("status") or {}).get("attempts") or []
         return all(attempt["name"] != name or attempt.get("cleaned") for attempt in attempts)
+
+
+def _is_settled(item: Object) -> bool:
+    """True if nothing is left to do for a job, here or on any member."""
+    status = item.get("status") or {}
+    final = status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+    return final and all(attempt.get("cleaned") for attempt in status.get("attempts") or [])

@@ -184,7 +184,8 @@ class Member:
             before, self.refused = self.error, False
             try:
                 await asyncio.wait_for(self.connection.raw("/readyz"), _PING_S * 2)
-                self.error = next((_lack(cache) for cache in self._caches if isinstance(cache.error, Forbidden | Missing)), "")
+                # A server that answers is believed only once every cache has heard from it again: until then they show the past.
+                self.error = next((_lack(cache) for cache in self._caches if cache.error is not None), "")
             except TimeoutError:
                 self.error = f"{self.connection.server} does not answer: timed out"
             except Forbidden as error:
@@ -228,7 +229,9 @@ def _lack(cache: Cache) -> str:
     """Why the hub cannot do with this member, in words for whoever runs it."""
     if isinstance(cache.error, Missing):
         return f"it knows no {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
-    return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message if cache.error else ''}"
+    if isinstance(cache.error, Forbidden):
+        return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message}"
+    return f"its {cache.kind.plural} cannot be followed: {cache.error}"
 
 
 def _report(item: Object | None) -> AttemptReport | None:
