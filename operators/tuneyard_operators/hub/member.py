@@ -40,6 +40,19 @@ Object = dict[str, Any]
 OnJob = Callable[[Key], None]
 Connect = Callable[..., Awaitable[Connection]]
 _PING_S = 5.0
+_OWN_LOOK_S = 10.0
+
+
+def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None) -> float:
+    """For how long a member has been away: since its last heartbeat, which outlives restarts of the hub.
+
+    But a hub that was itself away for an hour has heard no heartbeat either: until it has tried in vain for a while (`failing_since`,
+    by the monotonic clock), nothing counts but its own trying.
+    """
+    tried_s = time.monotonic() - failing_since if failing_since is not None else 0.0
+    if heartbeat is None or tried_s < _OWN_LOOK_S:
+        return tried_s
+    return seconds_since(heartbeat, now)
 
 
 class Member:
@@ -55,6 +68,7 @@ class Member:
         self.refused = False
         """Whether the member refuses the hub's credentials."""
         self._began = time.monotonic()
+        self._failing_since: float | None = None
         self._on_job = on_job
         self._on_room = on_room
         self._spoken: dict[str, float] = {}
@@ -104,7 +118,7 @@ class Member:
     def observe(self, attempt: Attempt, now: datetime) -> Observed:
         """What is on the member of one attempt."""
         if not self.reachable:
-            away_s = seconds_since(self.heartbeat, now) if self.heartbeat else 0.0
+            away_s = away_for_s(self.heartbeat, now, self._failing_since)
             return Observed(known=False, unreachable_s=away_s, why_unreachable=self.error or "not all of it has been listed")
         key = (self.cluster.spec.namespace, attempt.name)
         return Observed(
@@ -197,6 +211,10 @@ class Member:
                 self.error = str(error)
             if not self.error:
                 self.heartbeat = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            if not self.error:
+                self._failing_since = None
+            elif self._failing_since is None:
+                self._failing_since = time.monotonic()
             if bool(before) != bool(self.error):
                 log.warning("member %s %s", self.name, f"cannot be used: {self.error}" if self.error else "can be reached")
                 self._on_room()

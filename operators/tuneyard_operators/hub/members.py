@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, NodeInventory
-from tuneyard_operators.hub.clock import seconds_since
-from tuneyard_operators.hub.member import Connect, Member, connect
+from tuneyard_operators.hub.member import Connect, Member, away_for_s, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
@@ -46,6 +45,7 @@ class Members:
         self._on_job = on_job
         self._on_room = on_room
         self._wake = asyncio.Event()
+        self._began = time.monotonic()
         self._members: dict[str, Member] = {}
         self._problems: dict[str, tuple[float, str]] = {}
         self._written: dict[str, tuple[float, Object]] = {}
@@ -64,7 +64,7 @@ class Members:
         """What is seen of attempts on a member to which there is no connection: how long it has been away, by its last heartbeat."""
         _, problem = self._problems.get(name, (0.0, ""))
         heartbeat = (self.clusters.items.get(("", name), {}).get("status") or {}).get("heartbeat")
-        away_s = seconds_since(heartbeat, now) if problem and heartbeat else 0.0
+        away_s = away_for_s(heartbeat, now, self._began) if problem else 0.0
         return Observed(known=False, unreachable_s=away_s, why_unreachable=problem)
 
     @property
