@@ -7,12 +7,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, NodeInventory
+from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.member import Connect, Member, away_for_s, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
@@ -178,6 +179,8 @@ class Members:
         """Bring the gauges of all members up to date."""
         for member in self.all():
             self._metrics.member_up.labels(member.name).set(member.reachable)
+            if member.heartbeat is not None:
+                self._metrics.heartbeat_age.labels(member.name).set(seconds_since(member.heartbeat, datetime.now(UTC)))
             for sku, (free, total) in _by_sku(member.inventory()).items():
                 self._metrics.gpus.labels(member.name, sku).set(total)
                 self._metrics.free_gpus.labels(member.name, sku).set(free)
