@@ -7,6 +7,7 @@ the others do not see, as between pods.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -68,6 +69,23 @@ class Machines:
     def environment(self) -> dict[str, str]:
         address = {"RAY_ADDRESS": f"127.0.0.1:{self.port}", "TUNEYARD_SCRATCH": str(self.scratch), "TUNEYARD_POD": "head-0"}
         return {**os.environ, **_PLAIN, **self.variables, **address, "TUNEYARD_NODE": "node-head"}
+
+    def lose(self, machine: Machine) -> None:
+        """End a worker, and wait until Ray knows: before that it would place actors there."""
+        machine.kill()
+        self.workers.remove(machine)
+        deadline = time.monotonic() + _UP_LIMIT_S
+        while machine.name in self.alive():
+            assert time.monotonic() < deadline, f"Ray believes that {machine.name} lives"
+
+    def alive(self) -> set[str]:
+        """Host names of the machines that Ray's head holds for alive: with root, the names of the pods."""
+        ask = (
+            "import json, ray; ray.init(log_to_driver=False);"
+            "print(json.dumps([node['NodeManagerHostname'] for node in ray.nodes() if node['Alive']]))"
+        )
+        said = subprocess.run([sys.executable, "-c", ask], env=self.environment, capture_output=True, text=True, check=True).stdout
+        return set(json.loads(said.splitlines()[-1]))
 
     def add(self, name: str, **variables: str) -> Machine:
         """Start one more worker, with one CPU; `variables` in its environment."""

@@ -72,14 +72,17 @@ class Election:
         self.leading = False
 
     async def release(self) -> None:
-        """Let the next one in at once."""
-        if self.leading:
-            self.leading = False
-            spec = {"holderIdentity": "", "renewTime": _now()}
-            try:
-                await self._connection.replace(LEASE, self._namespace, self._name, {**self._lease, "spec": spec})
-            except ApiError as error:
-                log.warning("the lease was not given back: %s", error)
+        """Let the next one in at once. What is held is read anew: a renewal cut short may have been written without its answer heard."""
+        if not self.leading:
+            return
+        self.leading = False
+        try:
+            current = await self._current()
+            if (current.get("spec") or {}).get("holderIdentity") == self._identity:
+                spec = {"holderIdentity": "", "renewTime": _now()}
+                await self._connection.replace(LEASE, self._namespace, self._name, {**current, "spec": spec})
+        except ApiError as error:
+            log.warning("the lease was not given back: %s", error)
 
     async def _current(self) -> dict[str, Any]:
         try:

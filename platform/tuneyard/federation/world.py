@@ -1,4 +1,7 @@
-"""What a scheduling decision is made from, and what it is: plain values, without a reference to any API."""
+"""What a scheduling decision is made from, and what it is: plain values, without a reference to any API.
+
+Times are seconds since the epoch, durations seconds. A GPU of the SKU `cpu` is a worker slot.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
+UNKNOWN_DURATION_S = 4 * 3600.0
+"""What a task is thought to take of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +32,37 @@ class SkuFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A member cluster as it is now. `usable`: False where it is cordoned or cannot be reached; `why_not` says which."""
+    """A member cluster as it is now. `usable`: False where it is cordoned, held out, or cannot be reached; `why_not` says which.
+    `near`: URI prefixes of the storage that lies beside it."""
 
     name: str
     skus: tuple[SkuFacts, ...]
     nodes: tuple[Node, ...]
     usable: bool = True
     why_not: str = ""
+    near: tuple[str, ...] = ()
 
     def sku(self, name: str) -> SkuFacts | None:
         return next((sku for sku in self.skus if sku.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """Owner of quota. `quota`: GPUs per SKU that are its own; `borrowing`: how many more it may hold of what others of its `cohort`
+    leave unused (a SKU that is absent: no limit). `quota` None: the team has no limit and no guarantee.
+
+    `used_s`: GPU-seconds per SKU that it has used, decayed with the policy's half-life up to `used_at`.
+    """
+
+    name: str
+    quota: Mapping[str, int] | None = field(default=None, hash=False)
+    borrowing: Mapping[str, int] = field(default_factory=dict, hash=False)
+    weight: float = 1.0
+    cohort: str = ""
+    used_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    used_at: float = 0.0
+    closed: str = ""
+    """Why nothing of it may start, such as a budget that is spent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +81,54 @@ class Ask:
     clusters: tuple[str, ...] = ()
     avoid: frozenset[tuple[str, str]] = frozenset()
     """(cluster, node) that have failed this task: taken only where nothing else would ever do."""
+    seconds: float = UNKNOWN_DURATION_S
+    """Predicted duration with `worlds[0]` workers on the reference SKU; may be wrong by any factor."""
+    near: tuple[str, ...] = ()
+    """URIs that it reads much of: its data, its last checkpoint."""
+    preemptible: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """An attempt that holds GPUs. `ends`: predicted; `saved`: when its last checkpoint was committed, its start where there is none.
+    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more."""
+
+    job: str
+    task: str
+    team: str
+    priority: str
+    cluster: str
+    sku: str
+    nodes: Mapping[str, int] = field(hash=False)
+    started: float
+    ends: float
+    saved: float
+    preemptible: bool = True
+    stopping: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.nodes.values())
+
+    def lost_s(self, now: float) -> float:
+        """GPU-seconds since its last checkpoint: what ending it now would throw away."""
+        return self.gpus * max(0.0, now - self.saved)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
+    """`running` is part of what `Member.nodes` do not count as free. A team that is not in `teams` has neither limit nor guarantee."""
+
     members: tuple[Member, ...]
     asks: tuple[Ask, ...]
+    running: tuple[Running, ...] = ()
+    teams: tuple[Team, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Start the task there: `pods` worker pods of equal size; `nodes`: GPUs taken by node."""
+    """Start the task there: `pods` worker pods of equal size; `nodes`: GPUs taken by node. `seconds`: predicted duration there;
+    `score` says what spoke for it."""
 
     ask: Ask
     cluster: str
@@ -73,18 +136,37 @@ class Place:
     workers: int
     pods: int
     nodes: Mapping[str, int] = field(hash=False)
+    seconds: float = 0.0
+    score: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preempt:
+    """Ask an attempt to checkpoint and to go, so that `ask` can start where it ran."""
+
+    victim: Running
+    ask: Ask
+    reason: str
+
+    @property
+    def cluster(self) -> str:
+        return self.victim.cluster
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """`reasons` by cluster."""
+    """`reasons` by cluster; `held` is a reason that has nothing to do with clusters (quota, a team's budget). `starts`: an estimate."""
 
     ask: Ask
     reasons: Mapping[str, str] = field(hash=False)
+    held: str = ""
+    starts: float | None = None
 
     @property
     def reason(self) -> str:
-        return "; ".join(f"{cluster}: {why}" for cluster, why in self.reasons.items()) or "there is no cluster"
+        parts = [self.held] if self.held else []
+        parts += [f"{cluster}: {why}" for cluster, why in self.reasons.items()]
+        return "; ".join(parts) or "there is no cluster"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,4 +177,4 @@ class Fail:
     reason: str
 
 
-Decision = Place | Wait | Fail
+Decision = Place | Preempt | Wait | Fail

@@ -170,7 +170,7 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
     wait_until(lambda: {"rank-0", "rank-1"} <= set(reader.sources()), first)
     victim = machines.workers[-1]
     killed_at = time.monotonic()
-    victim.kill()
+    machines.lose(victim)
     code, said = first.ends()
     print(f"{time.monotonic() - killed_at:.1f} s from the loss to the end")
     assert code == FAILED
