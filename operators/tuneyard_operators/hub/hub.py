@@ -18,7 +18,7 @@ from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import goal_of, output_of, status_of
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
-from tuneyard_operators.hub.member import Connect
+from tuneyard_operators.hub.member import Connect, Hears
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
@@ -46,7 +46,8 @@ class Hub:
         self.settings = settings
         self.metrics = metrics
         self.jobs = Cache(connection, JOBSPEC, on_change=self._job_changed)
-        self.members = Members(connection, again, settings, metrics, on_job=self._on_job, on_room=self._wake_placing)
+        hears = Hears(on_job=self._on_job, on_room=self._wake_placing, on_listed=self._on_listed)
+        self.members = Members(connection, again, settings, metrics, hears)
         self.placing = Placing(settings.policy)
         self._schedules = Schedules(connection, self.jobs)
         self._connection = connection
@@ -89,6 +90,12 @@ class Hub:
     def _on_job(self, key: Key) -> None:
         if self.jobs.synced.is_set():
             self._queue.add(key)
+
+    def _on_listed(self, member: str) -> None:
+        for key, item in self.jobs.items.items():
+            attempts = (item.get("status") or {}).get("attempts") or []
+            if any((attempt.get("placement") or {}).get("cluster") == member and not attempt.get("cleaned") for attempt in attempts):
+                self._queue.add(key)
 
     def _job_changed(self, key: Key, _old: Object | None, new: Object | None) -> None:
         status = status_of(new) if new is not None else None

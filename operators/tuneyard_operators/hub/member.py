@@ -8,6 +8,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -55,12 +56,20 @@ def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None
     return seconds_since(heartbeat, now)
 
 
-class Member:
-    """Follows one member until `close`. `on_job` hears of every job something has changed for; `on_room` of free GPUs."""
+@dataclass(frozen=True)
+class Hears:
+    """Who is told what: `on_job` of every job something has changed for; `on_room` of free GPUs; `on_listed` once, when all of a member
+    has been seen: jobs that were looked at before found it unknown."""
 
-    def __init__(
-        self, cluster: Cluster, connection: Connection, *, last_heartbeat: str | None, on_job: OnJob, on_room: Callable[[], None]
-    ) -> None:
+    on_job: OnJob
+    on_room: Callable[[], None]
+    on_listed: Callable[[str], None]
+
+
+class Member:
+    """Follows one member until `close`."""
+
+    def __init__(self, cluster: Cluster, connection: Connection, *, last_heartbeat: str | None, hears: Hears) -> None:
         self.cluster = cluster
         self.connection = connection
         self.heartbeat = last_heartbeat
@@ -69,8 +78,9 @@ class Member:
         """Whether the member refuses the hub's credentials."""
         self._began = time.monotonic()
         self._failing_since: float | None = None
-        self._on_job = on_job
-        self._on_room = on_room
+        self._on_job = hears.on_job
+        self._on_room = hears.on_room
+        self._on_listed = hears.on_listed
         self._spoken: dict[str, float] = {}
         self._failed_pods: dict[str, dict[str, Object]] = defaultdict(dict)
         self._pods: dict[str, set[Key]] = defaultdict(set)
@@ -92,6 +102,7 @@ class Member:
     def start(self) -> None:
         self._tasks = [asyncio.create_task(cache.run(), name=f"{self.name}-{cache.kind.plural}") for cache in self._caches]
         self._tasks.append(asyncio.create_task(self._ping(), name=f"{self.name}-ping"))
+        self._tasks.append(asyncio.create_task(self._tell_when_listed(), name=f"{self.name}-listed"))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -191,6 +202,12 @@ class Member:
             for job in {_job_of(pod) for pod in self.pods.items.values() if pod["spec"].get("nodeName") == new["metadata"]["name"]}:
                 if job is not None:
                     self._on_job(job)
+
+    async def _tell_when_listed(self) -> None:
+        for cache in self._caches:
+            await cache.synced.wait()
+        self._on_room()
+        self._on_listed(self.name)
 
     async def _ping(self) -> None:
         """A watch that hears nothing cannot tell a quiet server from a dead one: ask."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from tuneyard.api import Cluster, NodeInventory
 from tuneyard_operators.hub.clock import seconds_since
-from tuneyard_operators.hub.member import Connect, Member, away_for_s, connect
+from tuneyard_operators.hub.member import Connect, Hears, Member, away_for_s, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection, Key
+from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
@@ -28,23 +28,13 @@ Object = dict[str, Any]
 
 
 class Members:
-    def __init__(
-        self,
-        hub: Connection,
-        own: Connect,
-        settings: Settings,
-        metrics: Metrics,
-        *,
-        on_job: Callable[[Key], None],
-        on_room: Callable[[], None],
-    ) -> None:
+    def __init__(self, hub: Connection, own: Connect, settings: Settings, metrics: Metrics, hears: Hears) -> None:
         self.clusters = Cache(hub, CLUSTER, on_change=lambda _key, _old, _new: self._wake.set())
         self._hub = hub
         self._own = own
         self._settings = settings
         self._metrics = metrics
-        self._on_job = on_job
-        self._on_room = on_room
+        self._hears = hears
         self._wake = asyncio.Event()
         self._began = time.monotonic()
         self._members: dict[str, Member] = {}
@@ -135,7 +125,7 @@ class Members:
             return
         self._problems.pop(name, None)
         heartbeat = (item.get("status") or {}).get("heartbeat")
-        member = Member(cluster, connection, last_heartbeat=heartbeat, on_job=self._on_job, on_room=self._on_room)
+        member = Member(cluster, connection, last_heartbeat=heartbeat, hears=self._hears)
         self._members[name] = member
         member.start()
 
