@@ -13,7 +13,7 @@ class Settings:
 
     namespace: str = "tuneyard-system"
     defaults: Defaults = field(default_factory=Defaults)
-    policy: str = "fifo-first-fit"
+    policy: str = "tuneyard"
     qps: float = 500.0
     member_qps: float = 200.0
     at_once: int = 32

@@ -1,26 +1,50 @@
 """Pure scheduling: World (a snapshot) + policy -> Decisions. No clock, no network: the same arguments give the same answer.
 
-Only the policy `fifo-first-fit` exists so far: the simplest that places whole gangs on nodes. The hub operator calls `schedule` and knows
-nothing of policies, so that better ones come in behind this door.
+`schedule` decides from a snapshot; `Scheduler` is the same brought up to date by changes, for whoever decides again and again.
 """
 
-from tuneyard.federation.fitting import Gang, fit, pod_sizes
-from tuneyard.federation.schedule import POLICIES, schedule
-from tuneyard.federation.world import Ask, Decision, Fail, Member, Node, Place, SkuFacts, Wait, World
+from tuneyard.federation.fitting import pod_sizes
+from tuneyard.federation.policy import POLICIES, Policy, Speed, by_roofline
+from tuneyard.federation.scheduler import Scheduler, running_of, schedule, scheduler_of
+from tuneyard.federation.world import (
+    PRIORITIES,
+    UNKNOWN_DURATION_S,
+    Ask,
+    Decision,
+    Fail,
+    Member,
+    Node,
+    Place,
+    Preempt,
+    Running,
+    SkuFacts,
+    Team,
+    Wait,
+    World,
+)
 
 __all__ = [
     "POLICIES",
+    "PRIORITIES",
+    "UNKNOWN_DURATION_S",
     "Ask",
     "Decision",
     "Fail",
-    "Gang",
     "Member",
     "Node",
     "Place",
+    "Policy",
+    "Preempt",
+    "Running",
+    "Scheduler",
     "SkuFacts",
+    "Speed",
+    "Team",
     "Wait",
     "World",
-    "fit",
+    "by_roofline",
     "pod_sizes",
+    "running_of",
     "schedule",
+    "scheduler_of",
 ]

@@ -1,0 +1,104 @@
+"""Which of the pools with room: a score in seconds, the least wins. Predicted run time, money, distance of data, and what is torn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.federation.policy import Policy
+from tuneyard.federation.pools import Mask, Pool, Pools
+from tuneyard.federation.shapes import Option
+from tuneyard.federation.world import Ask
+
+Scores = npt.NDArray[np.float64]
+
+
+class Chooser:
+    """Chooses for one policy. Remembers for each layout of the pools what does not depend on what is free."""
+
+    def __init__(self, policy: Policy, pools: Pools) -> None:
+        self._policy = policy
+        self._pools = pools
+        self._layout = -1
+        self._kinds: list[tuple[str, float]] = []
+        self._kind_of: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._distances: dict[tuple[tuple[str, ...], ...], Scores] = {}
+
+    def choose(self, ask: Ask, option: Option, ok: Mask) -> Pool:
+        """One of the pools of `ok`; of equals the first by name."""
+        indices = np.flatnonzero(ok)
+        if len(indices) == 1:
+            return self._pools.all[int(indices[0])]
+        if self._policy.choice == "first":
+            candidates: list[Pool] = [self._pools.all[index] for index in indices.tolist()]
+            return min(candidates, key=lambda pool: self._first(ask, pool))
+        scores = self._scores(ask, option, indices)
+        candidates = [self._pools.all[index] for index in indices[scores <= scores.min()].tolist()]
+        return min(candidates, key=lambda pool: (pool.member, pool.sku.name))
+
+    def explain(self, ask: Ask, pool: Pool, workers: int, seconds: float) -> str:
+        """What spoke for a pool, for people."""
+        parts = [f"about {seconds / 3600:.1f} h on {workers} x {pool.sku.name}"]
+        if pool.sku.price_per_gpu_hour:
+            parts.append(f"costs {pool.sku.price_per_gpu_hour * workers * seconds / 3600:.2f}")
+        if ask.near:
+            parts.append("its data is near" if _is_near(ask, pool.near) else "its data is far")
+        return ", ".join(parts)
+
+    def _first(self, ask: Ask, pool: Pool) -> tuple[int, str, int, str]:
+        return _place_in(ask.clusters, pool.member), pool.member, _place_in(ask.skus, pool.sku.name), pool.sku.name
+
+    def _scores(self, ask: Ask, option: Option, indices: npt.NDArray[np.intp]) -> Scores:
+        self._refresh()
+        of_kind = np.empty(len(self._kinds))
+        for number, (sku, price) in enumerate(self._kinds):
+            seconds = self._policy.speed(ask, sku, option.workers)
+            of_kind[number] = seconds * (1 + self._policy.seconds_per_price * price * option.workers / 3600)
+        scores: Scores = of_kind[self._kind_of[indices]]
+        if ask.near or ask.clusters or ask.skus:
+            scores += self._distance(ask)[indices]
+        if option.size:
+            scores += self._torn(option, indices) * self._policy.fragmentation_s
+        return scores
+
+    def _refresh(self) -> None:
+        if self._layout == self._pools.layout:
+            return
+        self._layout = self._pools.layout
+        self._distances = {}
+        kinds = [(pool.sku.name, pool.sku.price_per_gpu_hour) for pool in self._pools.all]
+        self._kinds = sorted(set(kinds))
+        number = {kind: index for index, kind in enumerate(self._kinds)}
+        self._kind_of = np.array([number[kind] for kind in kinds], np.intp)
+
+    def _distance(self, ask: Ask) -> Scores:
+        key = (ask.near, ask.clusters, ask.skus)
+        found = self._distances.get(key)
+        if found is None:
+            found = self._distances[key] = np.array([self._distance_s(ask, pool) for pool in self._pools.all])
+        return found
+
+    def _distance_s(self, ask: Ask, pool: Pool) -> float:
+        back = _place_in(ask.clusters, pool.member) + _place_in(ask.skus, pool.sku.name)
+        far = self._policy.far_s if ask.near and not _is_near(ask, pool.near) else 0.0
+        return far + back * self._policy.preference_s
+
+    def _torn(self, option: Option, indices: npt.NDArray[np.intp]) -> Scores:
+        """What the gang would tear: for pods smaller than a node the share of a node that the tightest fit leaves over; for those that
+        fill one the share of the pool's nodes that would be left empty, so that large blocks are kept for those who need many."""
+        counts = self._pools.counts[indices]
+        fitting = counts[:, option.size :]
+        leftover = np.argmax(fitting > 0, axis=1) / counts.shape[1]
+        empty = (fitting.sum(axis=1) - option.pods) / np.maximum(1, counts.sum(axis=1))
+        torn: Scores = leftover + 0.5 * empty
+        return torn
+
+
+def _is_near(ask: Ask, prefixes: Sequence[str]) -> bool:
+    return any(uri.startswith(prefix) for uri in ask.near for prefix in prefixes)
+
+
+def _place_in(names: Sequence[str], name: str) -> int:
+    return names.index(name) if name in names else len(names)

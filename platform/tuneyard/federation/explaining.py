@@ -1,0 +1,143 @@
+"""Why a task waits, member by member, in words: what is free, who is in the way, and when that is predicted to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tuneyard.federation.pools import Pool, Pools
+from tuneyard.federation.reserving import Reservation, Starts, withheld_in
+from tuneyard.federation.shapes import Shape
+from tuneyard.federation.teams import Teams
+from tuneyard.federation.world import Ask, Running, Wait
+
+_NAMED = 3
+"""How many jobs are named; the rest are counted."""
+
+
+class Explainer:
+    def __init__(self, pools: Pools, teams: Teams, starts: Starts, reservations: Sequence[Reservation]) -> None:
+        self._pools = pools
+        self._teams = teams
+        self._starts = starts
+        self._reservations = reservations
+
+    def wait(self, ask: Ask, shape: Shape, now: float) -> Wait:
+        """Reasons by member; `starts` is the earliest time at which a member is predicted to have room."""
+        closed = self._teams[ask.team].team.closed
+        if closed:
+            return Wait(ask=ask, reasons={}, held=closed)
+        never = self.why_never_by_quota(ask, shape)
+        if never:
+            return Wait(ask=ask, reasons={}, held=never)
+        allowed = shape.allowed(self._pools)
+        reasons: dict[str, list[str]] = {}
+        times: list[float] = []
+        for name in sorted(self._pools.members):
+            if ask.clusters and name not in ask.clusters:
+                continue
+            here = [pool for pool in allowed if pool.member == name]
+            member = self._pools.members[name]
+            if not member.usable:
+                reasons[name] = [member.why_not]
+            elif not here:
+                reasons[name] = [f"has none of {', '.join(ask.skus)}"]
+            else:
+                reasons[name] = [self._why(ask, shape, pool, now, times) for pool in here]
+        for name in ask.clusters:
+            reasons.setdefault(name, ["there is no such cluster"])
+        own = next((each for each in self._reservations if each.key == (ask.job, ask.task)), None)
+        starts = own.until if own is not None else min(times, default=None)
+        return Wait(ask=ask, reasons={name: "; ".join(parts) for name, parts in reasons.items()}, starts=starts)
+
+    def why_never(self, ask: Ask, shape: Shape) -> str:
+        """Why no member would do even if all were empty, and what would."""
+        allowed = shape.allowed(self._pools)
+        least = min(ask.worlds)
+        wanted = f"{least} x {' or '.join(ask.skus) or 'any SKU'}"
+        most: dict[str, int] = {}
+        for pool in allowed:
+            most[pool.sku.name] = max(most.get(pool.sku.name, 0), sum(pool.total.values()))
+        have = ", ".join(f"{count} {name}" for name, count in sorted(most.items())) or f"none of {', '.join(ask.skus) or 'any SKU'}"
+        reason = f"task {ask.task} needs {wanted} in one cluster, and the most that one has is {have}"
+        elsewhere = sorted(
+            {pool.sku.name for pool in self._pools.all if pool not in allowed and shape.sizes(least, pool) and _holds(pool, shape, least)}
+        )
+        if elsewhere:
+            return f"{reason}; allow {' or '.join(elsewhere)}, or ask for fewer workers"
+        largest = max((_largest(pool, ask.unit) for pool in allowed), default=0)
+        return f"{reason}; ask for at most {largest} workers" if largest else reason
+
+    def why_never_by_quota(self, ask: Ask, shape: Shape) -> str:
+        """Why the team's quota rules the ask out for good, or an empty text."""
+        skus = sorted({pool.sku.name for pool in shape.allowed(self._pools)})
+        least = min(ask.worlds)
+        if not skus or any(self._teams.most(ask.team, sku) >= least for sku in skus):
+            return ""
+        limits = ", ".join(f"{self._teams.most(ask.team, sku):.0f} {sku}" for sku in skus)
+        most = f"team {ask.team} may hold at most {limits} with what it may borrow"
+        return f"{most}, and {least} are asked for: ask for fewer, or raise its quota"
+
+    def _why(self, ask: Ask, shape: Shape, pool: Pool, now: float, times: list[float]) -> str:
+        least = ask.worlds[-1]
+        sku = pool.sku.name
+        sizes = shape.sizes(least, pool)
+        if not sizes:
+            return f"{least} workers do not divide over machines of {pool.sku.gpus_per_node} {sku}"
+        size = sizes[0]
+        pods = least // size
+        avoided = {node for member, node in ask.avoid if member == pool.member}
+        free = {name: gpus for name, gpus in pool.free.items() if name not in avoided}
+        have = _count(free, least, size)
+        room = self._teams.room(ask.team, sku)
+        if room.gpus < least:
+            return f"{have}; {room.why}"
+        if sum(gpus // size for gpus in pool.total.values()) < pods:
+            return f"{have}; it has {sum(pool.total.values())} {sku} in all"
+        kept = withheld_in(pool, self._reservations, float("inf"))
+        others = [each for each in self._reservations if each.pool is pool and each.key != (ask.job, ask.task)]
+        if sum(gpus // size for gpus in free.values()) >= pods:
+            if kept and others:
+                first = min(others, key=lambda each: each.until)
+                return f"{have}, kept for {first.key[0]}, which is to start at about {_clock(first.until)}"
+            return f"{have}: looked at in the next cycle"
+        start = self._starts.start_in(pool, pods, size, now, others)
+        if start is None:
+            return f"{have}; the rest is promised to {_names([each.key[0] for each in others])}" if others else have
+        times.append(start.at)
+        return f"{have}, enough at about {_clock(start.at)} when {_ending(start.after)}"
+
+
+def _count(free: dict[str, int], least: int, size: int) -> str:
+    """What is free, in the terms in which it is asked for."""
+    if size > 1 and least > size:
+        whole = sum(gpus // size for gpus in free.values())
+        return f"{whole} of {least // size} pods of {size} GPUs find room ({sum(free.values())} GPUs free)"
+    most = max(free.values(), default=0)
+    total = sum(free.values())
+    return f"{total} of {least} GPUs free" if size <= 1 or total < least else f"{total} GPUs free, at most {most} of {size} on one machine"
+
+
+def _ending(after: Sequence[Running]) -> str:
+    names = [attempt.job for attempt in sorted(after, key=lambda attempt: (-attempt.ends, attempt.job))]
+    stopping = all(attempt.stopping for attempt in after)
+    ends = "stops" if stopping else "ends"
+    return f"{_names(names)} {ends if len(set(names)) == 1 else ends[:-1]}"
+
+
+def _names(names: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    more = len(distinct) - _NAMED
+    return ", ".join(distinct[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _holds(pool: Pool, shape: Shape, workers: int) -> bool:
+    return any(sum(gpus // size for gpus in pool.total.values()) * size >= workers for size in shape.sizes(workers, pool))
+
+
+def _largest(pool: Pool, unit: int) -> int:
+    return sum(gpus // unit * unit for gpus in pool.total.values())

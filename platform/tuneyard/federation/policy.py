@@ -1,0 +1,91 @@
+"""How a scheduler orders and chooses: four policies, which differ in values alone, so that a simulation compares nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tuneyard.catalog import gpu, known_skus
+from tuneyard.federation.world import Ask
+
+Speed = Callable[[Ask, str, int], float]
+"""Predicted seconds of an ask on a SKU with so many workers."""
+
+REFERENCE_SKU = "a100-80gb"
+
+
+def by_roofline(ask: Ask, sku: str, workers: int) -> float:
+    """`ask.seconds`, spread evenly over the workers, on a GPU that is faster by the geometric mean of its peak FLOP/s and its memory
+    bandwidth over those of the reference: training is bound by either in turn (roofline; Williams et al. 2009). Unknown SKU: as fast."""
+    most = ask.worlds[0]
+    return ask.seconds * (most / workers if workers else 1.0) / _factor(sku)
+
+
+def _factor(sku: str) -> float:
+    return _FACTORS.get(sku, 1.0)
+
+
+def _factors() -> dict[str, float]:
+    base = gpu(REFERENCE_SKU)
+    found = {}
+    for device in (gpu(name) for name in known_skus() if name != "cpu"):
+        peak = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops["fp32"]
+        flops = peak / base.peak_flops["bf16"]
+        found[device.sku] = (flops * device.memory_bandwidth_gb_s / base.memory_bandwidth_gb_s) ** 0.5
+    return found
+
+
+_FACTORS = _factors()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """All of a scheduler's settings. Priority always comes first; `order` ranks those of one priority.
+
+    `age`: first come, first served. `shortest`: least predicted GPU-time first. `stretch`: by *deadline of fairness*, the time of
+    submission plus `stretch` seconds for each predicted second of one GPU, plus `fairness_s` for each time that the team has had its fair
+    share of the dominant resource (DRF; Ghodsi et al. 2011) lately. Short work overtakes long work by what it is shorter, not for ever:
+    whoever waits long enough is first, whatever its size.
+    """
+
+    name: str
+    order: Literal["age", "shortest", "stretch"] = "age"
+    strict: bool = False
+    """Nobody overtakes the first who waits."""
+    choice: Literal["first", "score"] = "first"
+    reservations: int = 0
+    """How many of the first who wait are kept GPUs for, at the time at which they are predicted to be free (EASY backfilling with one;
+    Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
+    preempts: bool = False
+    stretch: float = 10.0
+    fairness_s: float = 0.0
+    half_life_s: float = 7 * 86400.0
+    """Usage counts half after so long."""
+    grace_s: float = 120.0
+    """What a victim has to checkpoint and to stop."""
+    far_s: float = 600.0
+    """What it counts for that data or the last checkpoint lie beside another cluster."""
+    preference_s: float = 60.0
+    """What each place further back in the asker's own lists of SKUs and clusters counts for."""
+    seconds_per_price: float = 10.0
+    """What a unit of money counts for."""
+    fragmentation_s: float = 120.0
+    """What tearing a whole free machine counts for."""
+    speed: Speed = by_roofline
+
+
+POLICIES: Mapping[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy(name="fifo-first-fit", strict=True),
+        Policy(name="best-effort-fifo"),
+        Policy(name="shortest-first-oracle", order="shortest"),
+        Policy(name="tuneyard", order="stretch", choice="score", reservations=1, preempts=True, fairness_s=600.0),
+    )
+}
+
+
+def policy_of(policy: Policy | str) -> Policy:
+    """A policy by its name. Raises KeyError on an unknown one."""
+    return POLICIES[policy] if isinstance(policy, str) else policy
