@@ -55,6 +55,10 @@ PROGRAMS = {
     "kuberay-operator": Program("kuberay", "github.com/ray-project/kuberay/ray-operator"),
     "helm": Program("helm", "helm.sh/helm/v3/cmd/helm"),
     "kwok": Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    # Peers that benchmarks measure beside; no test builds them.
+    "kueue": Program("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
+    "kueue-runner": Program("kueue", "sigs.k8s.io/kueue/test/performance/scheduler/runner"),
+    "minimalkueue": Program("kueue", "sigs.k8s.io/kueue/test/performance/scheduler/minimalkueue"),
 }
 
 
