@@ -27,6 +27,7 @@ COMMANDS = (
     Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, and what is free there"),
     Command("report", "tuneyard.cli.report:report", "Show the report of a job that ran"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
+    Command("simulate", "tuneyard.cli.simulate:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
     Command("data", "tuneyard.cli.data:app", "Look at data sets"),
     Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),

@@ -74,8 +74,11 @@ def _decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + 1e-9))
 
 
-def line_chart(lines: Sequence[Line], *, title: str, from_zero: bool, value_label: Callable[[float], str] = number) -> Markup:
-    """Lines over steps. `from_zero`: the value axis starts at 0. Empty where there is nothing to draw."""
+def line_chart(
+    lines: Sequence[Line], *, title: str, from_zero: bool, value_label: Callable[[float], str] = number, over: str = "step"
+) -> Markup:
+    """Lines over steps, or `over` something else that is counted. `from_zero`: the value axis starts at 0. Empty where there is nothing to
+    draw."""
     lines = [Line(line.name, finite, line.style, line.dots) for line in lines if (finite := _finite(line.points))]
     if not lines:
         return Markup("")
@@ -83,9 +86,9 @@ def line_chart(lines: Sequence[Line], *, title: str, from_zero: bool, value_labe
     ys = [y for line in lines for _, y in line.points]
     ticks = nice_ticks(0 if from_zero else min(ys), max(ys))
     plot = _Plot(min(xs), max(xs), ticks[0], ticks[-1])
-    parts = [_axes(plot, ticks, _whole(nice_ticks(min(xs), max(xs), most=6)))]
+    parts = [_axes(plot, ticks, _whole(nice_ticks(min(xs), max(xs), most=6)), over)]
     parts += [_drawn(line, plot) for line in lines]
-    parts += [_hover(line, plot, value_label) for line in lines]
+    parts += [_hover(line, plot, value_label, over) for line in lines]
     return _svg("".join(parts), HEIGHT, title)
 
 
@@ -124,7 +127,7 @@ def _thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[flo
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
-def _axes(plot: _Plot, y_ticks: list[float], x_ticks: list[float]) -> str:
+def _axes(plot: _Plot, y_ticks: list[float], x_ticks: list[float], over: str) -> str:
     y_step = y_ticks[1] - y_ticks[0]
     x_step = x_ticks[1] - x_ticks[0] if len(x_ticks) > 1 else 1.0
     rows = [
@@ -138,7 +141,7 @@ def _axes(plot: _Plot, y_ticks: list[float], x_ticks: list[float]) -> str:
         if plot.x_low <= tick <= plot.x_high
     ]
     base = f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>'
-    name = f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">step</text>'
+    name = f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{escape(over)}</text>'
     return "".join([*rows, *columns, base, name])
 
 
@@ -150,7 +153,7 @@ def _drawn(line: Line, plot: _Plot) -> str:
     return f'<polyline class="line {line.style}" points="{places}"/>{dots}'
 
 
-def _hover(line: Line, plot: _Plot, value_label: Callable[[float], str]) -> str:
+def _hover(line: Line, plot: _Plot, value_label: Callable[[float], str], over: str) -> str:
     """An invisible column around each point that shows its value, and marks it, under the pointer."""
     points = _thinned(line.points, MOST_HOVERED)
     groups = []
@@ -163,7 +166,7 @@ def _hover(line: Line, plot: _Plot, value_label: Callable[[float], str]) -> str:
         groups.append(
             f'<g class="hover"><rect x="{plot.x(x) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
             f'<circle class="dot {line.style}" cx="{plot.x(x)}" cy="{plot.y(y)}" r="4"/>'
-            f"<title>step {x:.0f} · {escape(line.name)} {escape(value_label(y))}</title></g>"
+            f"<title>{escape(over)} {x:.0f} · {escape(line.name)} {escape(value_label(y))}</title></g>"
         )
     return "".join(groups)
 

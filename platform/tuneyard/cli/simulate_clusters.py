@@ -1,0 +1,107 @@
+"""Clusters and teams for a simulation: manifests as the hub gets them, or the same fields in a short list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from tuneyard.api import API_VERSION, BadInput, Cluster, Fields
+from tuneyard.api import Team as TeamManifest
+from tuneyard.api.base import Name
+from tuneyard.api.cluster import ClusterGoal
+from tuneyard.api.loading import parse_documents, read_file
+from tuneyard.api.loading_reasons import explain
+from tuneyard.api.loading_yaml import Problem, Tree, read_trees
+from tuneyard.api.team import TeamGoal
+from tuneyard.federation import Member, Node, SkuFacts, Team
+
+
+class ShortCluster(ClusterGoal):
+    """A name beside the fields of a Cluster's spec."""
+
+    name: Name
+
+
+class ShortTeam(TeamGoal):
+    """A name beside the fields of a Team's spec; any name that a trace may hold."""
+
+    name: str = Field(min_length=1)
+
+
+class ShortFile(Fields):
+    clusters: list[ShortCluster] = Field(min_length=1)
+    teams: list[ShortTeam] = Field(default_factory=list)
+
+
+def read_clusters(path: Path) -> tuple[tuple[Member, ...], tuple[Team, ...]]:
+    """The members and teams of a file: `kind: Cluster` and `kind: Team` documents, or one document with `clusters:` and `teams:`.
+
+    Raises BadInput with one line per problem, and where no cluster has a GPU.
+    """
+    text = read_file(path)
+    trees, _ = read_trees(text)
+    if len(trees) == 1 and isinstance(trees[0].value, dict) and not {"apiVersion", "kind"} & trees[0].value.keys():
+        clusters, teams = _short(trees[0], path)
+    else:
+        clusters, teams = _manifests(text, path)
+    members = tuple(_member(name, goal) for name, goal in clusters)
+    names = [member.name for member in members]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise BadInput(f"{path}: two clusters are named {doubled[0]}", "give each a name of its own")
+    if not any(node.gpus for member in members for node in member.nodes):
+        raise BadInput(f"{path}: none of its clusters has a GPU", "set nodes and gpusPerNode of a SKU")
+    return members, tuple(_team(name, goal) for name, goal in teams)
+
+
+def _short(tree: Tree, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[tuple[str, TeamGoal]]]:
+    problems = list(tree.problems)
+    try:
+        found = ShortFile.model_validate(tree.value)
+    except ValidationError as error:
+        problems += [Problem(tree.place(where), where, reason) for where, reason in explain(error, ShortFile, tree.value)]
+    if problems:
+        raise BadInput(
+            "\n".join(problem.line(str(path)) for problem in problems),
+            f"write clusters: [{{name: a, skus: [{{name: a100-80gb, nodes: 4, gpusPerNode: 8}}]}}], or Cluster manifests ({API_VERSION})",
+        )
+    return [(each.name, each) for each in found.clusters], [(each.name, each) for each in found.teams]
+
+
+def _manifests(text: str, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[tuple[str, TeamGoal]]]:
+    clusters: list[tuple[str, ClusterGoal]] = []
+    teams: list[tuple[str, TeamGoal]] = []
+    for document in parse_documents(text, str(path)):
+        resource = document.resource
+        if isinstance(resource, Cluster):
+            clusters.append((resource.metadata.name, resource.spec))
+        elif isinstance(resource, TeamManifest):
+            teams.append((resource.metadata.name, resource.spec))
+        else:
+            reason = f"a {type(resource).__name__} is nothing to simulate on"
+            raise BadInput(document.complaint(("kind",), reason), "give Clusters, and Teams beside them")
+    if not clusters:
+        raise BadInput(f"{path}: holds no Cluster", "add a document with `kind: Cluster`, or a list `clusters:`")
+    return clusters, teams
+
+
+def _member(name: str, goal: ClusterGoal) -> Member:
+    """As the hub would see it with all of its machines up and empty."""
+    return Member(
+        name=name,
+        skus=tuple(SkuFacts(sku.name, sku.gpus_per_node, sku.price_per_gpu_hour) for sku in goal.skus),
+        nodes=tuple(
+            Node(f"{name}-{sku.name}-{number:04}", sku.name, sku.gpus_per_node, sku.gpus_per_node)
+            for sku in goal.skus
+            for number in range(sku.nodes)
+        ),
+        usable=not goal.cordoned,
+        why_not="is cordoned" if goal.cordoned else "",
+        near=tuple(goal.storage),
+    )
+
+
+def _team(name: str, goal: TeamGoal) -> Team:
+    """A team that sets no quota has neither limit nor guarantee."""
+    return Team(name=name, quota=goal.quota or None, borrowing=goal.borrowing_limit, weight=goal.weight)
