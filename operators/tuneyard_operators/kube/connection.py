@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 import yaml
 from kubernetes_asyncio import client, config
+from yarl import URL
 
-from tuneyard_operators.kube.errors import Unreachable, error_of
+from tuneyard_operators.kube.errors import Missing, Unreachable, error_of
 from tuneyard_operators.kube.kinds import Kind
 from tuneyard_operators.kube.rate import Rate
 
 MERGE_PATCH = "application/merge-patch+json"
+_WHOLE = {"Accept": "application/json"}
+_METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+_QUIET_S = 90.0
+"""A server sends a bookmark about once a minute: silence of a watch for so long means a dead connection."""
+_LONGEST_LINE = 2**22
+"""Bytes of one event of a watch: etcd takes objects of 1.5 MiB."""
 Observe = Callable[[str, int, float], None]
 """Verb, status (0 where no answer came) and seconds of each request."""
 
@@ -34,12 +43,14 @@ class Connection:
         timeout_s: float = 20.0,
         observe: Observe = lambda _verb, _status, _seconds: None,
     ) -> None:
-        configuration.connection_pool_maxsize = at_once + 16  # watches hold a connection each, beside the requests
-        self._api = client.ApiClient(configuration)
         self._configuration = configuration
+        # Watches hold a connection each, beside the requests.
+        self._session = _session(configuration, connections=at_once + 16)
+        self._transport = _transport(configuration)
         self._rate = Rate(qps)
         self._slots = asyncio.Semaphore(at_once)
-        self._timeout_s = timeout_s
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._watch_timeout = aiohttp.ClientTimeout(sock_connect=timeout_s, sock_read=_QUIET_S)
         self._observe = observe
 
     @property
@@ -47,7 +58,7 @@ class Connection:
         return str(self._configuration.host)
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._session.close()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any]:
         return await self._call("GET", kind.path(namespace, name))
@@ -56,25 +67,30 @@ class Connection:
         """The whole list object: `items`, and `metadata.resourceVersion` to watch from."""
         return await self._call("GET", kind.path(namespace), {"labelSelector": labels} if labels else None)
 
-    async def create(self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    async def create(
+        self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False, brief: bool = False
+    ) -> dict[str, Any]:
+        """The object as it is now, or, `brief`, its metadata alone: what is not asked for is neither sent nor read."""
         whole = {"apiVersion": kind.api_version, "kind": kind.name, **body}
-        return await self._call("POST", kind.path(namespace), {"dryRun": "All"} if dry_run else None, whole)
+        return await self._call("POST", kind.path(namespace), {"dryRun": "All"} if dry_run else None, whole, brief=brief)
 
     async def patch(
-        self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+        self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = "", brief: bool = False
     ) -> dict[str, Any]:
-        """JSON merge patch; with `metadata.resourceVersion` in `body` it fails as Conflict where the object has changed."""
-        return await self._call("PATCH", kind.path(namespace, name, subresource=subresource), None, body)
+        """JSON merge patch; with `metadata.resourceVersion` in `body` it fails as Conflict where the object has changed.
+
+        Answers as `create` does.
+        """
+        return await self._call("PATCH", kind.path(namespace, name, subresource=subresource), None, body, brief=brief)
 
     async def replace(self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._call("PUT", kind.path(namespace, name), None, body)
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
         """False if it was gone already. What it owns goes in the background."""
-        from tuneyard_operators.kube.errors import Missing
-
         try:
-            await self._call("DELETE", kind.path(namespace, name), {"propagationPolicy": "Background"})
+            async with self._request("DELETE", kind.path(namespace, name), {"propagationPolicy": "Background"}, brief=True) as response:
+                await response.read()
         except Missing:
             return False
         return True
@@ -94,25 +110,32 @@ class Connection:
         parameters = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
         if labels:
             parameters["labelSelector"] = labels
-        # A server sends a bookmark about once a minute: silence for longer than the watch itself means a dead connection.
-        quiet = aiohttp.ClientTimeout(sock_connect=self._timeout_s, sock_read=90.0)
-        async with self._request("GET", kind.path(namespace), parameters, timeout=quiet, verb="WATCH") as response:
+        async with self._request("GET", kind.path(namespace), parameters, timeout=self._watch_timeout, verb="WATCH") as response:
             try:
-                async for line in response.content:
-                    event = json.loads(line)
+                async for line in _lines(response.content):
+                    event = msgspec.json.decode(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
-                        raise error_of(int(status.get("code", 500)), json.dumps(status).encode())
+                        raise error_of(int(status.get("code", 500)), msgspec.json.encode(status))
                     yield event["type"], event["object"]
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 raise Unreachable(0, f"the watch of {kind.plural} broke: {_words(error)}") from error
 
     async def _call(
-        self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        *,
+        brief: bool = False,
     ) -> dict[str, Any]:
-        async with self._request(method, path, parameters, body) as response:
-            result: dict[str, Any] = json.loads(await response.read())
-            return result
+        async with self._request(method, path, parameters, body, brief=brief) as response:
+            data = await response.read()
+        try:
+            return msgspec.json.decode(data, type=dict[str, Any])
+        except ValueError as error:
+            raise Unreachable(0, f"{self.server} answers with something else than JSON: {error}") from error
 
     @asynccontextmanager
     async def _request(
@@ -124,23 +147,27 @@ class Connection:
         *,
         timeout: aiohttp.ClientTimeout | None = None,
         verb: str = "",
+        brief: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {"Accept": "application/json", "Content-Type": MERGE_PATCH if method == "PATCH" else "application/json"}
+        headers = dict(_METADATA_ONLY if brief else _WHOLE)
+        if body is not None:
+            headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
+        address = f"{self.server}{path}?{urlencode(parameters)}" if parameters else self.server + path
         await self._rate.wait()
         loop = asyncio.get_running_loop()
         status, began = 0, loop.time()
         slot = self._slots if timeout is None else _Free()
         async with slot:
             try:
-                await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+                await self._sign(headers)
                 response = await self._session.request(
                     method,
-                    self.server + path,
-                    params=parameters,
-                    data=None if body is None else json.dumps(body, separators=(",", ":")),
+                    URL(address, encoded=True),
+                    data=None if body is None else msgspec.json.encode(body),
                     headers=headers,
-                    timeout=timeout or aiohttp.ClientTimeout(total=self._timeout_s),
-                    **self._transport(),
+                    allow_redirects=False,
+                    timeout=timeout or self._timeout,
+                    **self._transport,
                 )
                 async with response:
                     status = response.status
@@ -154,18 +181,55 @@ class Connection:
             finally:
                 self._observe(verb or method, status, loop.time() - began)
 
-    @property
-    def _session(self) -> aiohttp.ClientSession:
-        session: aiohttp.ClientSession = self._api.rest_client.pool_manager
-        return session
+    async def _sign(self, headers: dict[str, str]) -> None:
+        """Add the token, where there is one: it may have been renewed since the last request."""
+        for setting in (await self._configuration.auth_settings()).values():
+            if setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
 
-    def _transport(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self._configuration.tls_server_name:
-            found["server_hostname"] = self._configuration.tls_server_name
-        if self._configuration.proxy:
-            found["proxy"] = self._configuration.proxy
-        return found
+
+def _session(configuration: client.Configuration, *, connections: int) -> aiohttp.ClientSession:
+    """As kubernetes-asyncio makes it, but that ~/.netrc and the environment are not read again, in a thread, for every single request."""
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, ssl=context, keepalive_timeout=60),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": "tuneyard-hub"},
+        read_bufsize=2**21,
+    )
+
+
+def _transport(configuration: client.Configuration) -> dict[str, Any]:
+    """Server name and proxy of every request: the kubeconfig's, else the environment's."""
+    found: dict[str, Any] = {}
+    if configuration.tls_server_name:
+        found["server_hostname"] = configuration.tls_server_name
+    address = urlsplit(configuration.host)
+    host, scheme = str(address.hostname or ""), str(address.scheme)
+    by_environment = None if proxy_bypass(host) else getproxies().get(scheme)
+    if configuration.proxy or by_environment:
+        found["proxy"] = configuration.proxy or by_environment
+    if configuration.proxy and configuration.proxy_headers:
+        found["proxy_headers"] = configuration.proxy_headers
+    return found
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The lines of a stream, as many at once as have come. Raises ValueError on one that does not end."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > _LONGEST_LINE:
+            raise ValueError(f"an event is longer than {_LONGEST_LINE} bytes")
 
 
 class _Free:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 
 class ApiError(Exception):
@@ -41,7 +41,7 @@ class Unreachable(ApiError):
 def error_of(status: int, body: bytes) -> ApiError:
     """The error for an answer that is not 2xx."""
     try:
-        message = str(json.loads(body).get("message") or body.decode(errors="replace"))
+        message = str(msgspec.json.decode(body).get("message") or body.decode(errors="replace"))
     except (ValueError, AttributeError):
         message = body.decode(errors="replace")[:500]
     kinds = {401: Forbidden, 403: Forbidden, 404: Missing, 409: Conflict, 410: Expired, 400: Invalid, 422: Invalid}
