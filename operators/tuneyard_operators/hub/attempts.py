@@ -44,6 +44,9 @@ def advance_attempt(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
     if not attempt.created:
         if attempt.stopping:
             _end(attempt, task, now, _stopped(attempt))
+        elif seen.refused:
+            cause = f"the member refuses its RayJob: {seen.refused}"
+            _end(attempt, task, now, Failure(kind=FailureKind.USER_ERROR, message=cause, next_step="correct what the message names"))
         else:
             step.start = True
     if attempt.stopping and is_active(attempt):

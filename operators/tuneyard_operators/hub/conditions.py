@@ -34,4 +34,11 @@ def with_conditions(status: JobStatus, goal: Goal, now: datetime) -> JobStatus:
 def _condition(before: Condition | None, kind: str, value: str, reason: str, message: str, generation: int, now: datetime) -> Condition:
     moved = before is None or before.status != value
     since = written(now) if moved or before is None else before.last_transition_time
+    if before is not None and (value, reason, message, generation) == (
+        before.status,
+        before.reason,
+        before.message,
+        before.observed_generation,
+    ):
+        return before
     return Condition(type=kind, status=value, reason=reason, message=message, last_transition_time=since, observed_generation=generation)

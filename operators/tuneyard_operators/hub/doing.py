@@ -1,18 +1,16 @@
-"""Actions on members and on JobSpecs: each may be repeated any number of times, and cut short at any point."""
+"""Actions on members: each may be repeated any number of times, and cut short at any point."""
 
 from __future__ import annotations
 
 import base64
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from tuneyard.api import Attempt
-from tuneyard_operators.hub.goals import FINALIZER
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.kube import ATTEMPT_REPORT, JOBSPEC, RAYJOB, SECRET, Cache, Conflict, Connection, Missing
+from tuneyard_operators.kube import ATTEMPT_REPORT, RAYJOB, SECRET, Conflict, Connection, Missing
 from tuneyard_operators.rendering import SecretKey, labels_of, needed_secrets, rayjob, secret
 
 log = logging.getLogger(__name__)
@@ -28,11 +26,11 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
         values = await read_secrets(hub, job.metadata.namespace, needed)
         labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
         try:
-            await member.connection.create(SECRET, namespace, secret(attempt.name, labels, values))
+            await member.connection.create(SECRET, namespace, secret(attempt.name, labels, values), brief=True)
         except Conflict:
             log.info("the Secret of %s is there already", attempt.name)
     try:
-        member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body))
+        member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
     except Conflict:
         member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
 
@@ -66,28 +64,3 @@ async def read_secrets(hub: Connection, namespace: str, needed: list[SecretKey])
                 f"kubectl -n {namespace} create secret generic {key.name} --from-literal={key.key}=…",
             )
     return values
-
-
-async def hold(item: Mapping[str, Any], hub: Connection, jobs: Cache) -> dict[str, Any]:
-    """Put the finalizer on a JobSpec. Raises Conflict where it has changed meanwhile."""
-    metadata = item["metadata"]
-    finalizers = [*metadata.get("finalizers", []), FINALIZER]
-    return await _write(item, {"metadata": {"finalizers": finalizers}}, hub, jobs)
-
-
-async def release(item: Mapping[str, Any], hub: Connection, jobs: Cache) -> None:
-    """Take the finalizer off a JobSpec that is being deleted. Raises Conflict where it has changed meanwhile."""
-    rest = [name for name in item["metadata"].get("finalizers", []) if name != FINALIZER]
-    try:
-        await _write(item, {"metadata": {"finalizers": rest}}, hub, jobs, keep=False)
-    except Missing:
-        return
-
-
-async def _write(item: Mapping[str, Any], change: dict[str, Any], hub: Connection, jobs: Cache, *, keep: bool = True) -> dict[str, Any]:
-    metadata = item["metadata"]
-    change["metadata"]["resourceVersion"] = metadata["resourceVersion"]
-    answer = await hub.patch(JOBSPEC, metadata["namespace"], metadata["name"], change)
-    if keep:
-        jobs.put(answer)
-    return answer

@@ -9,16 +9,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from tuneyard.api import Attempt, BadInput, FailureKind, JobStatus, Phase
+from tuneyard.api import Attempt, BadInput, JobStatus, Phase
 from tuneyard_operators.hub import doing
 from tuneyard_operators.hub.asks import ask_of, placement_of
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.events import Events
-from tuneyard_operators.hub.goals import goal_of, output_of, status_of
+from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
+from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
-from tuneyard_operators.hub.member import Connect, Hears
+from tuneyard_operators.hub.member import Connect, Hears, Member
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
@@ -26,7 +28,7 @@ from tuneyard_operators.hub.placing import Placing
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.workqueue import WorkQueue
-from tuneyard_operators.kube import JOBSPEC, ApiError, Cache, Conflict, Connection, Invalid, Key, Missing, Unreachable
+from tuneyard_operators.kube import JOBSPEC, ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import attempt_name, needed_secrets
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class Hub:
     def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.jobs = Cache(connection, JOBSPEC, on_change=self._job_changed)
+        self.jobs = JobSpecs(connection, on_change=self._job_changed, on_news=self._on_news)
         hears = Hears(on_job=self._on_job, on_room=self._wake_placing, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placing = Placing(settings.policy)
@@ -54,7 +56,7 @@ class Hub:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._events = Events(connection)
         self._room = asyncio.Event()
-        self._goals: dict[Key, tuple[tuple[str, int, bool, bool], Goal]] = {}
+        self._goals: dict[Key, tuple[tuple[str, int, bool], Goal]] = {}
         self._worded: dict[Key, float] = {}
         self._alive = time.monotonic()
 
@@ -97,10 +99,11 @@ class Hub:
             if any((attempt.get("placement") or {}).get("cluster") == member and not attempt.get("cleaned") for attempt in attempts):
                 self._queue.add(key)
 
-    def _job_changed(self, key: Key, _old: Object | None, new: Object | None) -> None:
-        status = status_of(new) if new is not None else None
+    def _job_changed(self, key: Key, status: JobStatus | None) -> None:
         if self.placing.hold(key, status):
             self._wake_placing()
+
+    def _on_news(self, key: Key) -> None:
         self._queue.add(key)
 
     def _wake_placing(self) -> None:
@@ -128,8 +131,8 @@ class Hub:
             result = "ok"
             try:
                 with self.metrics.reconcile_s.time():
-                    await self._reconcile(key)
-                self._queue.forget(key)
+                    if await self._reconcile(key):
+                        self._queue.forget(key)
             except Conflict:
                 result = "conflict"  # the watch tells of the change, and that brings it back
                 self._queue.retry(key)
@@ -145,31 +148,37 @@ class Hub:
                 self.metrics.reconciles.labels(result).inc()
                 self._queue.done(key)
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> bool:
+        """Bring a job one step further. False where something has been handed to a member, whose outcome is not known yet."""
         item = self.jobs.items.get(key)
-        if item is None:
+        if item is None or _is_over(item):
             self._forget(key)
-            return
+            return True
         goal = await self._goal(key, item)
-        before = status_of(item)
+        before = self.jobs.status(key)
         now = datetime.now(UTC)
         outcome = advance(goal, before, self._observed(before, now), now, self.settings)
         if any(action.verb is Verb.HOLD for action in outcome.actions):
-            item = await doing.hold(item, self._connection, self.jobs)
+            item = await self.jobs.hold(key, item)
         outcome = self._place(key, goal, outcome, now)
-        await self._store(key, goal, item, before, outcome.status)
+        pause_s = 0.0 if _must_be_on_record(item, before, outcome) else self.jobs.pause_s(key)
+        if pause_s and outcome.status != before:
+            self._queue.add_after(key, pause_s)
+        else:
+            await self._store(key, goal, item, before, outcome.status)
         for action in outcome.actions:
             await self._do(action, goal, outcome.status)
         if outcome.look_again_s is not None:
             self._queue.add_after(key, outcome.look_again_s)
+        return all(action.attempt is None for action in outcome.actions)
 
     async def _goal(self, key: Key, item: Object) -> Goal:
         metadata = item["metadata"]
-        mark = (metadata["uid"], metadata.get("generation", 0), "deletionTimestamp" in metadata, bool(metadata.get("finalizers")))
+        mark = (metadata["uid"], metadata.get("generation", 0), self.members.have_images)
         known = self._goals.get(key)
         if known is None or known[0] != mark:
             self._goals[key] = known = (mark, goal_of(item, self.settings.defaults, self.members.have_images))
-        goal = known[1]
+        goal = replace(known[1], deleted="deletionTimestamp" in metadata, held=FINALIZER in metadata.get("finalizers", []))
         return await self._with_secrets(key, goal, item)
 
     async def _with_secrets(self, key: Key, goal: Goal, item: Object) -> Goal:
@@ -240,14 +249,15 @@ class Hub:
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
         """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""
         after.output = after.output or output_of(goal, self.settings.defaults)
-        new, old = (status.model_dump(mode="json", by_alias=True) for status in (after, before))
-        if new == old and item.get("status"):
+        if after == before and item.get("status"):
             return
-        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": new}
-        self.jobs.put(await self._connection.patch(JOBSPEC, *key, change, subresource="status"))
+        await self.jobs.write_status(key, item, after)
         for attempt in after.attempts:
             if attempt.ended_at is None:
                 self.placing.recorded(key, attempt.task)
+            member = self.members.get(attempt.placement.cluster) if attempt.cleaned and attempt.placement is not None else None
+            if member is not None:
+                member.forget(attempt.name)
         self._count(before, after)
         self._events.tell(goal, before, after)
 
@@ -262,7 +272,7 @@ class Hub:
     async def _do(self, action: Action, goal: Goal, status: JobStatus) -> None:
         key = (goal.job.metadata.namespace, goal.job.metadata.name)
         if action.verb is Verb.RELEASE:
-            await doing.release(self.jobs.items[key], self._connection, self.jobs)
+            await self.jobs.release(key, self.jobs.items[key])
         elif action.verb is Verb.REMOVE:
             await self._connection.delete(JOBSPEC, *key)
         elif action.attempt is not None and action.attempt.placement is not None:
@@ -270,29 +280,41 @@ class Hub:
             if member is None or not member.reachable:
                 self._queue.retry(key)
                 return
-            try:
-                if action.verb is Verb.START:
-                    await doing.start(goal, action.attempt, status.output, member, self._connection, self.settings)
-                elif action.verb is Verb.STOP:
-                    await doing.stop(action.attempt, member, self.settings)
-                elif action.verb is Verb.CLEAN:
-                    await member.remove(action.attempt.name)
-                    self._queue.add_after(key, _CLEAN_AGAIN_S)
-            except (Invalid, BadInput) as error:
-                await self._refused(key, goal, action.attempt, str(error))
-            except Unreachable as error:
-                log.warning("%s: %s", action.attempt.name, error)
-                self._queue.retry(key)
+            work = partial(self._on_member, member, action.verb, action.attempt, goal, status.output)
+            member.lane.hand(action.attempt.name, work, then=partial(self._queue.add, key))
 
-    async def _refused(self, key: Key, goal: Goal, attempt: Attempt, why: str) -> None:
-        """A member refuses what was rendered: that is final for this attempt."""
-        item = self.jobs.items[key]
-        before = status_of(item)
-        after = before.model_copy(deep=True)
-        own = next(a for a in after.attempts if a.number == attempt.number)
-        own.ended_at, own.phase, own.failure = written(datetime.now(UTC)), Phase.FAILED, str(FailureKind.USER_ERROR)
-        own.message, own.next_step = f"the member refuses its RayJob: {why}", "correct what the message names"
-        await self._store(key, goal, item, before, after)
+    async def _on_member(self, member: Member, verb: Verb, attempt: Attempt, goal: Goal, output: str) -> None:
+        """Do what is to be done for an attempt, when its turn has come in its member's lane."""
+        key = (goal.job.metadata.namespace, goal.job.metadata.name)
+        try:
+            if not member.reachable:
+                self._queue.retry(key)
+                return
+            if verb is Verb.START:
+                if self._is_wanted(key, goal, attempt) and not member.has(attempt.name):
+                    await doing.start(goal, attempt, output, member, self._connection, self.settings)
+            elif verb is Verb.STOP:
+                await doing.stop(attempt, member, self.settings)
+            elif verb is Verb.CLEAN:
+                await member.remove(attempt.name)
+                self._queue.add_after(key, _CLEAN_AGAIN_S)
+            self._queue.forget(key)
+        except (Invalid, BadInput) as error:
+            member.refusals[attempt.name] = str(error)
+            self._queue.add(key)
+        except ApiError as error:
+            log.warning("%s: %s", attempt.name, error)
+            self._queue.retry(key)
+        except Exception:  # one broken attempt must not stop the others
+            log.exception("%s on %s: %s failed", attempt.name, member.name, verb)
+            self._queue.retry(key, base_s=5.0, longest_s=300.0)
+
+    def _is_wanted(self, key: Key, goal: Goal, attempt: Attempt) -> bool:
+        """False for an attempt that was given up, or whose JobSpec went, while it waited to be started."""
+        item = self.jobs.items.get(key)
+        if item is None or item["metadata"]["uid"] != goal.uid or "deletionTimestamp" in item["metadata"]:
+            return False
+        return any(own.number == attempt.number and not own.created and own.ended_at is None for own in self.jobs.status(key).attempts)
 
     def _forget(self, key: Key) -> None:
         self._goals.pop(key, None)
@@ -313,11 +335,7 @@ class Hub:
                     suspects.add((member.name, name))
                     # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
                     if (member.name, name) in before:
-                        log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
-                        try:
-                            await member.remove(name)
-                        except ApiError as error:
-                            log.warning("%s on %s could not be removed: %s", name, member.name, error)
+                        member.lane.hand(name, partial(_remove_orphan, member, name), then=lambda: None)
             for key, item in self.jobs.items.items():
                 if not _is_settled(item):
                     self._queue.add(key)  # an event may have been missed: what is at its goal costs one look
@@ -329,6 +347,34 @@ class Hub:
             return True
         attempts = (item.get("status") or {}).get("attempts") or []
         return all(attempt["name"] != name or attempt.get("cleaned") for attempt in attempts)
+
+
+async def _remove_orphan(member: Member, name: str) -> None:
+    log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
+    try:
+        await member.remove(name)
+    except ApiError as error:
+        log.warning("%s on %s could not be removed: %s", name, member.name, error)
+
+
+def _must_be_on_record(item: Object, before: JobStatus, outcome: Outcome) -> bool:
+    """Whether something is done, freed or promised on the ground of a status: it is written at once then, and not with the next change."""
+    after = outcome.status
+    acts = any(action.verb is not Verb.HOLD for action in outcome.actions)
+    if not item.get("status"):  # where it waits, and what for, will be known after the next scheduling cycle
+        return bool(acts or after.message or after.attempts or after.phase.final)
+    weighty = [
+        (status.phase.final, status.observed_generation, [(a.number, a.stopping, a.ended_at, a.cleaned) for a in status.attempts])
+        for status in (before, after)
+    ]
+    return acts or weighty[0] != weighty[1]
+
+
+def _is_over(item: Object) -> bool:
+    """True if nothing is left to do for a job, nor to wait for."""
+    metadata, status = item["metadata"], item.get("status") or {}
+    waits = "deletionTimestamp" in metadata or (item.get("spec") or {}).get("ttlAfterFinished") is not None
+    return _is_settled(item) and not waits and status.get("observedGeneration") == metadata.get("generation", 0)
 
 
 def _is_settled(item: Object) -> bool:

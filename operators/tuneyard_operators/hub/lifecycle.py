@@ -71,7 +71,13 @@ class Outcome:
 
 def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], now: datetime, settings: Settings) -> Outcome:
     """The next status of a job, and what to do. `seen`: attempt name -> what is on its member."""
-    return _Advance(goal, status.model_copy(deep=True), seen, now, settings).outcome()
+    return _Advance(goal, copied(status), seen, now, settings).outcome()
+
+
+def copied(status: JobStatus) -> JobStatus:
+    """A status that may be changed without the other being changed: what below attempts and tasks is shared is only ever replaced."""
+    attempts, tasks = ([each.model_copy() for each in those] for those in (status.attempts, status.tasks))
+    return status.model_copy(update={"attempts": attempts, "tasks": tasks})
 
 
 class _Advance:

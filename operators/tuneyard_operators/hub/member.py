@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from tuneyard.api import Attempt, AttemptReport, Cluster, NodeInventory
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.inventory import hostname, inventory, is_ready, kept_of_foreign_pod, kept_of_node
+from tuneyard_operators.hub.lanes import Lane
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.kube import (
     ATTEMPT_REPORT,
@@ -41,6 +42,7 @@ Object = dict[str, Any]
 OnJob = Callable[[Key], None]
 Connect = Callable[..., Awaitable[Connection]]
 _PING_S = 5.0
+_ACTIONS_AT_ONCE = 16
 _OWN_LOOK_S = 10.0
 
 
@@ -72,6 +74,9 @@ class Member:
     def __init__(self, cluster: Cluster, connection: Connection, *, last_heartbeat: str | None, hears: Hears) -> None:
         self.cluster = cluster
         self.connection = connection
+        self.lane = Lane(_ACTIONS_AT_ONCE)
+        self.refusals: dict[str, str] = {}
+        """Why attempts were not taken, by name, until their statuses say so."""
         self.heartbeat = last_heartbeat
         self.error = ""
         self.refused = False
@@ -84,13 +89,17 @@ class Member:
         self._spoken: dict[str, float] = {}
         self._failed_pods: dict[str, dict[str, Object]] = defaultdict(dict)
         self._pods: dict[str, set[Key]] = defaultdict(set)
+        self._unready: set[str] = set()
+        self._inventory: list[NodeInventory] | None = None
+        self._inventory_of: Cluster | None = None
+        self._read: dict[str, tuple[str, AttemptReport]] = {}
         namespace = cluster.spec.namespace
         here = partial(Cache, connection, namespace=namespace, labels=JOB_LABELS)
         self.rayjobs = here(RAYJOB, keep=_kept_of_rayjob, on_change=self._changed)
         self.reports = Cache(connection, ATTEMPT_REPORT, namespace=namespace, on_change=self._reported)
         self.secrets = here(SECRET, keep=_metadata_only, on_change=self._changed)
         self.pods = here(POD, on_change=self._pod_changed)
-        self.nodes = Cache(connection, NODE, on_change=self._room_changed, keep=kept_of_node)
+        self.nodes = Cache(connection, NODE, on_change=self._node_changed, keep=kept_of_node)
         self.foreign = Cache(connection, POD, labels=f"!{JOB}", on_change=self._room_changed, keep=kept_of_foreign_pod)
         self._caches = (self.rayjobs, self.reports, self.secrets, self.pods, self.nodes, self.foreign)
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,6 +117,7 @@ class Member:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.lane.close()
         await self.connection.close()
 
     @property
@@ -124,7 +134,11 @@ class Member:
         return time.monotonic() - self._began
 
     def inventory(self) -> list[NodeInventory]:
-        return inventory(self.cluster, self.nodes.items.values(), self.foreign.items.values())
+        """Its nodes, counted anew where something has changed. Shared: not to be changed."""
+        if self._inventory is None or self._inventory_of is not self.cluster:
+            self._inventory = inventory(self.cluster, self.nodes.items.values(), self.foreign.items.values())
+            self._inventory_of = self.cluster
+        return self._inventory
 
     def observe(self, attempt: Attempt, now: datetime) -> Observed:
         """What is on the member of one attempt."""
@@ -134,17 +148,23 @@ class Member:
         key = (self.cluster.spec.namespace, attempt.name)
         return Observed(
             rayjob=self.rayjobs.items.get(key),
-            report=_report(self.reports.items.get(key)),
+            report=self._report(attempt.name),
             secret=key in self.secrets.items,
             pods=[self.pods.items[pod] for pod in sorted(self._pods.get(attempt.name, ()))],
             remains=[pod for name, pod in self._failed_pods.get(attempt.name, {}).items() if (key[0], name) not in self.pods.items],
             silent_s=self._silent_s(attempt.name),
-            unready_nodes=frozenset(hostname(node) for node in self.nodes.items.values() if not is_ready(node)),
+            unready_nodes=frozenset(self._unready),
+            refused=self.refusals.get(attempt.name, ""),
+            underway=attempt.name in self.lane,
         )
 
+    def has(self, attempt: str) -> bool:
+        """Whether the attempt's RayJob is there, as far as the member has told."""
+        return (self.cluster.spec.namespace, attempt) in self.rayjobs.items
+
     def forget(self, attempt: str) -> None:
-        self._failed_pods.pop(attempt, None)
-        self._spoken.pop(attempt, None)
+        for known in (self._failed_pods, self._spoken, self._read, self.refusals):
+            known.pop(attempt, None)
 
     def leftovers(self) -> dict[str, Key]:
         """Attempt name -> job of every RayJob, Secret and report here: what a sweep compares with the hub's own record."""
@@ -163,6 +183,17 @@ class Member:
         for cache in (self.reports, self.secrets, self.rayjobs):
             if key in cache.items:
                 await self.connection.delete(cache.kind, namespace, attempt)
+
+    def _report(self, attempt: str) -> AttemptReport | None:
+        """What an attempt says, read once per version. Shared: not to be changed."""
+        item = self.reports.items.get((self.cluster.spec.namespace, attempt))
+        if item is None:
+            return None
+        version = item["metadata"]["resourceVersion"]
+        known = self._read.get(attempt)
+        if known is None or known[0] != version:
+            self._read[attempt] = known = (version, _report(item))
+        return known[1]
 
     def _silent_s(self, attempt: str) -> float:
         loop = asyncio.get_running_loop()
@@ -195,10 +226,17 @@ class Member:
         self._changed(key, old, new)
 
     def _room_changed(self, _key: Key, old: Object | None, new: Object | None) -> None:
-        if old is not None and new is not None and _without_version(old) == _without_version(new):
-            return
-        self._on_room()
-        if old is not None and new is not None and "conditions" in new.get("status", {}) and is_ready(old) != is_ready(new):
+        if old is None or new is None or _without_version(old) != _without_version(new):
+            self._inventory = None
+            self._on_room()
+
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        self._room_changed(key, old, new)
+        if old is not None:
+            self._unready.discard(hostname(old))
+        if new is not None and not is_ready(new):
+            self._unready.add(hostname(new))
+        if old is not None and new is not None and is_ready(old) != is_ready(new):
             for job in {_job_of(pod) for pod in self.pods.items.values() if pod["spec"].get("nodeName") == new["metadata"]["name"]}:
                 if job is not None:
                     self._on_job(job)
@@ -269,10 +307,8 @@ def _lack(cache: Cache) -> str:
     return f"its {cache.kind.plural} cannot be followed: {cache.error}"
 
 
-def _report(item: Object | None) -> AttemptReport | None:
-    """What an attempt says; None where it talks nonsense, which is not believed."""
-    if item is None:
-        return None
+def _report(item: Object) -> AttemptReport:
+    """What an attempt says; an empty report where it talks nonsense, which is not believed."""
     try:
         return AttemptReport.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key) is not None})
     except ValidationError as error:

@@ -38,6 +38,10 @@ class Members:
         self._wake = asyncio.Event()
         self._began = time.monotonic()
         self._members: dict[str, Member] = {}
+        self._read: dict[str, tuple[str, int]] = {}
+        """The uid and generation of the Cluster that each member was made of."""
+        self._shown: dict[str, tuple[list[NodeInventory], Object]] = {}
+        """The inventory that each member's status was last made of, and that part of the status."""
         self._problems: dict[str, tuple[float, str]] = {}
         self._written: dict[str, tuple[float, Object]] = {}
 
@@ -100,14 +104,19 @@ class Members:
         tried, problem = self._problems.get(name, (-1e9, ""))
         if problem and now - tried < _CONNECT_AGAIN_S:
             return
+        mark = (item["metadata"]["uid"], item["metadata"].get("generation", 0))
+        member = self._members.get(name)
+        if member is not None and self._read.get(name) == mark and not self._wants_credentials(member):
+            return
         try:
             cluster = Cluster.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
         except ValidationError as error:
             self._problems[name] = (now, f"its spec cannot be read: {error.errors()[0]['msg']}")
             return
-        member = self._members.get(name)
+        self._read[name] = mark
         if member is not None and member.cluster.spec.endpoint == cluster.spec.endpoint and not self._wants_credentials(member):
             member.cluster = cluster
+            self._hears.on_room()
             return
         await self._drop(name)
         try:
@@ -135,6 +144,8 @@ class Members:
 
     async def _drop(self, name: str) -> None:
         member = self._members.pop(name, None)
+        self._read.pop(name, None)
+        self._shown.pop(name, None)
         if member is not None:
             await member.close()
 
@@ -160,10 +171,16 @@ class Members:
             return {"healthy": False, "message": problem, "heartbeat": stored}
         status: Object = {"healthy": member.reachable, "message": member.error, "heartbeat": member.heartbeat}
         if member.listed:
-            nodes = member.inventory()
-            free = ", ".join(f"{sku} {left}/{total}" for sku, (left, total) in _by_sku(nodes).items())
-            status |= {"nodes": [node.model_dump(mode="json", by_alias=True) for node in nodes], "free": free}
+            status |= self._inventory_of(name, member.inventory())
         return status
+
+    def _inventory_of(self, name: str, nodes: list[NodeInventory]) -> Object:
+        known = self._shown.get(name)
+        if known is None or known[0] is not nodes:
+            free = ", ".join(f"{sku} {left}/{total}" for sku, (left, total) in _by_sku(nodes).items())
+            shown: Object = {"nodes": [node.model_dump(mode="json", by_alias=True) for node in nodes], "free": free}
+            self._shown[name] = known = (nodes, shown)
+        return known[1]
 
     def refresh(self) -> None:
         """Bring the gauges of all members up to date."""

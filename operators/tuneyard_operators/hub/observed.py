@@ -18,6 +18,8 @@ class Observed:
     `known`: False where the member has not been listed yet, or cannot be reached; `unreachable_s`: for how long, 0 if it can be.
     `pods`: those that are there; `remains`: pods that have failed or vanished, as last seen (KubeRay replaces them at once).
     `silent_s`: since the report last changed. `secret`: whether the attempt's Secret is there. `unready_nodes`: nodes that do not answer.
+    `refused`: why the member does not take its RayJob. `underway`: the hub is creating or removing it at this moment: what is not there
+    may be there the next.
     """
 
     known: bool = True
@@ -30,11 +32,14 @@ class Observed:
     remains: Sequence[Object] = ()
     silent_s: float = 0.0
     unready_nodes: frozenset[str] = field(default_factory=frozenset)
+    refused: str = ""
+    underway: bool = False
 
     @property
     def nothing_left(self) -> bool:
         """Nothing of the attempt is on the member any more."""
-        return self.known and self.rayjob is None and self.report is None and not self.secret and not self.pods
+        there = self.rayjob is not None or self.report is not None or self.secret or self.pods
+        return self.known and not there and not self.underway
 
 
 UNSEEN = Observed(known=False)

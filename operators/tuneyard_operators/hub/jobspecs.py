@@ -1,0 +1,107 @@
+"""JobSpecs as the hub reads and writes them: a status is parsed once per version, and a write of the hub's own is no news to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tuneyard.api import JobStatus
+from tuneyard_operators.hub.goals import FINALIZER, status_of
+from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing
+
+Object = dict[str, Any]
+_BETWEEN_WRITES_S = 2.0
+"""A status that nothing hangs on is written no more often: what changes in between goes with the next one."""
+_GONE = "gone"
+
+
+class JobSpecs(Cache):
+    """Follows all JobSpecs. `on_change` hears of every version; `on_news` of those alone that others have written.
+
+    Nothing here is truth: parsed statuses are of a version that is in the cache, and the times of writes only pace the next ones.
+    """
+
+    def __init__(self, connection: Connection, on_change: Callable[[Key, JobStatus | None], None], on_news: Callable[[Key], None]) -> None:
+        super().__init__(connection, JOBSPEC, on_change=self._heard, keep=_kept)
+        self._hub = connection
+        self._on_status = on_change
+        self._on_news = on_news
+        self._parsed: dict[Key, tuple[str, JobStatus]] = {}
+        self._written_s: dict[Key, float] = {}
+        self._underway: dict[Key, str] = {}
+        """Keys with a write on its way, and the newest version that the watch has told of meanwhile."""
+
+    def status(self, key: Key) -> JobStatus:
+        """The stored status of a JobSpec that is there. Shared: to be copied before it is changed."""
+        item = self.items[key]
+        version = item["metadata"]["resourceVersion"]
+        known = self._parsed.get(key)
+        if known is None or known[0] != version:
+            self._parsed[key] = known = (version, status_of(item))
+        return known[1]
+
+    def pause_s(self, key: Key) -> float:
+        """For how long a status that can wait should wait: after the last write, or after the first question."""
+        now = asyncio.get_running_loop().time()
+        return max(0.0, self._written_s.setdefault(key, now) + _BETWEEN_WRITES_S - now)
+
+    async def write_status(self, key: Key, item: Object, status: JobStatus) -> Object:
+        """Store a status. Raises Conflict where the JobSpec is not as `item` any more. Returns the JobSpec as it is now."""
+        dumped = status.model_dump(mode="json", by_alias=True)
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": dumped}
+        self._written_s[key] = asyncio.get_running_loop().time()
+        return await self._write(key, item, change, status)
+
+    async def hold(self, key: Key, item: Object) -> Object:
+        """Put the finalizer on. Raises Conflict where the JobSpec is not as `item` any more."""
+        return await self._write_finalizers(key, item, [*item["metadata"].get("finalizers", []), FINALIZER])
+
+    async def release(self, key: Key, item: Object) -> None:
+        """Take the finalizer off, and so let a JobSpec go that is being deleted. Raises Conflict as `hold` does."""
+        rest = [name for name in item["metadata"].get("finalizers", []) if name != FINALIZER]
+        try:
+            await self._write_finalizers(key, item, rest)
+        except Missing:
+            return
+
+    async def _write_finalizers(self, key: Key, item: Object, finalizers: list[str]) -> Object:
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"], "finalizers": finalizers}}
+        return await self._write(key, item, change, self.status(key))
+
+    async def _write(self, key: Key, item: Object, change: Object, status: JobStatus) -> Object:
+        self._underway[key] = ""
+        version = ""
+        try:
+            answer = await self._hub.patch(JOBSPEC, *key, change, subresource="status" if "status" in change else "", brief=True)
+            version = answer["metadata"]["resourceVersion"]
+            # Nobody has written in between, or the version would not have been the one that was written over.
+            now: Object = {**item, **change, "metadata": answer["metadata"]}
+            self._parsed[key] = (version, status)
+            # The answer to the write that removes the last finalizer is of an object that is gone already.
+            going = now["metadata"].get("deletionTimestamp") and not now["metadata"].get("finalizers")
+            if not going and self._underway[key] != _GONE:
+                self.put(now)
+            return self.items.get(key, now)
+        finally:
+            if self._underway.pop(key) not in ("", version):
+                self._on_news(key)  # somebody else has written too, or nobody knows what became of the write
+
+    def _heard(self, key: Key, _old: Object | None, new: Object | None) -> None:
+        if new is None:
+            for known in (self._parsed, self._written_s):
+                known.pop(key, None)
+            self._on_status(key, None)
+        else:
+            self._on_status(key, self.status(key))
+        if key not in self._underway:
+            self._on_news(key)
+        elif new is None:
+            self._underway[key] = _GONE
+        else:
+            self._underway[key] = new["metadata"]["resourceVersion"]
+
+
+def _kept(item: Object) -> Object:
+    """A JobSpec without the record of who set which field, often the larger part of it."""
+    return {**item, "metadata": {name: value for name, value in item["metadata"].items() if name != "managedFields"}}
