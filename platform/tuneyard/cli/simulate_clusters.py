@@ -62,6 +62,7 @@ def _short(tree: Tree, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[
     except ValidationError as error:
         problems += [Problem(tree.place(where), where, reason) for where, reason in explain(error, ShortFile, tree.value)]
     if problems:
+        problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
         raise BadInput(
             "\n".join(problem.line(str(path)) for problem in problems),
             f"write clusters: [{{name: a, skus: [{{name: a100-80gb, nodes: 4, gpusPerNode: 8}}]}}], or Cluster manifests ({API_VERSION})",
