@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.federation.policy import Policy
-from tuneyard.federation.pools import Mask, Pool, Pools
+from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.shapes import Option
 from tuneyard.federation.world import Ask
 
@@ -23,12 +23,11 @@ class Chooser:
         self._pools = pools
         self._layout = -1
         self._kinds: list[tuple[str, float]] = []
-        self._kind_of: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        self._kind_of: Indices = np.zeros(0, np.intp)
         self._distances: dict[tuple[tuple[str, ...], ...], Scores] = {}
 
-    def choose(self, ask: Ask, option: Option, ok: Mask) -> Pool:
-        """One of the pools of `ok`; of equals the first by name."""
-        indices = np.flatnonzero(ok)
+    def choose(self, ask: Ask, option: Option, indices: Indices) -> Pool:
+        """One of these pools; of equals the first by name."""
         if len(indices) == 1:
             return self._pools.all[int(indices[0])]
         if self._policy.choice == "first":
@@ -50,7 +49,7 @@ class Chooser:
     def _first(self, ask: Ask, pool: Pool) -> tuple[int, str, int, str]:
         return _place_in(ask.clusters, pool.member), pool.member, _place_in(ask.skus, pool.sku.name), pool.sku.name
 
-    def _scores(self, ask: Ask, option: Option, indices: npt.NDArray[np.intp]) -> Scores:
+    def _scores(self, ask: Ask, option: Option, indices: Indices) -> Scores:
         self._refresh()
         of_kind = np.empty(len(self._kinds))
         for number, (sku, price) in enumerate(self._kinds):
@@ -85,14 +84,12 @@ class Chooser:
         far = self._policy.far_s if ask.near and not _is_near(ask, pool.near) else 0.0
         return far + back * self._policy.preference_s
 
-    def _torn(self, option: Option, indices: npt.NDArray[np.intp]) -> Scores:
-        """What the gang would tear: for pods smaller than a node the share of a node that the tightest fit leaves over; for those that
-        fill one the share of the pool's nodes that would be left empty, so that large blocks are kept for those who need many."""
-        counts = self._pools.counts[indices]
-        fitting = counts[:, option.size :]
-        leftover = np.argmax(fitting > 0, axis=1) / counts.shape[1]
-        empty = (fitting.sum(axis=1) - option.pods) / np.maximum(1, counts.sum(axis=1))
-        torn: Scores = leftover + 0.5 * empty
+    def _torn(self, option: Option, indices: Indices) -> Scores:
+        """What the gang would tear: the share of a node that the tightest fit leaves over, and the share of the pool's room for such pods
+        that would be left, so that large blocks stay together for those who need many."""
+        room = (self._pools.room(option.size)[indices] - option.pods) / self._pools.whole_room(option.size)[indices]
+        fitting = self._pools.counts[indices, option.size :]
+        torn: Scores = 0.5 * room + np.argmax(fitting > 0, axis=1) / self._pools.counts.shape[1]
         return torn
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tuneyard.federation.world import Member, Running, SkuFacts
 
 Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.int32]
 Key = tuple[str, str]
 """Job and task."""
@@ -37,6 +38,8 @@ class Pool:
         self.by_free: list[list[str]] = []
         self.running: list[tuple[float, str, str]] = []
         self.attempts: dict[Key, Running] = {}
+        self.stopping = 0
+        """Attempts that have been asked to go."""
         self.version = 0
 
     @property
@@ -70,11 +73,12 @@ class Pools:
         self.freed = 0
         """Grows whenever GPUs become free."""
         self.counts: Counts = np.zeros((0, 9), np.int32)
-        self.usable: Mask = np.zeros(0, np.bool_)
         self._by_name: dict[tuple[str, str], Pool] = {}
         self._weights: dict[int, Counts] = {}
+        self._refreshed = -1
         self._capacity: Mapping[str, int] = {}
-        self._capacity_of = -1
+        self._by_sku: Mapping[str, Mask] = {}
+        self._whole_room: dict[int, Counts] = {}
 
     def get(self, member: str, sku: str) -> Pool | None:
         return self._by_name.get((member, sku))
@@ -111,7 +115,6 @@ class Pools:
                 self._move(pool, node, None)
             pool.total, pool.base = {}, {}
             pool.usable, pool.why_not = False, "was removed"
-            self.usable[pool.index] = False
             pool.version += 1
 
     def hold(self, attempt: Running) -> None:
@@ -119,7 +122,9 @@ class Pools:
         key = (attempt.job, attempt.task)
         pool = self._pool(attempt.cluster, attempt.sku)
         before = pool.attempts.get(key)
+        pool.stopping += attempt.stopping
         if before is not None:
+            pool.stopping -= before.stopping
             self._unlist(pool, before)
             if before.nodes != attempt.nodes:
                 self._take(pool, before.nodes, -1)
@@ -133,6 +138,7 @@ class Pools:
     def release(self, attempt: Running) -> None:
         pool = self._pool(attempt.cluster, attempt.sku)
         held = pool.attempts.pop((attempt.job, attempt.task))
+        pool.stopping -= held.stopping
         self._unlist(pool, held)
         self._take(pool, held.nodes, -1)
         pool.version += 1
@@ -140,17 +146,42 @@ class Pools:
 
     def capacity(self) -> Mapping[str, int]:
         """GPUs of each SKU, of all members."""
-        if self._capacity_of != self.layout:
-            self._capacity_of = self.layout
-            found: dict[str, int] = {}
-            for pool in self.all:
-                found[pool.sku.name] = found.get(pool.sku.name, 0) + sum(pool.total.values())
-            self._capacity = found
+        self._refresh()
         return self._capacity
+
+    def by_sku(self) -> Mapping[str, Mask]:
+        """Which pools are of a SKU."""
+        self._refresh()
+        return self._by_sku
+
+    def whole_room(self, size: int) -> Counts:
+        """Pods of this size that would find room if nothing ran, by pool; at least 1."""
+        self._refresh()
+        found = self._whole_room.get(size)
+        if found is None:
+            room = [sum(gpus // size for gpus in pool.total.values()) for pool in self.all]
+            found = self._whole_room[size] = np.maximum(1, np.array(room, np.int32))
+        return found
+
+    def _refresh(self) -> None:
+        """What depends on the layout alone."""
+        if self._refreshed == self.layout:
+            return
+        self._refreshed = self.layout
+        capacity: dict[str, int] = {}
+        for pool in self.all:
+            capacity[pool.sku.name] = capacity.get(pool.sku.name, 0) + sum(pool.total.values())
+        self._capacity = capacity
+        self._by_sku = {sku: np.array([pool.sku.name == sku for pool in self.all]) for sku in capacity}
+        self._whole_room = {}
 
     def room(self, size: int) -> Counts:
         """Pods of this size that find room in what is free, by pool."""
         return self.counts @ self.weights(size)
+
+    def free_gpus(self) -> Counts:
+        """GPUs that nothing holds, by pool."""
+        return self.counts @ self.weights(1)
 
     def weights(self, size: int) -> Counts:
         width = self.counts.shape[1]
@@ -170,14 +201,12 @@ class Pools:
         self.all.append(pool)
         self._by_name[member, sku.name] = pool
         self.counts = np.vstack([self.counts, np.zeros((1, self.counts.shape[1]), np.int32)])
-        self.usable = np.append(self.usable, False)
         self.layout += 1
         return pool
 
     def _set_pool(self, member: Member, sku: SkuFacts, nodes: Mapping[str, tuple[int, int]]) -> None:
         pool = self._pool(member.name, sku.name)
         pool.sku, pool.usable, pool.why_not, pool.near = sku, member.usable, member.why_not, member.near
-        self.usable[pool.index] = member.usable
         pool.version += 1
         self._widen(max((gpus for gpus, _ in nodes.values()), default=0))
         for name in [name for name in pool.base if name not in nodes]:

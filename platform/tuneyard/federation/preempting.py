@@ -6,6 +6,7 @@ that nobody can take back from it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from tuneyard.federation.pools import Pool, Pools
 from tuneyard.federation.reserving import Reservation, claimed_in, reservation, start_in
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.victims import Deficit, Search, Victims, cheapest_victims
+from tuneyard.federation.victims import Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
 
 _MOST_IN_A_CYCLE = 32
@@ -46,6 +47,7 @@ class Preempting:
         self._teams = teams
         self._census = _Census()
         self._tries = 0
+        self._known: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
 
     def begin(self) -> None:
         """A new cycle."""
@@ -77,13 +79,7 @@ class Preempting:
             kept = self._by_those_who_go(ask, shape, pool, workers, now, reservations)
             if kept is not None:
                 return Making(kept=kept)
-        best: tuple[Victims, Pool, int] | None = None
-        for pool in sorted(pools, key=lambda pool: (pool.member, pool.sku.name)):
-            for size in shape.sizes(workers, pool)[:1]:
-                search = self._search(ask, pool, workers, size, now, reservations)
-                found = cheapest_victims(search, best[0].cost if best is not None else None) if search is not None else None
-                if found is not None and found.attempts:
-                    best = (found, pool, size)
+        best = self._cheapest(ask, shape, pools, workers, now, reservations)
         if best is None:
             return Making()
         victims, pool, size = best
@@ -93,12 +89,61 @@ class Preempting:
         kept = reservation((ask.job, ask.task), start) if start is not None else None
         return Making(tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts), kept)
 
+    def _cheapest(
+        self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
+    ) -> tuple[Victims, Pool, int] | None:
+        """The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found."""
+        mine = PRIORITIES[ask.priority]
+        free = self._pools.free_gpus()
+        bounds = []
+        for pool in pools:
+            takes_back = self._teams.within_quota(ask.team, pool.sku.name, workers)
+            candidates = self._lower(pool, mine) if not takes_back else sorted(self._candidates(ask, pool)[0], key=by_age)
+            if candidates:
+                least_s = least_cost_s(candidates, max(1, workers - int(free[pool.index])), now)
+                if least_s < math.inf:
+                    bounds.append((least_s, pool.member, pool.sku.name, pool))
+        best: tuple[Victims, Pool, int] | None = None
+        for least_s, _, _, pool in sorted(bounds, key=lambda each: each[:3]):
+            if best is not None and least_s >= best[0].cost[0]:
+                break
+            for size in shape.sizes(workers, pool)[:1]:
+                search = self._search(ask, pool, workers, size, now, reservations)
+                found = cheapest_victims(search, best[0].cost if best is not None else None)
+                if found is not None and found.attempts:
+                    best = (found, pool, size)
+        return best
+
+    def _lower(self, pool: Pool, mine: int) -> Sequence[Running]:
+        """Attempts of lower priority that may be asked to go, youngest checkpoint first; remembered until the pool changes."""
+        known = self._known.get((pool.index, mine))
+        if known is None or known[0] != pool.version:
+            lower = [each for each in pool.attempts.values() if _may_go(each) and PRIORITIES[each.priority] < mine]
+            known = self._known[pool.index, mine] = (pool.version, sorted(lower, key=by_age))
+        return known[1]
+
+    def _candidates(self, ask: Ask, pool: Pool) -> tuple[list[Running], frozenset[tuple[str, str]]]:
+        """Who may be asked to go, and which of them only to give back what their teams have borrowed."""
+        mine = PRIORITIES[ask.priority]
+        candidates, taken_back = [], set()
+        for attempt in pool.attempts.values():
+            if not _may_go(attempt):
+                continue
+            if PRIORITIES[attempt.priority] < mine:
+                candidates.append(attempt)
+            elif PRIORITIES[attempt.priority] == mine and self._has_borrowed(ask, attempt):
+                candidates.append(attempt)
+                taken_back.add((attempt.job, attempt.task))
+        return candidates, frozenset(taken_back)
+
     def _by_those_who_go(
         self, ask: Ask, shape: Shape, pool: Pool, workers: int, now: float, reservations: Sequence[Reservation]
     ) -> Reservation | None:
         """The room in this pool that is made by those who have been asked to go already, if it is enough."""
+        if not pool.stopping:
+            return None
         stopping = [attempt for attempt in pool.attempts.values() if attempt.stopping]
-        if not stopping or self._deficits(ask, pool, workers, stopping):
+        if self._deficits(ask, pool, workers, stopping):
             return None
         for size in shape.sizes(workers, pool):
             start = start_in(pool, workers // size, size, now, claimed=claimed_in(pool, reservations), ends=stopping)
@@ -106,21 +151,13 @@ class Preempting:
                 return reservation((ask.job, ask.task), start)
         return None
 
-    def _search(self, ask: Ask, pool: Pool, workers: int, size: int, now: float, reservations: Sequence[Reservation]) -> Search | None:
-        mine = PRIORITIES[ask.priority]
-        own = self._teams.within_quota(ask.team, pool.sku.name, workers)
-        candidates, taken_back, borrowed = [], set(), {}
-        for attempt in pool.attempts.values():
-            if not attempt.preemptible or attempt.stopping:
-                continue
-            if PRIORITIES[attempt.priority] < mine:
-                candidates.append(attempt)
-            elif own and PRIORITIES[attempt.priority] == mine and self._has_borrowed(ask, attempt):
-                candidates.append(attempt)
-                taken_back.add((attempt.job, attempt.task))
-                borrowed[attempt.team] = self._teams.borrowed(attempt.team, attempt.sku)
-        if not candidates:
-            return None
+    def _search(self, ask: Ask, pool: Pool, workers: int, size: int, now: float, reservations: Sequence[Reservation]) -> Search:
+        taken_back: frozenset[tuple[str, str]] = frozenset()
+        if self._teams.within_quota(ask.team, pool.sku.name, workers):
+            candidates, taken_back = self._candidates(ask, pool)
+        else:
+            candidates = list(self._lower(pool, PRIORITIES[ask.priority]))
+        givers = {attempt.team for attempt in candidates if (attempt.job, attempt.task) in taken_back}
         stopping = [attempt for attempt in pool.attempts.values() if attempt.stopping]
         return Search(
             pool=pool,
@@ -129,8 +166,8 @@ class Preempting:
             candidates=candidates,
             now=now,
             claimed=claimed_in(pool, reservations),
-            borrowed=borrowed,
-            taken_back=frozenset(taken_back),
+            borrowed={team: self._teams.borrowed(team, pool.sku.name) for team in givers},
+            taken_back=taken_back,
             deficits=self._deficits(ask, pool, workers, stopping),
         )
 
@@ -154,3 +191,7 @@ class Preempting:
         if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
             return f"{ask.job} has priority {ask.priority}{lost}"
         return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
+
+
+def _may_go(attempt: Running) -> bool:
+    return attempt.preemptible and not attempt.stopping

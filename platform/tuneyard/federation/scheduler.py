@@ -12,13 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tuneyard.federation.choosing import Chooser
 from tuneyard.federation.explaining import Explainer
 from tuneyard.federation.lines import Entry, Line, Lines
 from tuneyard.federation.policy import Policy, policy_of
-from tuneyard.federation.pools import Key, Mask, Pool, Pools
+from tuneyard.federation.pools import Indices, Key, Pool, Pools
 from tuneyard.federation.preempting import Preempting
 from tuneyard.federation.reserving import Reservation, Starts, reservation, withheld_in
 from tuneyard.federation.shapes import Option, Shape
@@ -198,68 +196,68 @@ class Scheduler:
         by_quota = better_later = False
         held_s: float | None = None
         for option in shape.options(self.pools):
-            ok = option.mask & (self.pools.room(option.size) >= option.pods) if option.size else option.mask
-            if not ok.any():
+            if not option.size:
+                if len(option.pools):
+                    return _Found(self._choose.choose(ask, option, option.pools), option)
                 continue
-            if option.size:
+            ok = option.pools[self.pools.room(option.size)[option.pools] >= option.pods]
+            if not len(ok):
+                continue
+            if ask.avoid:
                 ok = self._without_failed(ask, shape, option, ok)
-                allowed = self._within_quota(ask, option, ok)
-                by_quota = by_quota or (bool(ok.any()) and not allowed.any())
-                ok, longest_s = self._not_kept(ask, option, allowed, now)
-                if longest_s is not None:
-                    held_s = max(held_s or 0.0, longest_s)
-                if not ok.any():
-                    continue
-                if self._is_better_later(ask, shape, option, ok, now):
-                    better_later = True
-                    continue
-            elif not ok.any():
+            allowed = self._within_quota(ask, option, ok)
+            by_quota = by_quota or len(allowed) < len(ok)
+            if self.reservations:
+                allowed, longest_s = self._not_kept(ask, option, allowed, now)
+                held_s = held_s if longest_s is None else max(held_s or 0.0, longest_s)
+            if not len(allowed):
                 continue
-            return _Found(self._choose.choose(ask, option, ok), option)
+            if option.workers != ask.worlds[0] and self._is_better_later(ask, shape, option, allowed, now):
+                better_later = True
+                continue
+            return _Found(self._choose.choose(ask, option, allowed), option)
         return _Found(by_quota=by_quota, held_s=held_s, better_later=better_later)
 
-    def _without_failed(self, ask: Ask, shape: Shape, option: Option, ok: Mask) -> Mask:
+    def _without_failed(self, ask: Ask, shape: Shape, option: Option, ok: Indices) -> Indices:
         """Without pools that would do only with nodes that have failed this task, unless no others ever would."""
-        if not ask.avoid or shape.only_on_failed(self.pools):
+        if shape.only_on_failed(self.pools):
             return ok
-        ok = ok.copy()
-        for index in np.flatnonzero(ok).tolist():
-            pool = self.pools.all[index]
-            avoided = avoided_in(ask, pool)
-            if avoided and sum(free // option.size for name, free in pool.free.items() if name not in avoided) < option.pods:
-                ok[index] = False
-        return ok
+        return ok[[self._has_others(ask, self.pools.all[index], option) for index in ok.tolist()]]
 
-    def _within_quota(self, ask: Ask, option: Option, ok: Mask) -> Mask:
+    @staticmethod
+    def _has_others(ask: Ask, pool: Pool, option: Option) -> bool:
+        avoided = avoided_in(ask, pool)
+        return not avoided or sum(free // option.size for name, free in pool.free.items() if name not in avoided) >= option.pods
+
+    def _within_quota(self, ask: Ask, option: Option, ok: Indices) -> Indices:
         team = self.teams[ask.team].team
         if team.quota is None and not team.closed:
             return ok
-        ok = ok.copy()
-        for index in np.flatnonzero(ok).tolist():
-            if self.teams.room(ask.team, self.pools.all[index].sku.name).gpus < option.workers:
-                ok[index] = False
+        for sku, mask in self.pools.by_sku().items():
+            if self.teams.room(ask.team, sku).gpus < option.workers:
+                ok = ok[~mask[ok]]
         return ok
 
-    def _not_kept(self, ask: Ask, option: Option, ok: Mask, now: float) -> tuple[Mask, float | None]:
+    def _not_kept(self, ask: Ask, option: Option, ok: Indices, now: float) -> tuple[Indices, float | None]:
         """Without pools where others are kept the room that it would take for longer; and how short it must be for the best of those."""
         longest_s: float | None = None
         for each in self.reservations:
             index = each.pool.index
-            if not ok[index]:
+            if index not in ok:
                 continue
             ends = now + self.policy.speed(ask, each.pool.sku.name, option.workers)
             without = withheld_in(each.pool, self.reservations, ends)
             if without and not _fits(each.pool, option, without):
-                ok = ok.copy()
-                ok[index] = False
+                ok = ok[ok != index]
                 longest_s = max(longest_s or 0.0, each.until - now)
         return ok, longest_s
 
-    def _is_better_later(self, ask: Ask, shape: Shape, option: Option, ok: Mask, now: float) -> bool:
+    def _is_better_later(self, ask: Ask, shape: Shape, option: Option, ok: Indices, now: float) -> bool:
         """Whether an elastic gang would end sooner by waiting for its full size than by starting small now."""
-        if option.workers == ask.worlds[0] or not self.policy.reservations:
+        if not self.policy.reservations:
             return False
-        soonest = min(self.policy.speed(ask, self.pools.all[i].sku.name, option.workers) for i in np.flatnonzero(ok).tolist())
+        skus = {self.pools.all[index].sku.name for index in ok.tolist()}
+        soonest = min(self.policy.speed(ask, sku, option.workers) for sku in skus)
         later = self._starts.earliest(ask, shape, now, self.reservations, self._open(ask, shape))
         return later is not None and later.at + self.policy.speed(ask, later.pool.sku.name, ask.worlds[0]) < now + soonest
 
@@ -280,7 +278,6 @@ class Scheduler:
             pods=option.pods,
             nodes=nodes,
             seconds=seconds,
-            score=self._choose.explain(ask, pool, option.workers, seconds),
         )
         self.hold(running_of(place, now), now)
         return place

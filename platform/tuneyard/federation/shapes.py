@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuneyard.federation.fitting import pod_sizes
-from tuneyard.federation.pools import Mask, Pool, Pools
+from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.world import Ask
 
 ShapeKey = tuple[tuple[int, ...], int, tuple[str, ...], tuple[str, ...], frozenset[tuple[str, str]]]
@@ -15,12 +15,12 @@ ShapeKey = tuple[tuple[int, ...], int, tuple[str, ...], tuple[str, ...], frozens
 
 @dataclass(frozen=True)
 class Option:
-    """`pods` pods of `size` GPUs each, in any of the pools of `mask`."""
+    """`pods` pods of `size` GPUs each, in any of these pools."""
 
     workers: int
     pods: int
     size: int
-    mask: Mask
+    pools: Indices
 
 
 class Shape:
@@ -69,30 +69,22 @@ class Shape:
             return
         self._layout = pools.layout
         self._allowed = tuple(pool for pool in pools.all if self._lets_in(pool))
-        self._options = tuple(self._list(pools))
+        self._options = tuple(self._list())
         self._ever = any(self._would_do(pool, frozenset()) for pool in self._allowed)
         self._only_on_failed = bool(self.ask.avoid) and not any(self._would_do(pool, self.ask.avoid) for pool in self._allowed)
 
     def _lets_in(self, pool: Pool) -> bool:
         return (not self.ask.skus or pool.sku.name in self.ask.skus) and (not self.ask.clusters or pool.member in self.ask.clusters)
 
-    def _list(self, pools: Pools) -> list[Option]:
+    def _list(self) -> list[Option]:
         found: list[Option] = []
         for workers in self.ask.worlds:
-            if workers == 0:
-                mask = np.zeros(len(pools.all), np.bool_)
-                mask[[pool.index for pool in self._allowed if pool.usable]] = True
-                found.append(Option(0, 0, 0, mask))
-                continue
             by_size: dict[int, list[int]] = {}
             for pool in self._allowed:
-                if pool.usable:
-                    for size in self.sizes(workers, pool):
-                        by_size.setdefault(size, []).append(pool.index)
+                for size in (self.sizes(workers, pool) if workers else (0,)) if pool.usable else ():
+                    by_size.setdefault(size, []).append(pool.index)
             for size in sorted(by_size, reverse=True):
-                mask = np.zeros(len(pools.all), np.bool_)
-                mask[by_size[size]] = True
-                found.append(Option(workers, workers // size, size, mask))
+                found.append(Option(workers, workers // size if size else 0, size, np.array(by_size[size], np.intp)))
         return found
 
     def _would_do(self, pool: Pool, without: frozenset[tuple[str, str]]) -> bool:

@@ -6,8 +6,9 @@ with more than a dozen attempts to choose from the search ends at `_BUDGET` step
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -51,6 +52,12 @@ class Search:
         """Pods that find room if nobody goes."""
         return sum(_free(self, name, 0) // self.size for name in self.pool.base)
 
+    @cached_property
+    def missing(self) -> int:
+        """GPUs that must become free at least."""
+        most = sum(min(_free(self, name, 0), gpus // self.size * self.size) for name, gpus in self.pool.base.items())
+        return max(1, self.pods * self.size - most, *(deficit.gpus for deficit in self.deficits))
+
 
 Cost = tuple[float, int, int]
 """GPU-seconds lost, GPUs, attempts."""
@@ -64,7 +71,7 @@ class Victims:
 
 def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | None:
     """The cheapest legal set that makes room, or None where there is none (or none cheaper than `below`)."""
-    candidates = sorted(search.candidates, key=lambda attempt: (attempt.lost_s(search.now), attempt.gpus, attempt.job, attempt.task))
+    candidates = sorted(search.candidates, key=by_age)
     best = _greedy(search, candidates)
     if best is not None and below is not None and best.cost >= below:
         best = None
@@ -74,8 +81,25 @@ def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | Non
         others = [attempt for attempt in candidates if (attempt.job, attempt.task) not in kept][: max(0, _MOST - len(kept))]
         kept |= {(attempt.job, attempt.task) for attempt in others}
         candidates = [attempt for attempt in candidates if (attempt.job, attempt.task) in kept][: 4 * _MOST]
-    found = _BranchAndBound(search, candidates, bound).run()
-    return found or best
+    return _BranchAndBound(search, candidates, bound).run() or best
+
+
+def least_cost_s(by_age: Iterable[Running], missing: int, now: float) -> float:
+    """No set that frees so many GPUs costs less GPU-seconds: those whose last checkpoint is youngest (`by_age`), in fractions. This is the
+    bound of the fractional knapsack (Dantzig 1957)."""
+    cost = 0.0
+    for attempt in by_age:
+        if missing <= 0:
+            return cost
+        gpus = attempt.gpus
+        cost += attempt.lost_s(now) * min(1.0, missing / gpus) if gpus else 0.0
+        missing -= gpus
+    return cost if missing <= 0 else math.inf
+
+
+def by_age(attempt: Running) -> tuple[float, int, str, str]:
+    """Youngest checkpoint first."""
+    return (-attempt.saved, attempt.gpus, attempt.job, attempt.task)
 
 
 def cost_of(attempts: Sequence[Running], now: float) -> Cost:
@@ -171,8 +195,8 @@ def _without_needless(search: Search, chosen: Sequence[Running]) -> list[Running
 
 
 class _BranchAndBound:
-    """Depth first over who goes and who stays, dearest decisions last; cut where the cost is no better than the best, or where not even
-    all that are left would do."""
+    """Depth first over who goes and who stays, youngest checkpoints first; cut where not even the fractional bound beats the best, or where
+    not even all that are left would do."""
 
     def __init__(self, search: Search, candidates: Sequence[Running], bound: Cost | None) -> None:
         self._search = search
@@ -194,9 +218,17 @@ class _BranchAndBound:
             self._best = Victims(tuple(chosen), cost)
             self._bound = cost
             return
-        if at == len(self._candidates) or not makes_room(self._search, [*chosen, *self._candidates[at:]]):
+        rest = self._candidates[at:]
+        if not rest or self._cannot_beat(rest, cost) or not makes_room(self._search, [*chosen, *rest]):
             return
-        attempt = self._candidates[at]
+        attempt = rest[0]
         lost_s, gpus, count = cost
         self._branch(at + 1, [*chosen, attempt], (lost_s + attempt.lost_s(self._search.now), gpus + attempt.gpus, count + 1))
         self._branch(at + 1, chosen, cost)
+
+    def _cannot_beat(self, rest: Sequence[Running], cost: Cost) -> bool:
+        if self._bound is None:
+            return False
+        missing = max(1, self._search.missing - cost[1])
+        least = cost[0] + least_cost_s(rest, missing, self._search.now)
+        return (least, cost[1] + missing, cost[2] + 1) >= self._bound

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
 UNKNOWN_DURATION_S = 4 * 3600.0
@@ -106,7 +107,7 @@ class Running:
     preemptible: bool = True
     stopping: bool = False
 
-    @property
+    @cached_property
     def gpus(self) -> int:
         return sum(self.nodes.values())
 
@@ -127,8 +128,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Start the task there: `pods` worker pods of equal size; `nodes`: GPUs taken by node. `seconds`: predicted duration there;
-    `score` says what spoke for it."""
+    """Start the task there: `pods` worker pods of equal size; `nodes`: GPUs taken by node. `seconds`: predicted duration there."""
 
     ask: Ask
     cluster: str
@@ -137,7 +137,6 @@ class Place:
     pods: int
     nodes: Mapping[str, int] = field(hash=False)
     seconds: float = 0.0
-    score: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
