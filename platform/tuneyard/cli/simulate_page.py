@@ -28,10 +28,19 @@ _DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
+class _Chart:
+    """`legend`: name and CSS class of each line, where there are several."""
+
+    title: str
+    drawing: Markup
+    legend: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class _View:
     policy: str
     figures: list[str]
-    charts: list[tuple[str, Markup]]
+    charts: list[_Chart]
     teams: list[tuple[str, list[str]]]
 
 
@@ -49,20 +58,23 @@ def render(trace: str, facts: Sequence[tuple[str, str]], runs: Sequence[tuple[Ru
     )
 
 
-def charts(run: Run) -> list[tuple[str, Markup]]:
-    """Title and drawing of what a run looks like over its days."""
+def charts(run: Run) -> list[_Chart]:
+    """What a run looks like over its days."""
     samples = run.series.samples(run.total_gpus)
     name = run.scenario.settings.name
+    queue = [
+        Line("jobs that wait", _over_days(samples, samples.queued_jobs.tolist()), "c1"),
+        Line("GPUs that they ask for", _over_days(samples, samples.queued_gpus.tolist()), "c2"),
+    ]
+    busy = [Line("GPUs in use, %", _over_days(samples, (100 * samples.utilisation).tolist()))]
     return [
-        ("Jobs that wait", _over_days(samples, samples.queued_jobs.tolist(), f"{name}: jobs that wait")),
-        ("GPUs that they ask for", _over_days(samples, samples.queued_gpus.tolist(), f"{name}: GPUs asked for by jobs that wait")),
-        ("GPUs in use, %", _over_days(samples, (100 * samples.utilisation).tolist(), f"{name}: share of GPUs in use")),
+        _Chart("Queue", line_chart(queue, title=f"{name}: queue", from_zero=True, over="day"), [(line.name, line.style) for line in queue]),
+        _Chart("GPUs in use, %", line_chart(busy, title=f"{name}: GPUs in use", from_zero=True, over="day"), []),
     ]
 
 
-def _over_days(samples: Samples, values: Sequence[float], title: str) -> Markup:
-    points = list(zip((samples.until_s / _DAY_S).tolist(), values, strict=True))
-    return line_chart([Line(title, points)], title=title, from_zero=True, over="day")
+def _over_days(samples: Samples, values: Sequence[float]) -> list[tuple[float, float]]:
+    return list(zip((samples.until_s / _DAY_S).tolist(), values, strict=True))
 
 
 def _figures(found: Results) -> list[str]:

@@ -65,7 +65,7 @@ def test_policies_are_compared_and_drawn(files: list[str], tmp_path: Path, capsy
     assert [line.split()[0] for line in lines[:3]] == ["policy", "best-effort-fifo", "tuneyard"]
     assert "tuneyard: teams with a job that waited longer than any under best-effort-fifo: none" in lines
     html = page.read_text()
-    assert html.count("<svg") == 6
+    assert html.count("<svg") == 4
     for drawing in html.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + drawing.partition("</svg>")[0] + "</svg>")
     assert "http:" not in html
