@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +31,23 @@ def simulate(
     trace: Annotated[Path, typer.Option(metavar="CSV", help="jobs, plain or .gz; docs/simulate.md says which columns")],
     clusters: Annotated[Path, typer.Option(metavar="YAML", help="Cluster and Team manifests, or a short list of both")],
     policy: Annotated[list[str], typer.Option(metavar="NAME", help=f"one of {', '.join(POLICIES)}; several are compared")] = ["tuneyard"],  # noqa: B006 -- typer's way; never changed
-    noise: Annotated[float, typer.Option(min=0, help="sigma of the log-normal error of predicted durations; 0: none")] = 0.7,
-    seed: Annotated[int, typer.Option(min=0, help="of errors and failures: the same ones under every policy")] = 1,
-    node_failure_days: Annotated[float | None, typer.Option(min=0.001, help="each node fails so often, on average; default: never")] = None,
-    node_down_minutes: Annotated[float, typer.Option(min=0, help="and is away so long")] = 60,
-    member_failure_days: Annotated[float | None, typer.Option(min=0.001, help="each cluster fails so often; default: never")] = None,
-    member_down_hours: Annotated[float, typer.Option(min=0, help="and is away so long")] = 4,
+    noise: Annotated[
+        float, typer.Option(min=0, metavar="SIGMA", help="sigma of the log-normal error of predicted durations; 0: none")
+    ] = 0.7,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="of errors and failures: the same ones under every policy")] = 1,
+    node_failure_days: Annotated[
+        float | None, typer.Option(min=0.001, metavar="DAYS", help="each node fails so often, on average; default: never")
+    ] = None,
+    node_down_minutes: Annotated[float, typer.Option(min=0, metavar="MINUTES", help="and is away so long")] = 60,
+    member_failure_days: Annotated[
+        float | None, typer.Option(min=0.001, metavar="DAYS", help="each cluster fails so often; default: never")
+    ] = None,
+    member_down_hours: Annotated[float, typer.Option(min=0, metavar="HOURS", help="and is away so long")] = 4,
     checkpoints: Annotated[bool, typer.Option(help="without them, who is interrupted starts from scratch")] = True,
-    checkpoint_minutes: Annotated[float, typer.Option(min=0.1, help="time from one checkpoint to the next")] = 30,
-    restart_seconds: Annotated[float, typer.Option(min=0, help="what a start after an interruption takes, holding GPUs")] = 60,
+    checkpoint_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="time from one checkpoint to the next")] = 30,
+    restart_seconds: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="what a start after an interruption takes, holding GPUs")
+    ] = 60,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="stop so long after the first submission, such as 30d")] = None,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="write queue, utilisation and teams as an HTML page")] = None,
     output: OutputOption = Format.TABLE,
@@ -50,6 +59,9 @@ def simulate(
     for name in policy:
         if name not in POLICIES:
             raise BadInput(f"--policy {name}: no such policy{did_you_mean(name, POLICIES)}", f"use one of {', '.join(POLICIES)}")
+    numbers = (noise, node_failure_days, node_down_minutes, member_failure_days, member_down_hours, checkpoint_minutes, restart_seconds)
+    if not all(math.isfinite(number) for number in numbers if number is not None):
+        raise BadInput("one of the options is no finite number", "leave an option out for its default")
     if chart is not None and not chart.parent.is_dir():
         raise BadInput(f"--chart {chart}: there is no folder {chart.parent}", "give a file in a folder that exists")
     jobs = read_trace(trace)
