@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,8 @@ def test_a_crashed_node_comes_back_without_its_pods(member: Member, sleeper: str
     assert started_at(pid) is None
 
     member.restart_node()
-    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed")
+    seen = partial(member.kubectl, "get", "pod", sleeper, "-o", "yaml")
+    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed", limit_s=240, words=seen)
 
 
 def test_a_small_disk_fills(member: Member) -> None:

@@ -38,7 +38,7 @@ def advance_attempt(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
         return step
     if seen.rayjob is not None:
         attempt.created = True
-    _take_in_report(attempt, task, seen)
+    _take_in_report(attempt, task, seen, now)
     if _over(attempt, task, seen, now, settings, step):
         return step
     if not attempt.created:
@@ -68,7 +68,7 @@ def _unreachable(attempt: Attempt, seen: Observed, now: datetime, settings: Sett
     _end(attempt, None, now, Failure(kind=FailureKind.NODE_LOST, message=cause))
 
 
-def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed) -> None:
+def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime) -> None:
     state = seen.report.status if seen.report is not None else None
     if state is None:
         if attempt.phase is Phase.STARTING and attempt.created:
@@ -80,7 +80,9 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed) -> None:
     attempt.message = state.message or (state.stage if attempt.phase is Phase.STARTING else "")
     attempt.resumed_from = max(attempt.resumed_from, state.resumed_from)
     attempt.last_step = max(attempt.last_step, state.progress.step)
-    attempt.checkpoint_step = max(attempt.checkpoint_step, state.checkpoint_step)
+    if state.checkpoint_step > attempt.checkpoint_step:
+        attempt.checkpoint_step = state.checkpoint_step
+        attempt.checkpoint_at = written(now)
     task.progress = state.progress
     task.message = state.message
     if state.metrics:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from tuneyard.api import Attempt, BadInput, JobStatus, Phase
+from tuneyard.federation import Place, ask_of
 from tuneyard_operators.hub import doing
-from tuneyard_operators.hub.asks import ask_of, placement_of
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
@@ -24,9 +25,10 @@ from tuneyard_operators.hub.member import Connect, Hears, Member
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
-from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.placing import Placing, Verdict, placement_of
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.teams import Teams, usage_of
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import JOBSPEC, ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import attempt_name, needed_secrets
@@ -34,6 +36,7 @@ from tuneyard_operators.rendering import attempt_name, needed_secrets
 log = logging.getLogger(__name__)
 _BETWEEN_CYCLES_S = 0.1
 _SWEEP_EVERY_S = 60.0
+_LOOKS_PER_SWEEP = 6000
 _MESSAGE_EVERY_S = 30.0
 """Reasons for waiting change with every job that ends: they are written no more often than this."""
 _SECRET_EVERY_S = 10.0
@@ -50,7 +53,8 @@ class Hub:
         self.jobs = JobSpecs(connection, on_change=self._job_changed, on_news=self._on_news)
         hears = Hears(on_job=self._on_job, on_room=self._wake_placing, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
-        self.placing = Placing(settings.policy)
+        self.placing = Placing(replace(settings.policy, grace_s=settings.stop_grace_s))
+        self.teams = Teams(connection, self.placing, self._usages, on_change=self._wake_placing)
         self._schedules = Schedules(connection, self.jobs)
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
@@ -64,6 +68,7 @@ class Hub:
         work = [
             self.jobs.run(),
             self.members.run(),
+            self.teams.run(),
             self._events.run(),
             self._schedules.run(),
             self._place_forever(),
@@ -100,8 +105,14 @@ class Hub:
                 self._queue.add(key)
 
     def _job_changed(self, key: Key, status: JobStatus | None) -> None:
-        if self.placing.hold(key, status):
+        spec = self.jobs.items[key].get("spec") or {} if status is not None else {}
+        if self.placing.hold(key, spec, status, time.time()):
             self._wake_placing()
+
+    def _usages(self) -> Iterator[tuple[str, JobStatus]]:
+        """Team and status of every job."""
+        for key, item in self.jobs.items.items():
+            yield (item.get("spec") or {}).get("team") or key[0], self.jobs.status(key)
 
     def _on_news(self, key: Key) -> None:
         self._queue.add(key)
@@ -117,9 +128,9 @@ class Hub:
             self._alive = time.monotonic()
             self._room.clear()
             # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
-            if self.placing.asks and self.members.synced:
+            if self.placing.asks and self.members.synced and self.teams.synced:
                 with self.metrics.cycle_s.time():
-                    news = self.placing.cycle(self.members.all(), time.time())
+                    news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
                 for key in news:
                     self._queue.add(key)
             await asyncio.sleep(_BETWEEN_CYCLES_S)
@@ -213,31 +224,45 @@ class Hub:
     def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
         """Record the placements that were decided for this job as attempts, and say why the others wait."""
         status = outcome.status
-        asks = {task: ask_of(goal, task, status) for task in outcome.ready}
-        if self.placing.want(key, asks):
+        asks = {task: ask_of(goal.job, goal.created.timestamp(), task, status) for task in outcome.ready}
+        if self.placing.want(key, asks, names_team=goal.job.spec.team is not None):
             self._wake_placing()
+        for attempt in status.attempts:
+            reason = self.placing.going.get(key, {}).get(attempt.number)
+            if reason and not attempt.stopping and attempt.ended_at is None:
+                attempt.stopping, attempt.stop_asked_at, attempt.stopped_for = "Preempted", written(now), reason
+                self._queue.add_after(key, 0.0)  # the next look asks it to stop
         actions = list(outcome.actions)
         for task, place in list(self.placing.decided.get(key, {}).items()):
             attempt = self._new_attempt(goal, task, status, now)
-            attempt.placement = placement_of(place)
+            attempt.placement = placement_of(place, self._price(place))
             status.attempts.append(attempt)
             status.placement = attempt.placement
             status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
             status.started_at = status.started_at or written(now)
-            status.message = ""
+            status.message, status.expected_start = "", None
             next(t for t in status.tasks if t.name == task).phase = Phase.STARTING
             actions.append(Action(Verb.START, attempt))
         verdicts = self.placing.verdicts.get(key, {})
         if status.phase is Phase.QUEUED and verdicts:
-            self._word(key, status, "; ".join(f"{task}: {reason}" for task, reason in verdicts.items()))
+            self._word(key, status, verdicts)
         return Outcome(status=status, actions=tuple(actions), look_again_s=outcome.look_again_s, ready=outcome.ready)
 
-    def _word(self, key: Key, status: JobStatus, reason: str) -> None:
+    def _price(self, place: Place) -> float:
+        member = self.members.get(place.cluster)
+        sku = next((sku for sku in member.cluster.spec.skus if sku.name == place.sku), None) if member is not None else None
+        return sku.price_per_gpu_hour if sku is not None else 0.0
+
+    def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict]) -> None:
+        """Say why it waits, and until when by what is predicted; not at every change of it."""
+        reason = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
+        starts = min((verdict.starts for verdict in verdicts.values() if verdict.starts is not None), default=None)
         last = self._worded.get(key)
         stored = (self.jobs.items[key].get("status") or {}).get("message", "")
         if last is None or not stored or time.monotonic() - last > _MESSAGE_EVERY_S:
             self._worded[key] = time.monotonic()
             status.message = reason
+            status.expected_start = written(datetime.fromtimestamp(starts, UTC)) if starts is not None else None
         else:
             status.message = stored
 
@@ -251,6 +276,7 @@ class Hub:
         after.output = after.output or output_of(goal, self.settings.defaults)
         if after == before and item.get("status"):
             return
+        after.usage.gpu_hours, after.usage.cost = usage_of(after.attempts, datetime.now(UTC))
         await self.jobs.write_status(key, item, after)
         for attempt in after.attempts:
             if attempt.ended_at is None:
@@ -319,8 +345,7 @@ class Hub:
     def _forget(self, key: Key) -> None:
         self._goals.pop(key, None)
         self._worded.pop(key, None)
-        self.placing.want(key, {})
-        self.placing.decided.pop(key, None)
+        self.placing.forget(key)
 
     async def _sweep_forever(self) -> None:
         """What lies on members and belongs to no attempt that the hub knows: left by a hub that was killed, or a member that was away."""
@@ -336,9 +361,11 @@ class Hub:
                     # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
                     if (member.name, name) in before:
                         member.lane.hand(name, partial(_remove_orphan, member, name), then=lambda: None)
-            for key, item in self.jobs.items.items():
-                if not _is_settled(item):
-                    self._queue.add(key)  # an event may have been missed: what is at its goal costs one look
+            # An event may have been missed: what is at its goal costs one look. Of a hundred thousand that wait, some have their turn.
+            unsettled = [key for key, item in self.jobs.items.items() if not _is_settled(item)]
+            chosen = random.sample(unsettled, min(len(unsettled), _LOOKS_PER_SWEEP))
+            for number, key in enumerate(chosen):
+                self._queue.add_after(key, _SWEEP_EVERY_S * number / len(chosen))
             await asyncio.sleep(_SWEEP_EVERY_S)
 
     def _is_orphan(self, name: str, key: Key) -> bool:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from tuneyard.api import Cluster, NodeInventory
 from tuneyard_operators.hub.clock import seconds_since
+from tuneyard_operators.hub.flapping import COUNTS_S, held_out_until, why_held_out, with_return
 from tuneyard_operators.hub.member import Connect, Hears, Member, away_for_s, connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
@@ -38,6 +39,8 @@ class Members:
         self._wake = asyncio.Event()
         self._began = time.monotonic()
         self._members: dict[str, Member] = {}
+        self._returns: dict[str, list[str]] = {}
+        self._away_since: dict[str, float] = {}
         self._read: dict[str, tuple[str, int]] = {}
         """The uid and generation of the Cluster that each member was made of."""
         self._shown: dict[str, tuple[list[NodeInventory], Object]] = {}
@@ -73,6 +76,32 @@ class Members:
         member = self._members.get(name)
         return name in self._problems or (member is not None and (member.listed or bool(member.error)))
 
+    def away(self) -> dict[str, str]:
+        """Why members cannot be used that cannot: they are not reached, or have come and gone too often lately."""
+        now = datetime.now(UTC)
+        found = {}
+        for member in self.all():
+            returns = self._returns.get(member.name, [])
+            until = held_out_until(returns, now)
+            if not member.reachable:
+                found[member.name] = member.error or "not all of it has been listed yet"
+            elif until is not None:
+                found[member.name] = why_held_out(returns, until)
+        return found
+
+    def _note_outages(self) -> None:
+        """Remember who came back from an outage; what stands in the Cluster's status outlives this hub."""
+        now = time.monotonic()
+        for member in self.all():
+            if member.name not in self._returns:
+                stored = (self.clusters.items.get(("", member.name), {}).get("status") or {}).get("returnedAt")
+                self._returns[member.name] = [str(each) for each in stored or []]
+            if member.error:
+                self._away_since.setdefault(member.name, now)
+            elif member.reachable and now - self._away_since.pop(member.name, now) > COUNTS_S:
+                self._returns[member.name] = with_return(self._returns[member.name], datetime.now(UTC))
+                log.warning("member %s is back, %d times lately", member.name, len(self._returns[member.name]))
+
     @property
     def have_images(self) -> bool:
         return any(item["spec"].get("image") for item in self.clusters.items.values())
@@ -93,6 +122,7 @@ class Members:
                 await self._keep(name, item)
             for name in [name for name in self._members if ("", name) not in self.clusters.items]:
                 await self._drop(name)
+            self._note_outages()
             await asyncio.gather(*(self._report(name) for _, name in list(self.clusters.items)))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _LOOK_EVERY_S)
@@ -169,7 +199,10 @@ class Members:
             problem = self._problems.get(name, (0.0, "not connected yet"))[1]
             stored = (self.clusters.items[("", name)].get("status") or {}).get("heartbeat")
             return {"healthy": False, "message": problem, "heartbeat": stored}
-        status: Object = {"healthy": member.reachable, "message": member.error, "heartbeat": member.heartbeat}
+        held_out = self.away().get(name, "") if member.reachable else ""
+        status: Object = {"healthy": member.reachable, "message": member.error or held_out, "heartbeat": member.heartbeat}
+        if name in self._returns:
+            status["returnedAt"] = self._returns[name]
         if member.listed:
             status |= self._inventory_of(name, member.inventory())
         return status

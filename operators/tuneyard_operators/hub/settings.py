@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tuneyard.federation import POLICIES, Policy
 from tuneyard_operators.rendering import Defaults
 
 
@@ -13,7 +14,7 @@ class Settings:
 
     namespace: str = "tuneyard-system"
     defaults: Defaults = field(default_factory=Defaults)
-    policy: str = "tuneyard"
+    policy: Policy = POLICIES["tuneyard"]
     qps: float = 500.0
     member_qps: float = 200.0
     at_once: int = 32

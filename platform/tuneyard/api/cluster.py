@@ -89,6 +89,7 @@ class ClusterStatus(Fields):
     message: str = ""
     heartbeat: str | None = None
     nodes: list[NodeInventory] = Field(default_factory=list)
+    returned_at: list[str] = Field(default_factory=list, description="when it came back from outages lately, the latest last")
     free: str = Field(default="", description="for tables: what others leave of each SKU, such as `h100-80gb 24/32`")
     conditions: list[Condition] = Field(default_factory=list)
 

@@ -56,6 +56,9 @@ class Job(Fields):
     priority: Priority = "normal"
     preemptible: bool | None = Field(default=None, description="default: true below urgent")
     deadline: Duration | None = Field(default=None, description="ends the job, keeps its checkpoints")
+    expected_duration: Duration | None = Field(
+        default=None, description="of one task on a100-80gb, as a guess: orders the queue and lets short work pass; nothing ends by it"
+    )
     ttl_after_finished: Duration | None = Field(default=None, description="the JobSpec is removed so long after its end; storage stays")
     template: Name | None = Field(default=None, description="ModelTemplate whose defaults this job takes")
     retries: Retries = Field(default_factory=Retries)

@@ -55,6 +55,8 @@ class PlacementStatus(Fields):
     gpus: int = Field(default=0, ge=0, description="GPUs, or worker slots on cpu, that the gang takes")
     pods: int = Field(default=1, ge=0, description="worker pods, all of one size; 0 for a process task, which runs on the head")
     nodes: dict[str, int] = Field(default_factory=dict)
+    price_per_gpu_hour: float = Field(default=0.0, ge=0, description="of the SKU there, when it was placed")
+    seconds: float | None = Field(default=None, ge=0, description="how long the task was predicted to take there")
 
 
 class Attempt(Fields):
@@ -68,6 +70,7 @@ class Attempt(Fields):
     phase: Phase = Phase.STARTING
     created: bool = Field(default=False, description="its RayJob was seen: absent from here on means lost, never started twice")
     stopping: str = Field(default="", description="why it was asked to stop: Cancelled, Preempted, Deadline")
+    stopped_for: str = Field(default="", description="whom a preempted attempt makes room for, and why it was chosen")
     placed_at: str | None = None
     started_at: str | None = Field(default=None, description="when its ranks began")
     stop_asked_at: str | None = None
@@ -76,6 +79,7 @@ class Attempt(Fields):
     resumed_from: int = Field(default=0, ge=0)
     last_step: int = Field(default=0, ge=0)
     checkpoint_step: int = Field(default=0, ge=0)
+    checkpoint_at: str | None = Field(default=None, description="when the hub first heard of that checkpoint")
     failure: str | None = Field(default=None, description="failure kind")
     message: str = ""
     next_step: str = ""
@@ -111,5 +115,6 @@ class JobStatus(Fields):
     usage: Usage = Field(default_factory=Usage)
     artifacts: list[str] = Field(default_factory=list)
     output: str = Field(default="", description="URI of checkpoints, artifacts, logs and the report")
+    expected_start: str | None = Field(default=None, description="when it is predicted to start, while it waits")
     started_at: str | None = None
     finished_at: str | None = None

@@ -4,6 +4,7 @@
 """
 
 from tuneyard.federation.fitting import pod_sizes
+from tuneyard.federation.from_api import ask_of, attempts_of, job_name, member_of, same_month, team_of, unknown_team
 from tuneyard.federation.policy import POLICIES, Policy, Speed, by_roofline
 from tuneyard.federation.scheduler import Scheduler, running_of, schedule, scheduler_of
 from tuneyard.federation.world import (
@@ -42,9 +43,16 @@ __all__ = [
     "Team",
     "Wait",
     "World",
+    "ask_of",
+    "attempts_of",
     "by_roofline",
+    "job_name",
+    "member_of",
     "pod_sizes",
     "running_of",
+    "same_month",
     "schedule",
     "scheduler_of",
+    "team_of",
+    "unknown_team",
 ]

@@ -27,6 +27,8 @@ class Explainer:
         closed = self._teams[ask.team].team.closed
         if closed:
             return Wait(ask=ask, reasons={}, held=closed)
+        if self._pools.members and not shape.ever(self._pools):
+            return Wait(ask=ask, reasons={}, held=f"no cluster could ever run it: {self.why_never(ask, shape)}")
         never = self.why_never_by_quota(ask, shape)
         if never:
             return Wait(ask=ask, reasons={}, held=never)

@@ -1,0 +1,35 @@
+"""Members that come and go: held out longer each time, so that jobs are not started on them again and again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from tuneyard_operators.hub.clock import at, written
+
+COUNTS_S = 10.0
+"""An outage shorter than this is none."""
+_REMEMBERED = timedelta(hours=6)
+_FIRST_S = 60.0
+_LONGEST_S = 3600.0
+_MOST_REMEMBERED = 12
+
+
+def with_return(returns: Sequence[str], now: datetime) -> list[str]:
+    """The times at which a member came back lately, with one more."""
+    return [*(each for each in returns if now - at(each) < _REMEMBERED), written(now)][-_MOST_REMEMBERED:]
+
+
+def held_out_until(returns: Sequence[str], now: datetime) -> datetime | None:
+    """Until when a member gets no new gangs, or None. The first return of some hours counts for nothing; from the second on it is a minute,
+    doubled each time, an hour at most."""
+    lately = [at(each) for each in returns if timedelta(0) <= now - at(each) < _REMEMBERED]
+    if len(lately) < 2:
+        return None
+    pause_s = min(_LONGEST_S, _FIRST_S * 2 ** (len(lately) - 2))
+    until = lately[-1] + timedelta(seconds=pause_s)
+    return until if until > now else None
+
+
+def why_held_out(returns: Sequence[str], until: datetime) -> str:
+    return f"held out until {until:%H:%M:%S} UTC: it came back {len(returns)} times lately"

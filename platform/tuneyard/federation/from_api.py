@@ -1,0 +1,182 @@
+"""JobSpecs, Clusters and Teams as what a scheduler knows of them.
+
+The hub and `tuneyard submit --dry-run` read the world by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Task, WorkerRange
+from tuneyard.api import Team as TeamResource
+from tuneyard.federation.world import UNKNOWN_DURATION_S, Ask, Member, Node, Running, SkuFacts, Team
+
+WORKERS_ON_CPU = 2
+_MOST_AUTO = 8
+"""`workers: auto` takes one machine of GPUs until the planner chooses."""
+_LEAST_S = 60.0
+
+
+def job_name(job: JobSpec) -> str:
+    return f"{job.metadata.namespace}/{job.metadata.name}"
+
+
+def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> Ask:
+    """The ask of one task of a job."""
+    task = job.spec.task(task_name)
+    worlds, unit = _worlds(task)
+    own = [attempt for attempt in status.attempts if attempt.task == task_name]
+    return Ask(
+        job=job_name(job),
+        task=task_name,
+        team=job.team,
+        priority=job.spec.priority,
+        created=created,
+        worlds=worlds,
+        unit=unit,
+        skus=_skus(task, job.spec.placement.skus),
+        clusters=tuple(job.spec.placement.clusters),
+        avoid=frozenset(
+            (attempt.placement.cluster, attempt.failed_node)
+            for attempt in own
+            if attempt.failed_node and attempt.placement and attempt.failure != FailureKind.PREEMPTED
+        ),
+        seconds=_left_s(job, task_name, status, own),
+        near=tuple(_near(task, status)),
+        preemptible=job.preemptible,
+    )
+
+
+def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobStatus, now: float, grace_s: float) -> Iterator[Running]:
+    """The attempts of a job that hold GPUs: until nothing is left of them on their member. Each is known by its number, as two of one task
+    may be there at a time. `spec` is as the API server holds it, and read no further than to who owns the job."""
+    priority = spec.get("priority", "normal")
+    preemptible = spec.get("preemptible")
+    for attempt in status.attempts:
+        placement = attempt.placement
+        if placement is None or attempt.cleaned:
+            continue
+        started = _at(attempt.placed_at) or now
+        stopping = bool(attempt.stopping) or attempt.ended_at is not None
+        asked = _at(attempt.ended_at) or _at(attempt.stop_asked_at) or now
+        yield Running(
+            job=name,
+            task=f"{attempt.task}/{attempt.number}",
+            team=spec.get("team") or namespace,
+            priority=priority,
+            cluster=placement.cluster,
+            sku=placement.sku,
+            nodes=placement.nodes,
+            started=started,
+            ends=asked + grace_s if stopping else _end(attempt, status, started, now),
+            saved=_at(attempt.checkpoint_at) or _at(attempt.started_at) or started,
+            preemptible=preemptible if preemptible is not None else priority != "urgent",
+            stopping=stopping,
+        )
+
+
+def member_of(cluster: Cluster, nodes: Iterable[NodeInventory], *, why_not: str = "") -> Member:
+    """A member; `nodes` with what pods of others leave. `why_not`: why it cannot be used, where it cannot."""
+    spec = cluster.spec
+    reason = why_not or ("cordoned" if spec.cordoned else "")
+    return Member(
+        name=cluster.metadata.name,
+        skus=tuple(SkuFacts(sku.name, sku.gpus_per_node, sku.price_per_gpu_hour) for sku in spec.skus),
+        nodes=tuple(Node(node.name, node.sku, node.gpus, node.free if node.ready else 0) for node in nodes),
+        usable=not reason,
+        why_not=reason,
+        near=tuple(spec.storage),
+    )
+
+
+def team_of(team: TeamResource, now: datetime) -> Team:
+    """A team; closed where its budget of the month is spent."""
+    spec, status = team.spec, team.status
+    used = status.gpu_hours_used if status is not None and same_month(status.usage_at, now) else 0.0
+    name = team.metadata.name
+    closed = ""
+    if spec.gpu_hours is not None and used >= spec.gpu_hours:
+        closed = f"the budget of team {name}, {spec.gpu_hours:g} GPU-hours a month, is spent: raise it, or wait for the next month"
+    return Team(
+        name=name,
+        quota=spec.quota or None,
+        borrowing=spec.borrowing_limit,
+        weight=spec.weight,
+        cohort=spec.cohort,
+        used_s=status.used_gpu_seconds if status is not None else {},
+        used_at=(_at(status.usage_at) or 0.0) if status is not None else 0.0,
+        closed=closed,
+    )
+
+
+def unknown_team(name: str, known: Iterable[str]) -> Team:
+    """Stands in for a team that a job names and nobody has made: nothing of it starts."""
+    names = ", ".join(sorted(known)[:5])
+    return Team(name=name, closed=f"there is no team {name}: create it, or name one of those there are ({names})")
+
+
+def same_month(moment: str | None, now: datetime) -> bool:
+    return moment is not None and moment[:7] == now.strftime("%Y-%m")
+
+
+def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
+    """Numbers of GPUs that would do, best first, and how many must share a machine."""
+    if task.process is not None:
+        return (0,), 1  # runs on the head
+    if task.score is not None:
+        unit = task.score.engine.tensor_parallel
+        return (task.resources.instances * unit,), unit
+    workers = task.resources.workers
+    if isinstance(workers, int):
+        return (workers,), 1
+    rows = task.train.batch.global_ if task.train is not None else 0
+    on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
+    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else _MOST_AUTO)
+    fitting = tuple(count for count in range(most, least - 1, -1) if rows % count == 0)
+    return fitting or (least,), 1
+
+
+def _skus(task: Task, job_skus: list[str]) -> tuple[str, ...]:
+    """SKUs that task and job both allow, in the task's order of preference."""
+    if not task.resources.sku:
+        return tuple(job_skus)
+    return tuple(sku for sku in task.resources.sku if not job_skus or sku in job_skus)
+
+
+def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt]) -> float:
+    """What is left of a task, in seconds: by how fast it went before, else by its author's guess."""
+    whole = job.spec.expected_duration or UNKNOWN_DURATION_S
+    found = next((each for each in status.tasks if each.name == task), None)
+    of = found.progress.of if found is not None else 0
+    done = max((attempt.checkpoint_step for attempt in own), default=0)
+    for attempt in reversed(own):
+        began, ended = _at(attempt.started_at), _at(attempt.ended_at)
+        steps = attempt.last_step - attempt.resumed_from
+        if of and began is not None and ended is not None and steps > 0:
+            return max(_LEAST_S, (of - done) * (ended - began) / steps)
+    return max(_LEAST_S, whole * (1 - done / of)) if of else whole
+
+
+def _end(attempt: Attempt, status: JobStatus, started: float, now: float) -> float:
+    """When an attempt is predicted to end: at the pace of its steps so far, else by what was predicted when it was placed."""
+    found = next((each for each in status.tasks if each.name == attempt.task), None)
+    began = _at(attempt.started_at)
+    steps = attempt.last_step - attempt.resumed_from
+    if found is not None and found.progress.of and began is not None and steps > 0 and now > began:
+        return began + (now - began) * (found.progress.of - attempt.resumed_from) / steps
+    predicted = attempt.placement.seconds if attempt.placement is not None else None
+    return started + (predicted if predicted is not None else UNKNOWN_DURATION_S)
+
+
+def _near(task: Task, status: JobStatus) -> Iterator[str]:
+    for source in task.sources():
+        if source.source is not None and "://" in source.source:
+            yield source.source
+    if status.output and any(attempt.checkpoint_step for attempt in status.attempts):
+        yield status.output
+
+
+def _at(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
