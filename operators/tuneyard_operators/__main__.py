@@ -9,6 +9,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+import uvloop
+
 from tuneyard_operators.hub import Settings, run_hub
 from tuneyard_operators.rendering import Defaults
 
@@ -62,7 +64,8 @@ def main() -> int:
         member_lost_s=arguments.member_lost_after,
     )
     try:
-        asyncio.run(run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port))
     except Exception:
         logging.getLogger("tuneyard_operators").exception("the hub ends")
         return 1

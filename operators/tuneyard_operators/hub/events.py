@@ -1,4 +1,8 @@
-"""Kubernetes Events on JobSpecs: what `kubectl describe` shows. Best effort: a lost Event costs nothing but itself."""
+"""Kubernetes Events on JobSpecs: what `kubectl describe` shows. Best effort: a lost Event costs nothing but itself.
+
+Where thousands of jobs move at once their Events would be a third of all writes: beyond a pace, what went well is left out, which the
+status says anyway.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,9 @@ from tuneyard_operators.kube import EVENT, ApiError, Connection
 
 log = logging.getLogger(__name__)
 _MOST_WAITING = 2000
+_PER_SECOND = 10.0
+_AT_ONCE = 200
+"""Events that may follow each other at once; then it is `_PER_SECOND`."""
 _LONGEST = 1000
 
 
@@ -25,18 +32,29 @@ class Events:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_MOST_WAITING)
+        self._left = float(_AT_ONCE)
+        self._counted_s = 0.0
 
     def tell(self, goal: Goal, before: JobStatus, after: JobStatus) -> None:
         """Say what has changed between two statuses of a job."""
         for kind, reason, message in _changes(before, after):
-            if not self._waiting.full():
+            if not self._waiting.full() and (self._may_post() or kind == "Warning"):
                 self._waiting.put_nowait((goal.job.metadata.namespace, _event(goal, kind, reason, message)))
+
+    def _may_post(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._left = min(_AT_ONCE, self._left + (now - self._counted_s) * _PER_SECOND)
+        self._counted_s = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
     async def run(self) -> None:
         while True:
             namespace, event = await self._waiting.get()
             try:
-                await self._connection.create(EVENT, namespace, event)
+                await self._connection.create(EVENT, namespace, event, brief=True)
             except ApiError as error:
                 log.debug("an event was not posted: %s", error)
 

@@ -54,19 +54,26 @@ class JobSpecs(Cache):
         return await self._write(key, item, change, status)
 
     async def hold(self, key: Key, item: Object) -> Object:
-        """Put the finalizer on. Raises Conflict where the JobSpec is not as `item` any more."""
-        return await self._write_finalizers(key, item, [*item["metadata"].get("finalizers", []), FINALIZER])
+        """Put the finalizer on. Raises Conflict where the JobSpec is not as `item` any more.
+
+        The record of who set which field goes on the way, where nobody applies server-side, who alone has a use for it: keeping it up
+        to date takes an API server a third to a half of the time of each later write.
+        """
+        change: Object = {"finalizers": [*item["metadata"].get("finalizers", []), FINALIZER]}
+        if not any(entry.get("operation") == "Apply" for entry in item["metadata"].get("managedFields", [])):
+            change["managedFields"] = [{}]
+        return await self._write_metadata(key, item, change)
 
     async def release(self, key: Key, item: Object) -> None:
         """Take the finalizer off, and so let a JobSpec go that is being deleted. Raises Conflict as `hold` does."""
         rest = [name for name in item["metadata"].get("finalizers", []) if name != FINALIZER]
         try:
-            await self._write_finalizers(key, item, rest)
+            await self._write_metadata(key, item, {"finalizers": rest})
         except Missing:
             return
 
-    async def _write_finalizers(self, key: Key, item: Object, finalizers: list[str]) -> Object:
-        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"], "finalizers": finalizers}}
+    async def _write_metadata(self, key: Key, item: Object, metadata: Object) -> Object:
+        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"], **metadata}}
         return await self._write(key, item, change, self.status(key))
 
     async def _write(self, key: Key, item: Object, change: Object, status: JobStatus) -> Object:
@@ -103,5 +110,8 @@ class JobSpecs(Cache):
 
 
 def _kept(item: Object) -> Object:
-    """A JobSpec without the record of who set which field, often the larger part of it."""
-    return {**item, "metadata": {name: value for name, value in item["metadata"].items() if name != "managedFields"}}
+    """A JobSpec without the fields in the record of who set which, often the larger part of it."""
+    if "managedFields" not in item["metadata"]:
+        return item
+    writers = [{"operation": entry.get("operation")} for entry in item["metadata"]["managedFields"]]
+    return {**item, "metadata": {**item["metadata"], "managedFields": writers}}

@@ -181,8 +181,11 @@ class Member:
         namespace = self.cluster.spec.namespace
         key = (namespace, attempt)
         for cache in (self.reports, self.secrets, self.rayjobs):
-            if key in cache.items:
-                await self.connection.delete(cache.kind, namespace, attempt)
+            item = cache.items.get(key)
+            if item is None or item["metadata"].get("deletionTimestamp"):
+                continue
+            if await self.connection.delete(cache.kind, namespace, attempt):
+                cache.drop(key)
 
     def _report(self, attempt: str) -> AttemptReport | None:
         """What an attempt says, read once per version. Shared: not to be changed."""

@@ -77,6 +77,10 @@ class Cache:
         if known is None or _version(item) > _version(known):
             self._set(key, self._keep(item))
 
+    def drop(self, key: Key) -> None:
+        """Take in that a deletion of ours is done, before the watch tells of it."""
+        self._set(key, None)
+
     async def _list(self) -> str:
         answer = await self._connection.list(self.kind, self._namespace, labels=self._labels)
         found = {key_of(item): item for item in answer["items"]}

@@ -87,13 +87,12 @@ class Connection:
         return await self._call("PUT", kind.path(namespace, name), None, body)
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
-        """False if it was gone already. What it owns goes in the background."""
+        """True if it is gone; False if its finalizers keep it for a while. What it owns goes in the background."""
         try:
-            async with self._request("DELETE", kind.path(namespace, name), {"propagationPolicy": "Background"}, brief=True) as response:
-                await response.read()
+            answer = await self._call("DELETE", kind.path(namespace, name), {"propagationPolicy": "Background"}, brief=True)
         except Missing:
-            return False
-        return True
+            return True
+        return answer.get("kind") == "Status" or not answer.get("metadata", {}).get("finalizers")
 
     async def raw(self, path: str) -> bytes:
         """Body of a GET that is not JSON, such as a pod's log, or `/readyz`."""

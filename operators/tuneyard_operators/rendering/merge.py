@@ -19,9 +19,12 @@ _NAMED_BY = {
 
 
 def merged_pod(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """`pod` (a pod template) with `template` laid over it. The template's first container is laid over every container of the pod."""
+    """`pod` (a pod template) with `template` laid over it. The template's first container is laid over every container of the pod.
+
+    Without a template it is `pod` itself.
+    """
     if not template:
-        return copy.deepcopy(dict(pod))
+        return dict(pod)
     rest = copy.deepcopy(dict(template))
     containers = rest.get("spec", {}).pop("containers", [])
     result: dict[str, Any] = merged(pod, rest)
