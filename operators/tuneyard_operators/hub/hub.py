@@ -321,8 +321,7 @@ class Hub:
                     await doing.start(goal, attempt, output, member, self._connection, self.settings)
             elif verb is Verb.STOP:
                 await doing.stop(attempt, member, self.settings)
-            elif verb is Verb.CLEAN:
-                await member.remove(attempt.name)
+            elif verb is Verb.CLEAN and not await member.remove(attempt.name):
                 self._queue.add_after(key, _CLEAN_AGAIN_S)
             self._queue.forget(key)
         except (Invalid, BadInput) as error:

@@ -75,9 +75,9 @@ def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], now: da
 
 
 def copied(status: JobStatus) -> JobStatus:
-    """A status that may be changed without the other being changed: what below attempts and tasks is shared is only ever replaced."""
+    """A status that may be changed without the other being changed: what is shared, deeper down, is only ever replaced."""
     attempts, tasks = ([each.model_copy() for each in those] for those in (status.attempts, status.tasks))
-    return status.model_copy(update={"attempts": attempts, "tasks": tasks})
+    return status.model_copy(update={"attempts": attempts, "tasks": tasks, "usage": status.usage.model_copy()})
 
 
 class _Advance:

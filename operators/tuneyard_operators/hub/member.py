@@ -176,16 +176,22 @@ class Member:
                     found[key[1]] = job
         return found
 
-    async def remove(self, attempt: str) -> None:
-        """Delete all of an attempt that is known to be here; the RayJob last, so that a removal cut short is taken up again."""
+    async def remove(self, attempt: str) -> bool:
+        """Delete all of an attempt that is known to be here; the RayJob last, so that a removal cut short is taken up again.
+
+        False where something stays for a while: it has finalizers, or pods.
+        """
         namespace = self.cluster.spec.namespace
         key = (namespace, attempt)
+        gone: list[Cache] = []
         for cache in (self.reports, self.secrets, self.rayjobs):
             item = cache.items.get(key)
-            if item is None or item["metadata"].get("deletionTimestamp"):
-                continue
-            if await self.connection.delete(cache.kind, namespace, attempt):
-                cache.drop(key)
+            going = item is None or item["metadata"].get("deletionTimestamp")
+            if not going and await self.connection.delete(cache.kind, namespace, attempt):
+                gone.append(cache)
+        for cache in gone:  # at once, so that the job is looked at once
+            cache.drop(key)
+        return key not in self.rayjobs.items and attempt not in self._pods
 
     def _report(self, attempt: str) -> AttemptReport | None:
         """What an attempt says, read once per version. Shared: not to be changed."""

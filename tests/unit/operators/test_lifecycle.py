@@ -49,6 +49,25 @@ def test_an_attempt_whose_rayjob_was_seen_is_never_started_again() -> None:
     assert outcome.status.attempts[0].failure == "NodeLost"
 
 
+def test_what_a_member_refuses_ends_the_attempt_and_says_why() -> None:
+    refused = look(goal(), status(attempt()), _1=Observed(refused="spec.x: unknown")).status.attempts[0]
+    assert (refused.failure, refused.message) == ("UserError", "the member refuses its RayJob: spec.x: unknown")
+
+
+def test_an_attempt_that_is_being_created_is_not_gone() -> None:
+    ended = attempt(ended_at="2026-11-21T12:01:30Z", phase=Phase.CANCELLED)
+    outcome = look(goal(), status(ended), _1=Observed(underway=True))
+    assert (verbs(outcome), outcome.status.attempts[0].cleaned) == ([Verb.CLEAN], False)
+    assert look(goal(), status(ended), _1=NOTHING).status.attempts[0].cleaned
+
+
+def test_a_look_leaves_the_status_it_was_given_as_it_was() -> None:
+    before = status(running(), tasks=[])
+    as_it_was = before.model_copy(deep=True)
+    look(goal(job(cancelled=True)), before, _1=seen(report=report(phase="Failed", failure={"kind": "UserError", "message": "no"})))
+    assert before == as_it_was
+
+
 def test_nothing_is_concluded_of_a_member_that_has_not_been_listed() -> None:
     outcome = look(goal(), status(attempt()), _1=Observed(known=False))
     assert outcome.actions == ()
