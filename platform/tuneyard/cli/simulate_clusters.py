@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from tuneyard.api import API_VERSION, BadInput, Cluster, Fields
+from tuneyard.api import API_VERSION, BadInput, Cluster, Fields, Metadata, NodeInventory
 from tuneyard.api import Team as TeamManifest
 from tuneyard.api.base import Name
 from tuneyard.api.cluster import ClusterGoal
@@ -14,7 +14,7 @@ from tuneyard.api.loading import parse_documents, read_file
 from tuneyard.api.loading_reasons import explain
 from tuneyard.api.loading_yaml import Problem, Tree, read_trees
 from tuneyard.api.team import TeamGoal
-from tuneyard.federation import Member, Node, SkuFacts, Team
+from tuneyard.federation import Member, Team, member_of
 
 
 class ShortCluster(ClusterGoal):
@@ -89,20 +89,15 @@ def _manifests(text: str, path: Path) -> tuple[list[tuple[str, ClusterGoal]], li
 
 def _member(name: str, goal: ClusterGoal) -> Member:
     """As the hub would see it with all of its machines up and empty."""
-    return Member(
-        name=name,
-        skus=tuple(SkuFacts(sku.name, sku.gpus_per_node, sku.price_per_gpu_hour) for sku in goal.skus),
-        nodes=tuple(
-            Node(f"{name}-{sku.name}-{number:04}", sku.name, sku.gpus_per_node, sku.gpus_per_node)
-            for sku in goal.skus
-            for number in range(sku.nodes)
-        ),
-        usable=not goal.cordoned,
-        why_not="is cordoned" if goal.cordoned else "",
-        near=tuple(goal.storage),
-    )
+    nodes = [
+        NodeInventory(name=f"{name}-{sku.name}-{number:04}", sku=sku.name, gpus=sku.gpus_per_node, free=sku.gpus_per_node)
+        for sku in goal.skus
+        for number in range(sku.nodes)
+    ]
+    return member_of(Cluster(metadata=Metadata(name=name), spec=goal), nodes)
 
 
 def _team(name: str, goal: TeamGoal) -> Team:
-    """A team that sets no quota has neither limit nor guarantee."""
-    return Team(name=name, quota=goal.quota or None, borrowing=goal.borrowing_limit, weight=goal.weight)
+    """Its rights alone: what it has used, and spent of its budget, begins with the trace. A trace may name it as no Kubernetes object is
+    named."""
+    return Team(name=name, quota=goal.quota or None, borrowing=goal.borrowing_limit, weight=goal.weight, cohort=goal.cohort)
