@@ -153,21 +153,23 @@ def test_what_kubectl_and_tuneyard_make_of_a_file_is_the_same(hub: Hub, file: Pa
     assert (code, "there already and the same" in err) == (0, True)
 
 
-def test_a_dry_run_changes_nothing_and_makes_up_no_numbers(hub: Hub, file: Path, say: Say) -> None:
+def test_a_dry_run_changes_nothing_and_says_what_is_to_be_expected(hub: Hub, file: Path, say: Say) -> None:
     code, out, err = say("submit", file, "--dry-run")
     assert (code, out) == (0, "default/support-bot\n")
     assert "would take it (dry run: nothing was changed)" in err
-    assert "this hub does not tell them before it places a job" in err
+    assert "train: would wait behind 0: there is no cluster" in err
     assert hub.api.get(JOBS.format("default"))["items"] == []
     code, out, _ = say("submit", file, "--dry-run", "-o", "json")
-    assert json.loads(out) | {"uid": ""} == {
+    facts = json.loads(out)
+    (expected,) = facts.pop("estimate")
+    assert (expected["task"], expected["cluster"], expected["expected_start"]) == ("train", None, None)
+    assert facts | {"uid": ""} == {
         "name": "support-bot",
         "namespace": "default",
         "uid": "",
         "outcome": "created",
         "dry_run": True,
         "phase": "Pending",
-        "estimate": None,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,11 +108,11 @@ def register(hub: Hub, member: Member, storage: Storage) -> None:
     hub.apply(_secret(secret, SYSTEM, {"kubeconfig": member.kubeconfig.read_text()}), cluster)
 
 
-def start_operator(folder: Path, hub: Hub, storage: Storage) -> None:
-    """Start the hub's operator as a process of this machine; it is ready on return."""
+def start_operator(folder: Path, hub: Hub, storage: Storage, options: Sequence[str] = ()) -> None:
+    """Start the hub's operator as a process of this machine; it is ready on return. `options`: further words of its command line."""
     command = [sys.executable, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(hub.kubeconfig)]
     port = free_port()
-    command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE, "--metrics-port", str(port)]
+    command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE, "--metrics-port", str(port), *options]
     processes = Processes(folder / "processes")
     processes.start(OPERATOR, command, storage.environment)
 

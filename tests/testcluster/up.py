@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,9 @@ DEFAULT_FOLDER = Path("/tmp/tuneyard-cluster")
 _COMPLETE = "up.json"
 
 
-def up(folder: Path, *, members: int, operator: bool = True) -> Path:
-    """Path of the hub's kubeconfig. Clusters that run already stay; what a killed run left is removed first."""
+def up(folder: Path, *, members: int, operator: bool = True, options: Sequence[str] = ()) -> Path:
+    """Path of the hub's kubeconfig. Clusters that run already stay; what a killed run left is removed first.
+    `options`: of the operator."""
     with _alone(folder):
         if _runs(folder, members):
             own = Processes(folder / "processes")
@@ -37,7 +38,7 @@ def up(folder: Path, *, members: int, operator: bool = True) -> Path:
             storage = install(folder, clusters)
         if operator:
             with stage("the operator is ready"):
-                start_operator(folder, clusters.hub, storage)
+                start_operator(folder, clusters.hub, storage, options)
         environment = folder / "storage.env"
         environment.write_text("".join(f"export {name}={value}\n" for name, value in storage.environment.items()))
         say(f"to reach its storage from here: source {environment}")

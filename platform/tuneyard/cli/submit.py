@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from tuneyard.api import BadInput, Document, JobSpec
 from tuneyard.cli.checks import check_file
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
 from tuneyard.cli.output import Format, OutputOption, print_json
-from tuneyard.cluster import Hub, HubJob, Refused, Submission, open_hub
+from tuneyard.cluster import Hub, HubJob, Outlook, Refused, Snapshot, Submission, open_hub, waiting_tasks
 from tuneyard.cluster.submit import manifest_of
 
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -42,11 +43,12 @@ def submit(
         made = hub.submit(manifest, dry_run=dry_run)
     except Refused as refused:
         raise _in_the_file(refused, document) from refused
+    estimates = _estimates(hub, made, document) if dry_run else []
     job = _ended(hub, made) if wait and not dry_run else made.job
     if output is Format.JSON:
-        print_json(_facts(made, job))
+        print_json(_facts(made, job, estimates))
     else:
-        _tell(made, hub)
+        _tell(made, hub, estimates)
         typer.echo(made.job.label)
     if wait and not dry_run:
         from tuneyard.cli.wait import must_succeed
@@ -81,7 +83,7 @@ def _ended(hub: Hub, made: Submission) -> HubJob:
     return wait_for_end(hub, made.job.name, made.job.namespace)
 
 
-def _tell(made: Submission, hub: Hub) -> None:
+def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]]) -> None:
     where = hub.address.hub
     words = {
         "created": f"{where} would take it" if made.dry_run else f"submitted to {where}",
@@ -90,22 +92,59 @@ def _tell(made: Submission, hub: Hub) -> None:
     }
     print(f"{made.job.label}: {words[made.outcome]}{' (dry run: nothing was changed)' if made.dry_run else ''}", file=sys.stderr)
     if made.dry_run:
-        for line in _estimate(made):
+        for line in _estimate(estimates):
             print(line, file=sys.stderr)
     else:
         print(f"follow it: tuneyard wait {made.job.name} -n {made.job.namespace}", file=sys.stderr)
 
 
-def _estimate(made: Submission) -> list[str]:
-    """What the hub expects of the job, where it can tell; no guesses of our own."""
-    if made.estimate is None:
-        return [
-            "placement, start, duration and cost: this hub does not tell them before it places a job; memory per SKU: tuneyard plan FILE"
-        ]
-    return [f"{key.replace('_', ' ')}: {value}" for key, value in made.estimate.items()]
+def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str, Any]]:
+    """What is to be expected of the tasks that would wait for a place first: by the hub's own scheduler, on the world as it is now."""
+    from tuneyard.federation import ask_of
+
+    assert isinstance(document.resource, JobSpec)
+    now = datetime.now(UTC)
+    job = document.resource.model_copy(deep=True)
+    job.metadata.namespace = made.job.namespace
+    status = made.job.status
+    asks = [ask_of(job, now.timestamp(), task, status) for task in waiting_tasks(job, status)]
+    snapshot = hub.snapshot()
+    return [estimate(outlook, snapshot, now) for outlook in snapshot.outlook(asks, now)] if asks else []
 
 
-def _facts(made: Submission, job: HubJob) -> dict[str, Any]:
+def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    """One task's plan and placement, start, duration and cost, as far as they can be told."""
+    place, wait = outlook.place, outlook.wait
+    starts = now.timestamp() if place is not None else (wait.starts if wait is not None else None)
+    found: dict[str, Any] = {
+        "task": outlook.task,
+        "ahead": outlook.ahead,
+        "cluster": place.cluster if place is not None else None,
+        "sku": place.sku if place is not None else None,
+        "gpus": place.workers if place is not None else None,
+        "nodes": dict(place.nodes) if place is not None else {},
+        "expected_start": datetime.fromtimestamp(starts, UTC).isoformat(timespec="seconds") if starts is not None else None,
+        "duration_s": round(place.seconds) if place is not None else None,
+        "cost": snapshot.cost(place) if place is not None else None,
+        "why": outlook.why_there if place is not None else (wait.reason if wait is not None else ""),
+    }
+    return found
+
+
+def _estimate(estimates: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for each in estimates:
+        if each["cluster"] is None:
+            starts = f"; expected start {each['expected_start']}" if each["expected_start"] else ""
+            lines.append(f"{each['task']}: would wait behind {each['ahead']}{starts}: {each['why']}")
+            continue
+        gpus = f"{each['gpus']} x {each['sku']} on {len(each['nodes'])} nodes" if each["gpus"] else "the head pod alone"
+        cost = f", cost {each['cost']:.2f}" if each["cost"] else ""
+        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for about {each['duration_s'] / 3600:.1f} h{cost}")
+    return lines
+
+
+def _facts(made: Submission, job: HubJob, estimates: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": job.name,
         "namespace": job.namespace,
@@ -113,5 +152,5 @@ def _facts(made: Submission, job: HubJob) -> dict[str, Any]:
         "outcome": made.outcome,
         "dry_run": made.dry_run,
         "phase": str(job.phase),
-        "estimate": made.estimate,
+        "estimate": estimates or None,
     }

@@ -9,9 +9,11 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, Problem, Refu
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster
 from tuneyard.cluster.hub_job import HubJob, TaskOutline
+from tuneyard.cluster.snapshot import Outlook, Snapshot, read_job, waiting_tasks
 from tuneyard.cluster.storage_access import StorageAccess, storage_access
 from tuneyard.cluster.submission import Submission
 from tuneyard.cluster.submit import submit
+from tuneyard.cluster.usage import SkuUse, UsageReport, Used, usage_report
 
 __all__ = [
     "Address",
@@ -22,13 +24,21 @@ __all__ = [
     "HubJob",
     "Missing",
     "NotAllowed",
+    "Outlook",
     "Problem",
     "Refused",
+    "SkuUse",
+    "Snapshot",
     "StorageAccess",
     "Submission",
     "TaskOutline",
     "Unreachable",
+    "UsageReport",
+    "Used",
     "open_hub",
+    "read_job",
     "storage_access",
     "submit",
+    "usage_report",
+    "waiting_tasks",
 ]

@@ -15,7 +15,8 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled,
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
 from tuneyard.cluster.request import Request
-from tuneyard.cluster.submission import Submission, estimate_of, resubmit
+from tuneyard.cluster.snapshot import Snapshot
+from tuneyard.cluster.submission import Submission, resubmit
 
 OnAway = Callable[[TuneyardError], None]
 _STRICT = {"fieldValidation": "Strict"}
@@ -66,7 +67,7 @@ class Hub:
         for tries in range(1, _TRIES + 1):
             try:
                 answer = self._api.ask(create, body=body, query=_query(dry_run))
-                return Submission(hub_job(answer), "created", dry_run, estimate_of(answer))
+                return Submission(hub_job(answer), "created", dry_run)
             except Taken:
                 pass
             try:
@@ -123,6 +124,20 @@ class Hub:
         """The members, by name."""
         return sorted((hub_cluster(item) for item in self._api.list(Request("list", "clusters"))), key=lambda cluster: cluster.name)
 
+    def snapshot(self) -> Snapshot:
+        """Clusters, jobs and teams as they are now; of jobs those of one namespace, where this user may see no others."""
+        partial = ""
+        try:
+            jobs = tuple(self._api.list(Request("list", "jobspecs", "")))
+        except NotAllowed:
+            jobs = tuple(self._api.list(Request("list", "jobspecs", self.address.namespace)))
+            partial = f"only jobs of namespace {self.address.namespace} are counted: you may not list those of others"
+        try:
+            teams = tuple(self._api.list(Request("list", "teams")))
+        except NotAllowed:
+            teams, partial = (), "; ".join(part for part in (partial, "quotas are not counted: you may not list teams") if part)
+        return Snapshot(tuple(self._api.list(Request("list", "clusters"))), jobs, teams, partial)
+
     def secret(self, name: str, namespace: str) -> dict[str, str]:
         """The values of a Secret that are text. Raises Missing, NotAllowed."""
         data = self._api.ask(Request("get", "secrets", namespace, name)).get("data") or {}
@@ -141,7 +156,7 @@ class Hub:
         if outcome == "updated":
             changed = {**answer, "spec": body["spec"]}
             held = hub_job(self._api.ask(Request("update", "jobspecs", create.namespace, create.name), body=changed, query=_query(dry_run)))
-        return Submission(held, outcome, dry_run, estimate_of(wanted) if dry_run else None)
+        return Submission(held, outcome, dry_run)
 
     def _changes(self, job: HubJob, seconds: float) -> Iterator[HubJob]:
         """The job as it is now, if it is not as it was, and then every change for about `seconds`."""

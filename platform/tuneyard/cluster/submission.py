@@ -11,8 +11,6 @@ from tuneyard.api import BadInput, Phase
 from tuneyard.cluster.hub_job import HubJob
 
 Outcome = Literal["created", "updated", "unchanged"]
-ESTIMATE = "tuneyard.dev/estimate"
-"""Annotation in which a hub whose scheduler can tell answers a dry run: JSON with placement, start, duration and cost."""
 _SHOWN = 5
 
 
@@ -23,15 +21,6 @@ class Submission:
     job: HubJob
     outcome: Outcome
     dry_run: bool = False
-    estimate: Mapping[str, Any] | None = None
-    """What the hub expects of the job; None where it has no scheduler that can tell."""
-
-
-def estimate_of(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The estimate in the answer to a dry run, if the hub gave one."""
-    text = (answer["metadata"].get("annotations") or {}).get(ESTIMATE)
-    found = json.loads(text) if text else None
-    return found if isinstance(found, dict) else None
 
 
 def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.hub_jobs import make_attempt, make_held, make_hub_job
 
 from tuneyard.api import BadInput
-from tuneyard.cluster.submission import ESTIMATE, differences, estimate_of, resubmit
+from tuneyard.cluster.submission import differences, resubmit
 
 SPEC = make_held()["spec"]
 OTHER = make_held(steps=100)["spec"]
@@ -93,10 +93,3 @@ def test_there_are_differences_exactly_between_what_differs(one: Any, other: Any
 
 def _equal_but_typed(one: Any, other: Any) -> bool:
     return repr(one) != repr(other) and one == other
-
-
-def test_an_estimate_only_where_the_hub_gives_one() -> None:
-    assert estimate_of(make_held()) is None
-    told = make_held()
-    told["metadata"]["annotations"] = {ESTIMATE: '{"cluster": "gcp-h100", "duration_s": 60}'}
-    assert estimate_of(told) == {"cluster": "gcp-h100", "duration_s": 60}

@@ -1,0 +1,97 @@
+"""`tuneyard why`: the scheduler's reasons, and its guess."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.job_figures import age
+from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
+from tuneyard.cluster import HubJob, Outlook, open_hub, read_job, waiting_tasks
+
+
+def why(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say why a job waits: for each cluster what is missing and who is in the way, how many are ahead, and when it is expected to start.
+
+    Asks the same scheduler that the hub runs, with the world as it is now; durations are predictions.
+
+    Example: tuneyard why support-bot
+    """
+    from tuneyard.federation import ask_of
+
+    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+    job = hub.job(name)
+    snapshot = hub.snapshot()
+    now = datetime.now(UTC)
+    item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
+    read = read_job(item) if item is not None else None
+    asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1]) for task in waiting_tasks(*read)] if read is not None else []
+    outlooks = snapshot.outlook(asks, now) if asks else []
+    if output is Format.JSON:
+        print_json({"name": job.name, "namespace": job.namespace, "phase": str(job.phase), "tasks": [facts(each) for each in outlooks]})
+        return
+    for line in lines(job, outlooks, now):
+        typer.echo(line)
+    if snapshot.partial:
+        typer.echo(f"note: {snapshot.partial}")
+
+
+def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
+    """The page for people."""
+    waited = age((now - job.created_at).total_seconds())
+    found = [f"{job.label}  {job.phase}, submitted {waited} ago"]
+    if not outlooks:
+        found.append(job.status.message or "nothing of it waits for a place")
+    for outlook in outlooks:
+        found += ["", *_task(outlook, now)]
+    return found
+
+
+def _task(outlook: Outlook, now: datetime) -> list[str]:
+    if outlook.place is not None:
+        place = outlook.place
+        gpus = f"{place.workers} x {place.sku}" if place.workers else "its head pod"
+        return [f"{outlook.task} can start now on {place.cluster}: {gpus} ({outlook.why_there})"]
+    assert outlook.wait is not None
+    wait = outlook.wait
+    wanted = " or ".join(str(world) for world in wait.ask.worlds[:4]) + " x " + (" or ".join(wait.ask.skus) or "any SKU")
+    found = [f"{outlook.task} waits for {wanted}; {outlook.ahead} ahead of it"]
+    if wait.held:
+        found.append(f"  {wait.held}")
+    if wait.reasons:
+        rows = [{"cluster": cluster, "why": reason} for cluster, reason in wait.reasons.items()]
+        found += [f"  {line}" for line in table_lines(("cluster", "why"), rows)]
+    found.append(f"  expected start: {_when(wait.starts, now)}")
+    return found
+
+
+def _when(starts: float | None, now: datetime) -> str:
+    if starts is None:
+        return "cannot be told"
+    moment = datetime.fromtimestamp(starts, UTC)
+    in_s = (moment - now).total_seconds()
+    return f"about {moment:%Y-%m-%d %H:%M} UTC" + (f", in {age(in_s)}" if in_s > 0 else "")
+
+
+def facts(outlook: Outlook) -> dict[str, Any]:
+    """The same for programs."""
+    place, wait = outlook.place, outlook.wait
+    return {
+        "task": outlook.task,
+        "ahead": outlook.ahead,
+        "can_start": place is not None,
+        "cluster": place.cluster if place is not None else None,
+        "sku": place.sku if place is not None else None,
+        "held": wait.held if wait is not None else "",
+        "reasons": dict(wait.reasons) if wait is not None else {},
+        "expected_start": datetime.fromtimestamp(wait.starts, UTC).isoformat() if wait is not None and wait.starts is not None else None,
+    }

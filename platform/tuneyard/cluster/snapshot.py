@@ -1,0 +1,145 @@
+"""The hub's world as its scheduler sees it, from the objects that a user may read: for `why`, `usage` and dry runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tuneyard.api import Attempt, Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
+from tuneyard.federation import (
+    POLICIES,
+    Ask,
+    Member,
+    Place,
+    Running,
+    Wait,
+    World,
+    ask_of,
+    attempts_of,
+    job_name,
+    member_of,
+    scheduler_of,
+    team_of,
+    unknown_team,
+)
+
+_POLICY = POLICIES["tuneyard"]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is to be expected of a waiting task. `place`: where it would start in the next cycle; `wait`: why it would not; `ahead`: how
+    many waiting tasks the scheduler looks at before it."""
+
+    task: str
+    place: Place | None
+    wait: Wait | None
+    ahead: int
+    why_there: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Clusters, jobs and teams as the API server answers them. `partial`: why not all jobs are in it, if they are not."""
+
+    clusters: tuple[Mapping[str, Any], ...]
+    jobs: tuple[Mapping[str, Any], ...]
+    teams: tuple[Mapping[str, Any], ...]
+    partial: str = ""
+
+    def world(self, now: datetime, extra: Iterable[Ask] = ()) -> World:
+        """What a scheduler would decide from now. `extra`: asks of a job that the hub does not hold."""
+        seconds = now.timestamp()
+        running: list[Running] = []
+        asks: list[Ask] = []
+        for item in self.jobs:
+            found = read_job(item)
+            if found is None:
+                continue
+            job, status = found
+            running += attempts_of(job_name(job), item["spec"], job.metadata.namespace or "default", status, seconds, _POLICY.grace_s)
+            asks += [ask_of(job, created_at(item), task, status) for task in waiting_tasks(job, status)]
+        wanted = list(extra)
+        asks = [ask for ask in asks if all(ask.job != other.job for other in wanted)] + wanted
+        teams = [team_of(Team.model_validate(_known(item)), now) for item in self.teams]
+        names = {team.name for team in teams}
+        if names:
+            teams += [unknown_team(name, names) for name in sorted(self._named_teams() - names)]
+        members = tuple(self._member(item, running) for item in self.clusters)
+        return World(members=members, asks=tuple(asks), running=tuple(running), teams=tuple(teams))
+
+    def outlook(self, asks: Iterable[Ask], now: datetime) -> list[Outlook]:
+        """What the scheduler would say of these asks now, among all others that wait."""
+        wanted = list(asks)
+        scheduler = scheduler_of(self.world(now, wanted), _POLICY, now.timestamp())
+        ahead = {(ask.job, ask.task): scheduler.ahead(ask.job, ask.task, now.timestamp()) for ask in wanted}
+        placed = {(d.ask.job, d.ask.task): d for d in scheduler.cycle(now.timestamp()) if isinstance(d, Place)}
+        found = []
+        for ask in wanted:
+            place = placed.get((ask.job, ask.task))
+            wait = scheduler.wait(ask.job, ask.task, now.timestamp()) if place is None else None
+            why = scheduler.score(place) if place is not None else ""
+            found.append(Outlook(ask.task, place, wait, ahead[ask.job, ask.task], why))
+        return found
+
+    def cost(self, place: Place) -> float:
+        """What a placement is predicted to cost."""
+        for item in self.clusters:
+            for sku in item["spec"].get("skus", []) if item["metadata"]["name"] == place.cluster else []:
+                if sku["name"] == place.sku:
+                    return round(float(sku.get("pricePerGpuHour", 0.0)) * place.workers * place.seconds / 3600, 2)
+        return 0.0
+
+    def _named_teams(self) -> set[str]:
+        return {item["spec"]["team"] for item in self.jobs if item["spec"].get("team")}
+
+    def _member(self, item: Mapping[str, Any], running: Iterable[Running]) -> Member:
+        cluster = Cluster.model_validate(_known(item), extra="ignore")
+        status = cluster.status or ClusterStatus()
+        why_not = "" if status.healthy else status.message or "the hub has not looked at it yet"
+        member = member_of(cluster, status.nodes, why_not=why_not)
+        # The inventory counts what pods of others leave; a World counts what nothing holds.
+        held: dict[str, int] = {}
+        for attempt in running:
+            if attempt.cluster == member.name:
+                for name, gpus in attempt.nodes.items():
+                    held[name] = held.get(name, 0) + gpus
+        return replace(member, nodes=tuple(replace(node, free=node.free - held.get(node.name, 0)) for node in member.nodes))
+
+
+def read_job(item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
+    """A JobSpec and its status; None where this client cannot read it."""
+    try:
+        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item})
+        return job, JobStatus.model_validate(item.get("status") or {})
+    except ValidationError:
+        return None
+
+
+def waiting_tasks(job: JobSpec, status: JobStatus) -> list[str]:
+    """Tasks that wait for a placement: what comes before them has succeeded, and nothing of theirs runs."""
+    if status.phase.final or job.spec.suspend or job.spec.cancelled:
+        return []
+    done = {task.name for task in status.tasks if task.phase is Phase.SUCCEEDED}
+    busy = {attempt.task for attempt in status.attempts if attempt.ended_at is None}
+    return [task.name for task in job.spec.task_order() if task.name not in done | busy and set(task.upstream()) <= done]
+
+
+def created_at(item: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(item["metadata"]["creationTimestamp"]).timestamp()
+
+
+def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
+    """Hours for which an attempt held its GPUs between two moments."""
+    if attempt.placed_at is None or attempt.placement is None:
+        return 0.0
+    ended = datetime.fromisoformat(attempt.ended_at) if attempt.ended_at else until
+    return max(0.0, (min(ended, until) - max(datetime.fromisoformat(attempt.placed_at), since)).total_seconds()) / 3600
+
+
+def _known(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: item[key] for key in ("metadata", "spec", "status") if item.get(key) is not None}

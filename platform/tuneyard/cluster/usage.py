@@ -1,0 +1,105 @@
+"""What teams, jobs and SKUs have used of the clusters, and what stood idle: counted from the JobSpecs that the hub holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tuneyard.api import Cluster, ClusterStatus
+from tuneyard.cluster.snapshot import Snapshot, held_hours, read_job
+
+
+@dataclass(frozen=True)
+class Used:
+    """GPU-hours (slot-hours on cpu) that one job has held of one SKU, and the GPUs that it holds now."""
+
+    team: str
+    job: str
+    sku: str
+    gpu_hours: float
+    cost: float
+    gpus_now: int
+
+
+@dataclass(frozen=True)
+class SkuUse:
+    """`idle`: share of what there is that nothing of the hub held in the time looked at; None where there is nothing."""
+
+    sku: str
+    gpus: int
+    gpu_hours: float
+    cost: float
+    idle: float | None
+
+
+@dataclass(frozen=True)
+class UsageReport:
+    since: datetime
+    until: datetime
+    jobs: tuple[Used, ...]
+    skus: tuple[SkuUse, ...]
+    partial: str = ""
+
+    def teams(self) -> list[dict[str, Any]]:
+        """A row per team and SKU, those with the most first."""
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for used in self.jobs:
+            row = rows.setdefault(
+                (used.team, used.sku), {"team": used.team, "sku": used.sku, "jobs": 0, "gpus_now": 0, "gpu_hours": 0.0, "cost": 0.0}
+            )
+            row["jobs"] += 1
+            row["gpus_now"] += used.gpus_now
+            row["gpu_hours"] += used.gpu_hours
+            row["cost"] += used.cost
+        return sorted(rows.values(), key=lambda row: (-row["gpu_hours"], row["team"], row["sku"]))
+
+
+def usage_report(snapshot: Snapshot, since: datetime, until: datetime, team: str | None = None) -> UsageReport:
+    """Usage between two moments. The idle share is of all teams, whichever is asked for."""
+    everything = list(_used(snapshot, since, until))
+    skus = tuple(_sku_use(snapshot, everything, (until - since).total_seconds() / 3600))
+    shown = sorted((used for used in everything if team in (None, used.team)), key=lambda used: (-used.gpu_hours, used.job, used.sku))
+    return UsageReport(since, until, tuple(shown), skus, snapshot.partial)
+
+
+def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used]:
+    for item in snapshot.jobs:
+        found = read_job(item)
+        if found is None:
+            continue
+        job, status = found
+        by_sku: dict[str, list[float]] = {}
+        for attempt in status.attempts:
+            hours = held_hours(attempt, since, until)
+            if hours and attempt.placement is not None and attempt.placement.gpus:
+                row = by_sku.setdefault(attempt.placement.sku, [0.0, 0.0, 0])
+                row[0] += hours * attempt.placement.gpus
+                row[1] += hours * attempt.placement.gpus * attempt.placement.price_per_gpu_hour
+                row[2] += attempt.placement.gpus if attempt.ended_at is None else 0
+        for sku, (gpu_hours, cost, now) in sorted(by_sku.items()):
+            yield Used(job.team or "default", f"{job.metadata.namespace}/{job.metadata.name}", sku, gpu_hours, cost, int(now))
+
+
+def _sku_use(snapshot: Snapshot, used: Iterable[Used], hours: float) -> Iterator[SkuUse]:
+    totals: dict[str, list[float]] = {}
+    for each in used:
+        row = totals.setdefault(each.sku, [0.0, 0.0])
+        row[0] += each.gpu_hours
+        row[1] += each.cost
+    gpus = _gpus(snapshot.clusters)
+    for sku in sorted({*totals, *gpus}):
+        gpu_hours, cost = totals.get(sku, [0.0, 0.0])
+        whole = gpus.get(sku, 0) * hours
+        yield SkuUse(sku, gpus.get(sku, 0), gpu_hours, cost, max(0.0, 1 - gpu_hours / whole) if whole else None)
+
+
+def _gpus(clusters: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """GPUs of each SKU that the nodes have, as last counted."""
+    found: dict[str, int] = {}
+    for item in clusters:
+        cluster = Cluster.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key)}, extra="ignore")
+        for node in (cluster.status or ClusterStatus()).nodes:
+            found[node.sku] = found.get(node.sku, 0) + node.gpus
+    return found

@@ -1,0 +1,94 @@
+"""What a user sees of the scheduler through the objects that the hub holds: reasons, estimates, usage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
+
+from tuneyard.api import JobSpec, JobStatus
+from tuneyard.cli.usage import facts as usage_facts
+from tuneyard.cli.why import lines
+from tuneyard.cluster import Snapshot, usage_report, waiting_tasks
+from tuneyard.cluster.hub_job import hub_job
+from tuneyard.federation import ask_of
+
+NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+DAY = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
+
+
+def cluster(name: str, nodes: int, free: int = 8, price: float = 2.0, **status: Any) -> dict[str, Any]:
+    found = [{"name": f"n{n}", "sku": "h100-80gb", "gpus": 8, "free": free} for n in range(1, nodes + 1)]
+    skus = [{"name": "h100-80gb", "nodes": nodes, "gpusPerNode": 8, "pricePerGpuHour": price}]
+    return {"metadata": {"name": name}, "spec": {"skus": skus}, "status": {"healthy": True, "nodes": found, **status}}
+
+
+def job(name: str, status: dict[str, Any] | None = None, workers: int = 16, **spec: Any) -> dict[str, Any]:
+    found = make_held(status, name, **spec)
+    found["spec"]["tasks"][0]["resources"] = {"workers": workers, "sku": ["h100-80gb"]}
+    return found
+
+
+def running(**more: Any) -> dict[str, Any]:
+    """16 GPUs on n1 and n2 of gcp-h100 since 12:00."""
+    return {"phase": "Running", "attempts": [make_attempt(startedAt=CREATED, **more)]}
+
+
+def outlook(snapshot: Snapshot, item: dict[str, Any]) -> Any:
+    spec = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    asks = [ask_of(spec, NOW.timestamp(), task, JobStatus()) for task in waiting_tasks(spec, JobStatus())]
+    return snapshot.outlook(asks, NOW)
+
+
+def test_a_job_that_would_start_at_once_with_its_cost() -> None:
+    snapshot = Snapshot((cluster("gcp-h100", 2),), (), ())
+    (found,) = outlook(snapshot, job("new", expectedDuration="10h"))
+    assert (found.place.cluster, found.place.workers, found.ahead) == ("gcp-h100", 16, 0)
+    hours = found.place.seconds / 3600
+    assert 3 < hours < 6  # ten hours on a100-80gb
+    assert snapshot.cost(found.place) == round(hours * 16 * 2.0, 2)
+
+
+def test_a_job_that_waits_for_another_by_name_and_time() -> None:
+    busy = job("busy", running(), expectedDuration="6h")
+    busy["status"]["attempts"][0]["placement"]["seconds"] = 4 * 3600
+    waiting = job("late")
+    snapshot = Snapshot((cluster("gcp-h100", 2), cluster("dca", 1, cordoned=False)), (busy, waiting), ())
+    (found,) = outlook(snapshot, waiting)
+    assert found.place is None
+    assert found.wait.reasons["gcp-h100"].endswith("enough at about 2026-11-21 16:00 UTC when maps/busy ends")
+    assert found.wait.starts == datetime(2026, 11, 21, 16, 0, tzinfo=UTC).timestamp()
+    page = lines(hub_job(waiting), [found], NOW)
+    assert page[2] == "train waits for 16 x h100-80gb; 0 ahead of it"
+    assert page[-1] == "  expected start: about 2026-11-21 16:00 UTC, in 2h"
+
+
+def test_a_team_that_does_not_exist_and_one_whose_budget_is_spent() -> None:
+    maps = {"metadata": {"name": "maps"}, "spec": {"gpuHours": 5}, "status": {"gpuHoursUsed": 6, "usageAt": "2026-11-21T13:00:00Z"}}
+    nobody = job("a", team="nobody")
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (nobody,), (maps,)), nobody)
+    assert found.wait.held == "there is no team nobody: create it, or name one of those there are (maps)"
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (), (maps,)), job("b"))
+    assert "the budget of team maps, 5 GPU-hours a month, is spent" in found.wait.held
+
+
+def test_tasks_wait_for_what_they_need() -> None:
+    spec = JobSpec.model_validate(make_manifest())
+    assert waiting_tasks(spec, JobStatus()) == ["train"]
+    done = JobStatus.model_validate({"phase": "Running", "tasks": [{"name": "train", "phase": "Succeeded"}]})
+    assert waiting_tasks(spec, done) == ["judge"]
+    assert waiting_tasks(spec, JobStatus.model_validate({"phase": "Succeeded"})) == []
+
+
+def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
+    priced = running()
+    priced["attempts"][0]["placement"]["pricePerGpuHour"] = 2.5
+    snapshot = Snapshot((cluster("gcp-h100", 4),), (job("one", priced), job("two")), ())
+    report = usage_report(snapshot, DAY, NOW)
+    (row,) = report.teams()
+    assert row == {"team": "maps", "sku": "h100-80gb", "jobs": 1, "gpus_now": 16, "gpu_hours": 32.0, "cost": 80.0}
+    (sku,) = report.skus
+    assert (sku.gpus, sku.gpu_hours, sku.idle) == (32, 32.0, 1 - 32 / (32 * 24))
+    assert usage_facts(report)["jobs"][0]["job"] == "maps/one"
+    assert usage_report(snapshot, DAY, NOW, team="other").jobs == ()
