@@ -3,10 +3,11 @@
 `schedule` decides from a snapshot; `Scheduler` is the same brought up to date by changes, for whoever decides again and again.
 """
 
+from tuneyard.federation.cycle import running_of
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.from_api import ask_of, attempts_of, job_name, member_of, same_month, team_of, unknown_team
 from tuneyard.federation.policy import POLICIES, Policy, Speed, by_roofline
-from tuneyard.federation.scheduler import Scheduler, running_of, schedule, scheduler_of
+from tuneyard.federation.scheduler import Scheduler, schedule, scheduler_of
 from tuneyard.federation.world import (
     PRIORITIES,
     UNKNOWN_DURATION_S,

@@ -11,6 +11,7 @@ from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import Ask, Running, Wait
 
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _NAMED = 3
 """How many jobs are named; the rest are counted."""
 
@@ -38,7 +39,7 @@ class Explainer:
         for name in sorted(self._pools.members):
             if ask.clusters and name not in ask.clusters:
                 continue
-            here = [pool for pool in allowed if pool.member == name]
+            here = sorted((pool for pool in allowed if pool.member == name), key=lambda pool: pool.sku.name)
             member = self._pools.members[name]
             if not member.usable:
                 reasons[name] = [member.why_not]
@@ -63,7 +64,11 @@ class Explainer:
         have = ", ".join(f"{count} {name}" for name, count in sorted(most.items())) or f"none of {', '.join(ask.skus) or 'any SKU'}"
         reason = f"task {ask.task} needs {wanted} in one cluster, and the most that one has is {have}"
         elsewhere = sorted(
-            {pool.sku.name for pool in self._pools.all if pool not in allowed and shape.sizes(least, pool) and _holds(pool, shape, least)}
+            {
+                pool.sku.name
+                for pool in self._pools.all
+                if pool.present and pool not in allowed and shape.sizes(least, pool) and _holds(pool, shape, least)
+            }
         )
         if elsewhere:
             return f"{reason}; allow {' or '.join(elsewhere)}, or ask for fewer workers"
@@ -72,7 +77,7 @@ class Explainer:
 
     def why_never_by_quota(self, ask: Ask, shape: Shape) -> str:
         """Why the team's quota rules the ask out for good, or an empty text."""
-        skus = sorted({pool.sku.name for pool in shape.allowed(self._pools)})
+        skus = shape.skus(self._pools)
         least = min(ask.worlds)
         if not skus or any(self._teams.most(ask.team, sku) >= least for sku in skus):
             return ""
@@ -88,7 +93,7 @@ class Explainer:
             return f"{least} workers do not divide over machines of {pool.sku.gpus_per_node} {sku}"
         size = sizes[0]
         pods = least // size
-        avoided = {node for member, node in ask.avoid if member == pool.member}
+        avoided = shape.avoided(self._pools, pool)
         free = {name: gpus for name, gpus in pool.free.items() if name not in avoided}
         have = _count(free, least, size)
         room = self._teams.room(ask.team, sku)
@@ -103,7 +108,7 @@ class Explainer:
                 first = min(others, key=lambda each: each.until)
                 return f"{have}, kept for {first.key[0]}, which is to start at about {_clock(first.until)}"
             return f"{have}: looked at in the next cycle"
-        start = self._starts.start_in(pool, pods, size, now, others)
+        start = self._starts.start_in(pool, pods, size, now, others, shape.avoided(self._pools, pool))
         if start is None:
             return f"{have}; the rest is promised to {_names([each.key[0] for each in others])}" if others else have
         times.append(start.at)
@@ -134,6 +139,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _clock(at: float) -> str:
+    if not at < _LATEST:
+        return "a time that nobody will see"
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tuneyard.federation.policy import Policy
@@ -28,27 +28,48 @@ class Entry(NamedTuple):
 
 
 class Line:
-    """Asks of one priority, one team and one shape, by rank."""
+    """Asks of one priority, one team and one shape, by rank. `never`: why none of them could ever run, where that is so."""
 
-    def __init__(self, priority: int, shape: Shape, team: str) -> None:
-        self.priority = priority
+    def __init__(self, shape: Shape, team: str) -> None:
         self.shape = shape
         self.team = team
         self.entries: list[Entry] = []
+        self.never = False
+        self._seconds: list[float] = []
+
+    @property
+    def shortest_s(self) -> float:
+        """The least of their predicted durations, with the first world on the reference SKU."""
+        return self._seconds[0]
+
+    def add(self, entry: Entry) -> None:
+        insort(self.entries, entry)
+        insort(self._seconds, entry.ask.seconds)
+
+    def remove(self, entry: Entry) -> None:
+        del self.entries[bisect_left(self.entries, entry)]
+        del self._seconds[bisect_left(self._seconds, entry.ask.seconds)]
+
+
+class Group:
+    """Lines of one priority and one shape, by team: where nothing free would do for one, nothing would for the others."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.lines: dict[str, Line] = {}
 
 
 class Lines:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._shapes: dict[ShapeKey, Shape] = {}
-        self._lines: dict[tuple[int, ShapeKey, str], Line] = {}
+        self._groups: dict[int, dict[ShapeKey, Group]] = {}
         self._entries: dict[Key, tuple[Line, Entry]] = {}
+        self.fresh: list[Line] = []
+        """Lines that came into being since somebody emptied this."""
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._entries
 
     def __iter__(self) -> Iterator[Ask]:
         return (entry.ask for _, entry in self._entries.values())
@@ -56,19 +77,12 @@ class Lines:
     def get(self, key: Key) -> tuple[Line, Entry] | None:
         return self._entries.get(key)
 
-    def add(self, ask: Ask) -> bool:
-        """Put an ask into its line, instead of an earlier version of it. False if it stands there already."""
-        key = (ask.job, ask.task)
-        known = self._entries.get(key)
-        if known is not None:
-            if known[1].ask == ask:
-                return False
-            self.remove(key)
+    def add(self, ask: Ask) -> None:
+        """Put an ask that does not wait yet into its line."""
         line = self._line(ask)
         entry = Entry(self._rank(ask), ask.created, ask.job, ask.task, ask)
-        insort(line.entries, entry)
-        self._entries[key] = (line, entry)
-        return True
+        line.add(entry)
+        self._entries[entry.key] = (line, entry)
 
     def remove(self, key: Key) -> Ask | None:
         """Take an ask out; None if it does not wait."""
@@ -76,28 +90,45 @@ class Lines:
         if found is None:
             return None
         line, entry = found
-        del line.entries[bisect_left(line.entries, entry)]
+        line.remove(entry)
         if not line.entries:
-            del self._lines[line.priority, Shape.key(entry.ask), line.team]
+            self._close(PRIORITIES[entry.ask.priority], Shape.key(entry.ask), line.team)
         return entry.ask
 
-    def lines(self) -> list[Line]:
-        return list(self._lines.values())
+    def priorities(self) -> list[int]:
+        """Those of which anybody waits, highest first."""
+        return sorted(self._groups, reverse=True)
 
-    def shape(self, ask: Ask) -> Shape:
-        """The shape of an ask, which need not wait."""
-        key = Shape.key(ask)
-        found = self._shapes.get(key)
-        if found is None:
-            found = self._shapes[key] = Shape(ask)
-        return found
+    def groups(self, priority: int) -> Iterable[Group]:
+        return self._groups.get(priority, {}).values()
+
+    def all(self) -> Iterator[Line]:
+        return (line for groups in self._groups.values() for group in groups.values() for line in group.lines.values())
 
     def _line(self, ask: Ask) -> Line:
-        key = (PRIORITIES[ask.priority], Shape.key(ask), ask.team)
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = Line(key[0], self.shape(ask), ask.team)
-        return found
+        key = Shape.key(ask)
+        groups = self._groups.setdefault(PRIORITIES[ask.priority], {})
+        group = groups.get(key)
+        if group is None:
+            shape = self._shapes.get(key)
+            if shape is None:
+                shape = self._shapes[key] = Shape(ask)
+            group = groups[key] = Group(shape)
+        line = group.lines.get(ask.team)
+        if line is None:
+            line = group.lines[ask.team] = Line(group.shape, ask.team)
+            self.fresh.append(line)
+        return line
+
+    def _close(self, priority: int, key: ShapeKey, team: str) -> None:
+        groups = self._groups[priority]
+        del groups[key].lines[team]
+        if not groups[key].lines:
+            del groups[key]
+            if not any(key in others for others in self._groups.values()):
+                del self._shapes[key]
+        if not groups:
+            del self._groups[priority]
 
     def _rank(self, ask: Ask) -> float:
         if self._policy.order == "age":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ class Pool:
         self.index = index
         self.member = member
         self.sku = sku
+        self.present = False
+        """Its member is there and has such machines; False where only attempts are left of it."""
         self.usable = True
         self.why_not = ""
         self.near: tuple[str, ...] = ()
@@ -70,11 +73,12 @@ class Pools:
         self.members: dict[str, Member] = {}
         self.layout = 0
         """Changes when pools, their usability or what their nodes have changes: what was said of "ever" is void then."""
-        self.freed = 0
-        """Grows whenever GPUs become free."""
+        self.changed = 0
+        """Grows whenever a node has more or fewer GPUs free."""
         self.counts: Counts = np.zeros((0, 9), np.int32)
         self._by_name: dict[tuple[str, str], Pool] = {}
         self._weights: dict[int, Counts] = {}
+        self._room: dict[int, tuple[int, Counts, int]] = {}
         self._refreshed = -1
         self._capacity: Mapping[str, int] = {}
         self._by_sku: Mapping[str, Mask] = {}
@@ -88,21 +92,23 @@ class Pools:
 
     def set_member(self, member: Member) -> None:
         """Take in a member as it is now."""
-        if self.members.get(member.name) == member:
+        before = self.members.get(member.name)
+        if before == member:
             return
         self.members[member.name] = member
-        self.layout += 1
-        self.freed += 1
+        if before is None or _layout_of(before) != _layout_of(member):
+            self.layout += 1
         nodes: dict[str, dict[str, tuple[int, int]]] = {sku.name: {} for sku in member.skus}
         for node in member.nodes:
             nodes.setdefault(node.sku, {})[node.name] = (node.gpus, node.free)
         for pool in self.of(member.name):
             if pool.sku.name not in nodes:
                 nodes[pool.sku.name] = {}
+        listed = {*(sku.name for sku in member.skus), *(node.sku for node in member.nodes)}
         for name, found in nodes.items():
             most = max((gpus for gpus, _ in found.values()), default=1)
             facts = member.sku(name) or SkuFacts(name, most)
-            self._set_pool(member, facts, found)
+            self._set_pool(member, facts, found, present=name in listed)
 
     def remove_member(self, name: str) -> None:
         """A member that is gone: nothing of it is usable."""
@@ -114,8 +120,17 @@ class Pools:
             for node in list(pool.base):
                 self._move(pool, node, None)
             pool.total, pool.base = {}, {}
-            pool.usable, pool.why_not = False, "was removed"
+            pool.present, pool.usable, pool.why_not = False, False, "was removed"
             pool.version += 1
+
+    def snapshot(self) -> Iterator[Member]:
+        """Members as they are now: of each node, what neither others nor attempts hold."""
+        for member in self.members.values():
+            nodes = []
+            for node in member.nodes:
+                pool = self._by_name[member.name, node.sku]
+                nodes.append(replace(node, free=pool.base[node.name] - pool.held.get(node.name, 0)))
+            yield replace(member, nodes=tuple(nodes))
 
     def hold(self, attempt: Running) -> None:
         """Count an attempt's GPUs as taken; one that is held already is replaced."""
@@ -142,7 +157,6 @@ class Pools:
         self._unlist(pool, held)
         self._take(pool, held.nodes, -1)
         pool.version += 1
-        self.freed += 1
 
     def capacity(self) -> Mapping[str, int]:
         """GPUs of each SKU, of all members."""
@@ -177,11 +191,22 @@ class Pools:
 
     def room(self, size: int) -> Counts:
         """Pods of this size that find room in what is free, by pool."""
-        return self.counts @ self.weights(size)
+        return self._room_of(size)[1]
+
+    def most_room(self, size: int) -> int:
+        """Pods of this size that find room in the pool that has most for them."""
+        return self._room_of(size)[2]
+
+    def _room_of(self, size: int) -> tuple[int, Counts, int]:
+        found = self._room.get(size)
+        if found is None or found[0] != self.changed:
+            room = self.counts @ self.weights(size)
+            found = self._room[size] = (self.changed, room, int(room.max(initial=0)))
+        return found
 
     def free_gpus(self) -> Counts:
         """GPUs that nothing holds, by pool."""
-        return self.counts @ self.weights(1)
+        return self.room(1)
 
     def weights(self, size: int) -> Counts:
         width = self.counts.shape[1]
@@ -202,23 +227,29 @@ class Pools:
         self._by_name[member, sku.name] = pool
         self.counts = np.vstack([self.counts, np.zeros((1, self.counts.shape[1]), np.int32)])
         self.layout += 1
+        self.changed += 1
         return pool
 
-    def _set_pool(self, member: Member, sku: SkuFacts, nodes: Mapping[str, tuple[int, int]]) -> None:
+    def _set_pool(self, member: Member, sku: SkuFacts, nodes: Mapping[str, tuple[int, int]], *, present: bool) -> None:
         pool = self._pool(member.name, sku.name)
         pool.sku, pool.usable, pool.why_not, pool.near = sku, member.usable, member.why_not, member.near
+        pool.present = present
+        base = {name: min(free, gpus) for name, (gpus, free) in nodes.items()}
+        if base == pool.base and pool.total == {name: gpus for name, (gpus, _) in nodes.items()}:
+            return
         pool.version += 1
         self._widen(max((gpus for gpus, _ in nodes.values()), default=0))
         for name in [name for name in pool.base if name not in nodes]:
             self._move(pool, name, None)
             del pool.base[name], pool.total[name]
-        for name, (gpus, free) in nodes.items():
-            pool.total[name], pool.base[name] = gpus, min(free, gpus)
+        for name, (gpus, _) in nodes.items():
+            pool.total[name], pool.base[name] = gpus, base[name]
             self._move(pool, name, max(0, pool.base[name] - pool.held.get(name, 0)))
 
     def _widen(self, most: int) -> None:
         missing = most + 1 - self.counts.shape[1]
         if missing > 0:
+            self.changed += 1
             self.counts = np.hstack([self.counts, np.zeros((len(self.all), missing), np.int32)])
             for pool in self.all:
                 pool.by_free += [[] for _ in range(missing)]
@@ -238,6 +269,7 @@ class Pools:
         before = pool.free.get(name)
         if before == free:
             return
+        self.changed += 1
         if before is not None:
             names = pool.by_free[before]
             del names[bisect_left(names, name)]
@@ -252,3 +284,8 @@ class Pools:
     def _unlist(pool: Pool, attempt: Running) -> None:
         entry = (attempt.ends, attempt.job, attempt.task)
         del pool.running[bisect_left(pool.running, entry)]
+
+
+def _layout_of(member: Member) -> object:
+    """All of a member but what is free of it."""
+    return replace(member, nodes=tuple(replace(node, free=0) for node in member.nodes))

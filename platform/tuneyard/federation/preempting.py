@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuneyard.federation.policy import Policy
-from tuneyard.federation.pools import Pool, Pools
+from tuneyard.federation.pools import Key, Pool, Pools
+from tuneyard.federation.promising import Promises
 from tuneyard.federation.reserving import Reservation, claimed_in, reservation, start_in
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.victims import Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
+from tuneyard.federation.victims import Cost, Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
 
-_MOST_IN_A_CYCLE = 32
-"""How many asks look for victims in one cycle: those behind look in the next."""
+_MOST_REMEMBERED = 100_000
+_MOST_SEARCHES = 64
+"""How many pools are searched for victims in one cycle, about: asks that come after that look in the next."""
 
 
 @dataclass(frozen=True)
@@ -35,162 +37,231 @@ class Making:
 class _Census:
     """What the running attempts amount to, for a quick no."""
 
-    below: Counter[int] = field(default_factory=Counter)
-    """Attempts that may be asked to go, by priority."""
+    by_priority: Counter[int] = field(default_factory=Counter)
+    """Attempts that may be asked to go, or have been, by priority."""
     stopping: int = 0
 
 
+@dataclass(frozen=True)
+class _Candidates:
+    """Who may be asked to go in one pool, youngest checkpoint first; `taken_back`: only to give back what their teams have borrowed."""
+
+    attempts: Sequence[Running]
+    taken_back: frozenset[Key] = frozenset()
+    borrowed: Mapping[str, int] = field(default_factory=dict)
+
+
 class Preempting:
-    def __init__(self, policy: Policy, pools: Pools, teams: Teams) -> None:
+    def __init__(self, policy: Policy, pools: Pools, teams: Teams, promises: Promises) -> None:
         self._policy = policy
         self._pools = pools
         self._teams = teams
+        self._promises = promises
         self._census = _Census()
-        self._tries = 0
-        self._known: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
+        self._searches = 0
+        self._lower_in: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
+        self._equal_in: dict[tuple[int, int], tuple[int, Sequence[Running], frozenset[str]]] = {}
+        self._refused: dict[object, tuple[int, Mapping[str, int]]] = {}
+        """Where there was no legal set, for which kind of ask: the pool's version then, and what was claimed of it."""
+        self._refused_now: set[object] = set()
+        """Kinds of ask for which nobody may be asked to go in this cycle."""
+        self.unfinished = False
+        """Somebody was not looked at in this cycle, for lack of time."""
 
     def begin(self) -> None:
         """A new cycle."""
-        self._tries = 0
+        self._searches = 0
+        self._refused_now.clear()
+        self.unfinished = False
+        if len(self._refused) > _MOST_REMEMBERED:
+            self._refused.clear()
 
     def count(self, attempt: Running, sign: int) -> None:
         """Keep count of who runs."""
-        if attempt.stopping:
-            self._census.stopping += sign
-        elif attempt.preemptible:
-            self._census.below[PRIORITIES[attempt.priority]] += sign
+        self._census.stopping += sign * attempt.stopping
+        if attempt.preemptible or attempt.stopping:
+            self._census.by_priority[PRIORITIES[attempt.priority]] += sign
 
     def may(self, ask: Ask) -> bool:
         """Whether it is worth a look."""
-        if not self._policy.preempts or self._tries >= _MOST_IN_A_CYCLE or ask.worlds[-1] == 0:
+        if not self._policy.preempts or ask.worlds[-1] == 0:
             return False
-        if self._census.stopping:
-            return True
         mine = PRIORITIES[ask.priority]
-        lower = any(count for priority, count in self._census.below.items() if priority < mine)
-        return lower or (self._takes_back(ask) and any(self._census.below.values()))
+        if any(count for priority, count in self._census.by_priority.items() if priority < mine):
+            return True
+        return bool(self._census.by_priority[mine]) and self._takes_back(ask)
 
     def make_room(self, ask: Ask, shape: Shape, now: float, reservations: Sequence[Reservation]) -> Making:
         """Whom to ask to go, for the smallest world that would do; nobody where others that go already make the room."""
-        self._tries += 1
         workers = ask.worlds[-1]
-        pools = [pool for pool in shape.allowed(self._pools) if pool.usable and not self._teams[ask.team].team.closed]
-        for pool in pools:
-            kept = self._by_those_who_go(ask, shape, pool, workers, now, reservations)
+        if self._teams[ask.team].team.closed:
+            return Making()
+        pools = [pool for pool in shape.allowed(self._pools) if pool.usable]
+        if self._census.stopping:
+            kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
             if kept is not None:
                 return Making(kept=kept)
+        kind = self._kind(ask, shape)
+        if kind in self._refused_now:
+            return Making()
         best = self._cheapest(ask, shape, pools, workers, now, reservations)
         if best is None:
+            if not self.unfinished:
+                self._refused_now.add(kind)
             return Making()
         victims, pool, size = best
         gone = [replace(attempt, stopping=True, ends=now + self._policy.grace_s) for attempt in victims.attempts]
         stopping = [*(each for each in pool.attempts.values() if each.stopping), *gone]
-        start = start_in(pool, workers // size, size, now, claimed=claimed_in(pool, reservations), ends=stopping)
+        claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
+        start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping)
         kept = reservation((ask.job, ask.task), start) if start is not None else None
         return Making(tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts), kept)
+
+    def _kind(self, ask: Ask, shape: Shape) -> object:
+        """Asks of one kind are refused together. A team counts only where it has quota to take back by, or that stands in its way."""
+        skus = self._pools.by_sku()
+        plain = not any(self._takes_back_of(ask, sku) or self._missing(ask, sku) for sku in skus)
+        return shape, ask.priority, "" if plain else ask.team
 
     def _cheapest(
         self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
     ) -> tuple[Victims, Pool, int] | None:
         """The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found."""
-        mine = PRIORITIES[ask.priority]
         free = self._pools.free_gpus()
         bounds = []
         for pool in pools:
-            takes_back = self._teams.within_quota(ask.team, pool.sku.name, workers)
-            candidates = self._lower(pool, mine) if not takes_back else sorted(self._candidates(ask, pool)[0], key=by_age)
-            if candidates:
-                least_s = least_cost_s(candidates, max(1, workers - int(free[pool.index])), now)
+            candidates = self._candidates(ask, pool)
+            if candidates.attempts:
+                have = int(free[pool.index]) + sum(each.gpus for each in stopping_in(pool))
+                least_s = least_cost_s(candidates.attempts, max(1, workers - have), now)
                 if least_s < math.inf:
-                    bounds.append((least_s, pool.member, pool.sku.name, pool))
+                    bounds.append((least_s, pool.member, pool.sku.name, pool, candidates))
         best: tuple[Victims, Pool, int] | None = None
-        for least_s, _, _, pool in sorted(bounds, key=lambda each: each[:3]):
+        for least_s, _, _, pool, candidates in sorted(bounds, key=lambda each: each[:3]):
             if best is not None and least_s >= best[0].cost[0]:
                 break
-            for size in shape.sizes(workers, pool)[:1]:
-                search = self._search(ask, pool, workers, size, now, reservations)
-                found = cheapest_victims(search, best[0].cost if best is not None else None)
-                if found is not None and found.attempts:
-                    best = (found, pool, size)
+            deficits = [Deficit(teams, gpus) for teams, gpus in self._missing(ask, pool.sku.name)]
+            claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
+            refused = (shape, ask.priority, pool.index, tuple(deficits), tuple(sorted(candidates.borrowed.items())))
+            known = self._refused.get(refused)
+            if known is not None and known[0] == pool.version and all(claimed.get(name, 0) >= gpus for name, gpus in known[1].items()):
+                continue
+            if self._searches >= _MOST_SEARCHES and best is None:
+                self.unfinished = True
+                break
+            below = best[0].cost if best is not None else None
+            found = self._search_in(pool, shape, candidates, workers, now, claimed, deficits, below)
+            if found is not None:
+                best = (found[0], pool, found[1])
+            elif below is None:
+                self._refused[refused] = (pool.version, claimed)
         return best
+
+    def _search_in(
+        self,
+        pool: Pool,
+        shape: Shape,
+        candidates: _Candidates,
+        workers: int,
+        now: float,
+        claimed: Mapping[str, int],
+        deficits: Sequence[Deficit],
+        below: Cost | None,
+    ) -> tuple[Victims, int] | None:
+        """The cheapest victims in one pool, and the size of pod that they make room for: the largest for which any do."""
+        self._searches += 1
+        leaving: Counter[str] = Counter()
+        for each in stopping_in(pool):
+            leaving.update(each.nodes)
+        for size in shape.sizes(workers, pool):
+            search = Search(
+                pool=pool,
+                pods=workers // size,
+                size=size,
+                candidates=candidates.attempts,
+                now=now,
+                claimed=claimed,
+                leaving=leaving,
+                borrowed=candidates.borrowed,
+                taken_back=candidates.taken_back,
+                deficits=deficits,
+            )
+            found = cheapest_victims(search)
+            if found is not None:
+                return (found, size) if found.attempts and (below is None or found.cost < below) else None
+        return None
+
+    def _candidates(self, ask: Ask, pool: Pool) -> _Candidates:
+        """Attempts of lower priority, and those of the same whose teams hold what is the asker's."""
+        mine = PRIORITIES[ask.priority]
+        lower = self._lower(pool, mine)
+        if not self._takes_back_of(ask, pool.sku.name):
+            return _Candidates(lower)
+        equal, teams = self._equal(pool, mine)
+        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
+        borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
+        back = [attempt for attempt in equal if attempt.team in borrowed]
+        if not back:
+            return _Candidates(lower)
+        return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)
 
     def _lower(self, pool: Pool, mine: int) -> Sequence[Running]:
         """Attempts of lower priority that may be asked to go, youngest checkpoint first; remembered until the pool changes."""
-        known = self._known.get((pool.index, mine))
+        known = self._lower_in.get((pool.index, mine))
         if known is None or known[0] != pool.version:
             lower = [each for each in pool.attempts.values() if _may_go(each) and PRIORITIES[each.priority] < mine]
-            known = self._known[pool.index, mine] = (pool.version, sorted(lower, key=by_age))
+            known = self._lower_in[pool.index, mine] = (pool.version, sorted(lower, key=by_age))
         return known[1]
 
-    def _candidates(self, ask: Ask, pool: Pool) -> tuple[list[Running], frozenset[tuple[str, str]]]:
-        """Who may be asked to go, and which of them only to give back what their teams have borrowed."""
-        mine = PRIORITIES[ask.priority]
-        candidates, taken_back = [], set()
-        for attempt in pool.attempts.values():
-            if not _may_go(attempt):
-                continue
-            if PRIORITIES[attempt.priority] < mine:
-                candidates.append(attempt)
-            elif PRIORITIES[attempt.priority] == mine and self._has_borrowed(ask, attempt):
-                candidates.append(attempt)
-                taken_back.add((attempt.job, attempt.task))
-        return candidates, frozenset(taken_back)
+    def _equal(self, pool: Pool, mine: int) -> tuple[Sequence[Running], frozenset[str]]:
+        """Attempts of the same priority that may be asked to go, and their teams; remembered until the pool changes."""
+        known = self._equal_in.get((pool.index, mine))
+        if known is None or known[0] != pool.version:
+            equal = [each for each in pool.attempts.values() if _may_go(each) and PRIORITIES[each.priority] == mine]
+            known = self._equal_in[pool.index, mine] = (pool.version, equal, frozenset(each.team for each in equal))
+        return known[1], known[2]
 
     def _by_those_who_go(
-        self, ask: Ask, shape: Shape, pool: Pool, workers: int, now: float, reservations: Sequence[Reservation]
+        self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
     ) -> Reservation | None:
-        """The room in this pool that is made by those who have been asked to go already, if it is enough."""
-        if not pool.stopping:
-            return None
-        stopping = [attempt for attempt in pool.attempts.values() if attempt.stopping]
-        if self._deficits(ask, pool, workers, stopping):
-            return None
-        for size in shape.sizes(workers, pool):
-            start = start_in(pool, workers // size, size, now, claimed=claimed_in(pool, reservations), ends=stopping)
-            if start is not None:
-                return reservation((ask.job, ask.task), start)
-        return None
+        """The room that is made by those who have been asked to go already, where it is enough; the soonest."""
+        best: tuple[float, str, str, Reservation] | None = None
+        for pool in pools:
+            if not pool.stopping or self._missing(ask, pool.sku.name):
+                continue
+            claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
+            for size in shape.sizes(workers, pool):
+                start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping_in(pool))
+                if start is not None:
+                    found = (start.at, pool.member, pool.sku.name, reservation((ask.job, ask.task), start))
+                    best = found if best is None or found[:3] < best[:3] else best
+                    break
+        return best[3] if best is not None else None
 
-    def _search(self, ask: Ask, pool: Pool, workers: int, size: int, now: float, reservations: Sequence[Reservation]) -> Search:
-        taken_back: frozenset[tuple[str, str]] = frozenset()
-        if self._teams.within_quota(ask.team, pool.sku.name, workers):
-            candidates, taken_back = self._candidates(ask, pool)
-        else:
-            candidates = list(self._lower(pool, PRIORITIES[ask.priority]))
-        givers = {attempt.team for attempt in candidates if (attempt.job, attempt.task) in taken_back}
-        stopping = [attempt for attempt in pool.attempts.values() if attempt.stopping]
-        return Search(
-            pool=pool,
-            pods=workers // size,
-            size=size,
-            candidates=candidates,
-            now=now,
-            claimed=claimed_in(pool, reservations),
-            borrowed={team: self._teams.borrowed(team, pool.sku.name) for team in givers},
-            taken_back=taken_back,
-            deficits=self._deficits(ask, pool, workers, stopping),
-        )
-
-    def _deficits(self, ask: Ask, pool: Pool, workers: int, stopping: Sequence[Running]) -> list[Deficit]:
-        found = []
-        for teams, missing in self._teams.deficits(ask.team, pool.sku.name, workers):
-            left = missing - sum(attempt.gpus for attempt in stopping if attempt.team in teams)
-            if left > 0:
-                found.append(Deficit(teams, left))
-        return found
+    def _missing(self, ask: Ask, sku: str) -> list[tuple[frozenset[str], int]]:
+        """Quota that must be given back first."""
+        return self._teams.deficits(ask.team, sku, ask.worlds[-1] + self._promises.gpus(ask.team, sku))
 
     def _takes_back(self, ask: Ask) -> bool:
-        return any(self._teams.within_quota(ask.team, sku, ask.worlds[-1]) for sku in {pool.sku.name for pool in self._pools.all})
+        return any(self._takes_back_of(ask, sku) for sku in self._pools.by_sku())
 
-    def _has_borrowed(self, ask: Ask, attempt: Running) -> bool:
-        other = attempt.team
-        return other != ask.team and self._teams.lend_to_each_other(ask.team, other) and self._teams.borrowed(other, attempt.sku) > 0
+    def _takes_back_of(self, ask: Ask, sku: str) -> bool:
+        """Whether the ask stays within its team's own quota, with what was promised to others of the team in this cycle."""
+        return self._teams.within_quota(ask.team, sku, ask.worlds[-1] + self._promises.gpus(ask.team, sku))
+
+    def _lends(self, one: str, other: str) -> bool:
+        return other != one and self._teams.lend_to_each_other(one, other)
 
     def _why(self, ask: Ask, victim: Running, now: float) -> str:
         lost = f"; {victim.lost_s(now) / 3600:.2f} GPU-hours since its last checkpoint"
         if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
             return f"{ask.job} has priority {ask.priority}{lost}"
         return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
+
+
+def stopping_in(pool: Pool) -> list[Running]:
+    """Attempts of a pool that have been asked to go."""
+    return [attempt for attempt in pool.attempts.values() if attempt.stopping] if pool.stopping else []
 
 
 def _may_go(attempt: Running) -> bool:

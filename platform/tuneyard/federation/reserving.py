@@ -103,9 +103,9 @@ def withheld_in(pool: Pool, reservations: Sequence[Reservation], until: float) -
     return found
 
 
-def claimed_in(pool: Pool, reservations: Sequence[Reservation]) -> dict[str, int]:
-    """GPUs by node that reservations take of a pool."""
-    found: dict[str, int] = {}
+def claimed_in(pool: Pool, reservations: Sequence[Reservation], avoided: Mapping[str, int]) -> dict[str, int]:
+    """GPUs by node that reservations take of a pool, or that are to be avoided."""
+    found = dict(avoided)
     for each in reservations:
         if each.pool is pool:
             for name, gpus in each.needs.items():
@@ -126,16 +126,20 @@ class Starts:
         best: tuple[float, str, str] | None = None
         chosen: Start | None = None
         for pool in pools:
-            for size in shape.sizes(ask.worlds[0], pool)[:1]:
-                start = self.start_in(pool, ask.worlds[0] // size, size, now, reservations)
+            for size in shape.sizes(ask.worlds[0], pool):
+                start = self.start_in(pool, ask.worlds[0] // size, size, now, reservations, shape.avoided(self._pools, pool))
                 if start is not None:
                     ends = start.at + self._speed(ask, pool.sku.name, ask.worlds[0])
                     if best is None or (ends, pool.member, pool.sku.name) < best:
                         best, chosen = (ends, pool.member, pool.sku.name), start
+                    break
         return chosen
 
-    def start_in(self, pool: Pool, pods: int, size: int, now: float, reservations: Sequence[Reservation]) -> Start | None:
-        claimed = claimed_in(pool, reservations)
+    def start_in(
+        self, pool: Pool, pods: int, size: int, now: float, reservations: Sequence[Reservation], avoided: Mapping[str, int]
+    ) -> Start | None:
+        """The earliest start in one pool, without what reservations take and without nodes to avoid."""
+        claimed = claimed_in(pool, reservations, avoided)
         if claimed:
             return start_in(pool, pods, size, now, claimed=claimed)
         key = (pool.index, pods, size)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tuneyard.federation.fitting import pod_sizes
+from tuneyard.federation.policy import Speed
 from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.world import Ask
 
@@ -31,8 +33,14 @@ class Shape:
         """One of them: those of its fields that make the key."""
         self.blocked_in = -1
         """The cycle in which it was found that nothing free would do."""
+        self.held_in = -1
+        """The cycle in which it was found that what is free is kept for others, from whoever needs it for longer than `held_s`."""
+        self.held_s = 0.0
         self._layout = -1
+        self._fastest: tuple[int, float] = (-1, 1.0)
+        self._skus: tuple[str, ...] = ()
         self._options: tuple[Option, ...] = ()
+        self._least: tuple[Option, ...] = ()
         self._allowed: tuple[Pool, ...] = ()
         self._ever = False
         self._only_on_failed = False
@@ -61,6 +69,35 @@ class Shape:
         self._refresh(pools)
         return self._only_on_failed
 
+    def has_room(self, pools: Pools) -> bool:
+        """Whether what is free would do anywhere, in pods however small: that costs little to know."""
+        self._refresh(pools)
+        for option in self._least:
+            if not option.size:
+                return True
+            if pools.most_room(option.size) >= option.pods and (pools.room(option.size)[option.pools] >= option.pods).any():
+                return True
+        return False
+
+    def skus(self, pools: Pools) -> tuple[str, ...]:
+        """SKUs of the pools that the ask lets in, by name."""
+        self._refresh(pools)
+        return self._skus
+
+    def avoided(self, pools: Pools, pool: Pool) -> Mapping[str, int]:
+        """GPUs by node of a pool that are not to be used: nodes that have failed this ask, unless only they would ever do."""
+        if not self.ask.avoid or self.only_on_failed(pools):
+            return {}
+        return {node: pool.base[node] for member, node in self.ask.avoid if member == pool.member and node in pool.base}
+
+    def fastest(self, pools: Pools, speed: Speed) -> float:
+        """The least share of `Ask.seconds` that an ask of this kind takes anywhere, with its first world."""
+        if self._fastest[0] != pools.layout:
+            ask = replace(self.ask, seconds=1.0)
+            skus = {pool.sku.name for pool in self.allowed(pools)}
+            self._fastest = (pools.layout, min((speed(ask, sku, ask.worlds[0]) for sku in skus), default=1.0))
+        return self._fastest[1]
+
     def sizes(self, workers: int, pool: Pool) -> tuple[int, ...]:
         return pod_sizes(workers, pool.sku.gpus_per_node, cpu=pool.is_cpu, unit=self.ask.unit)
 
@@ -69,12 +106,17 @@ class Shape:
             return
         self._layout = pools.layout
         self._allowed = tuple(pool for pool in pools.all if self._lets_in(pool))
+        self._skus = tuple(sorted({pool.sku.name for pool in self._allowed}))
         self._options = tuple(self._list())
+        least = min(self.ask.worlds)
+        smallest = min((option.size for option in self._options if option.workers == least), default=0)
+        self._least = tuple(option for option in self._options if option.workers == least and option.size == smallest)
         self._ever = any(self._would_do(pool, frozenset()) for pool in self._allowed)
         self._only_on_failed = bool(self.ask.avoid) and not any(self._would_do(pool, self.ask.avoid) for pool in self._allowed)
 
     def _lets_in(self, pool: Pool) -> bool:
-        return (not self.ask.skus or pool.sku.name in self.ask.skus) and (not self.ask.clusters or pool.member in self.ask.clusters)
+        ask = self.ask
+        return pool.present and (not ask.skus or pool.sku.name in ask.skus) and (not ask.clusters or pool.member in ask.clusters)
 
     def _list(self) -> list[Option]:
         found: list[Option] = []

@@ -16,6 +16,9 @@ class Account:
 
     team: Team
     holds: Counter[str] = field(default_factory=Counter)
+    leaving: Counter[str] = field(default_factory=Counter)
+    """GPUs by SKU, among those it holds, of attempts that have been asked to go."""
+    attempts: dict[tuple[str, str], Running] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
     at: float = 0.0
     waits: int = 0
@@ -30,6 +33,10 @@ class Room:
     why: str
 
 
+Limit = tuple[str, str]
+"""What bounds a team: ("team", its name), its own quota with what it may borrow; ("cohort", name), the quota of its cohort."""
+
+
 class Teams:
     """All teams; one that nobody has described has neither limit nor guarantee."""
 
@@ -38,6 +45,9 @@ class Teams:
         self._accounts: dict[str, Account] = {}
         self._cohort_quota: dict[tuple[str, str], int] = defaultdict(int)
         self._cohort_holds: Counter[tuple[str, str]] = Counter()
+        self._cohorts: dict[str, set[str]] = defaultdict(set)
+        self.version = 0
+        """Changes with the teams themselves: what was said of "ever" is void then."""
 
     def __getitem__(self, name: str) -> Account:
         found = self._accounts.get(name)
@@ -48,6 +58,8 @@ class Teams:
     def set_team(self, team: Team) -> None:
         """Take in a team as it is now; its usage where it brings a later one than is known."""
         account = self[team.name]
+        if _rules_of(account.team) != _rules_of(team):
+            self.version += 1
         self._count_cohort(account, -1)
         account.team = team
         self._count_cohort(account, 1)
@@ -59,6 +71,12 @@ class Teams:
         account = self[attempt.team]
         self._settle(account, now)
         account.holds[attempt.sku] += sign * attempt.gpus
+        if attempt.stopping:
+            account.leaving[attempt.sku] += sign * attempt.gpus
+        if sign > 0:
+            account.attempts[attempt.job, attempt.task] = attempt
+        else:
+            account.attempts.pop((attempt.job, attempt.task), None)
         if account.team.cohort:
             self._cohort_holds[account.team.cohort, attempt.sku] += sign * attempt.gpus
 
@@ -81,9 +99,44 @@ class Teams:
                 return Room(left, f"the teams of cohort {team.cohort} hold {total - left} of their {total} {sku}")
         return Room(own, why)
 
+    def limits(self, name: str) -> tuple[Limit, ...]:
+        """What bounds a team; empty where it may take all there is."""
+        team = self[name].team
+        if team.quota is None:
+            return ()
+        own: tuple[Limit, ...] = (("team", name),) if team.borrowing else ()
+        return (*own, ("cohort", team.cohort)) if team.cohort else own
+
+    def left(self, limit: Limit, sku: str) -> float:
+        """GPUs of a SKU that a limit lets be taken still; negative where more is held."""
+        kind, name = limit
+        if kind == "cohort":
+            return self._cohort_quota[name, sku] - self._cohort_holds[name, sku]
+        account = self[name]
+        borrows = account.team.borrowing.get(sku)
+        return math.inf if borrows is None else (account.team.quota or {}).get(sku, 0) + borrows - account.holds[sku]
+
+    def gives_back(self, limit: Limit, sku: str, until: float) -> int:
+        """GPUs under a limit whose attempts are predicted to end by then."""
+        return sum(gpus for ends, gpus in self._ends(limit, sku) if ends <= until)
+
+    def quota_start(self, name: str, sku: str, gpus: int, now: float) -> float | None:
+        """When enough attempts are predicted to have ended for so many GPUs more; None where their end would not do."""
+        start = now
+        for limit in self.limits(name):
+            left = self.left(limit, sku)
+            for ends, given in self._ends(limit, sku) if left < gpus else ():
+                left += given
+                start = max(start, ends)
+                if left >= gpus:
+                    break
+            if left < gpus:
+                return None
+        return start
+
     def deficits(self, name: str, sku: str, gpus: int) -> list[tuple[frozenset[str], int]]:
         """Of which teams how many GPUs of a SKU must become free before this one may take so many: what it lacks itself, what its cohort
-        lacks. Empty: it may. Nothing helps a team that is closed."""
+        lacks, when those who have been asked to go have gone. Empty: it may. Nothing helps a team that is closed."""
         account = self[name]
         team = account.team
         if team.quota is None:
@@ -91,10 +144,11 @@ class Teams:
         found = []
         borrows = team.borrowing.get(sku)
         if borrows is not None:
-            found.append((frozenset({name}), gpus + account.holds[sku] - team.quota.get(sku, 0) - borrows))
+            found.append((frozenset({name}), gpus + account.holds[sku] - account.leaving[sku] - team.quota.get(sku, 0) - borrows))
         if team.cohort:
-            members = frozenset(other.team.name for other in self._accounts.values() if other.team.cohort == team.cohort)
-            found.append((members, gpus + self._cohort_holds[team.cohort, sku] - self._cohort_quota[team.cohort, sku]))
+            leaving = sum(self[other].leaving[sku] for other in self._cohorts[team.cohort])
+            missing = gpus + self._cohort_holds[team.cohort, sku] - leaving - self._cohort_quota[team.cohort, sku]
+            found.append((frozenset(self._cohorts[team.cohort]), missing))
         return [(teams, missing) for teams, missing in found if missing > 0]
 
     def most(self, name: str, sku: str) -> float:
@@ -112,9 +166,9 @@ class Teams:
         return account.team.quota is not None and account.holds[sku] + gpus <= account.team.quota.get(sku, 0)
 
     def borrowed(self, name: str, sku: str) -> int:
-        """GPUs that it holds beyond its quota; a team without a quota has borrowed all of them."""
+        """GPUs that it holds beyond its quota and has not been asked to give back; a team without a quota has borrowed all of them."""
         account = self[name]
-        return max(0, account.holds[sku] - (account.team.quota or {}).get(sku, 0))
+        return max(0, account.holds[sku] - account.leaving[sku] - (account.team.quota or {}).get(sku, 0))
 
     def lend_to_each_other(self, one: str, other: str) -> bool:
         return self[one].team.cohort == self[other].team.cohort
@@ -152,10 +206,20 @@ class Teams:
             account.used_s[sku] = account.used_s.get(sku, 0.0) * kept + account.holds[sku] * whole_s * (1 - kept)
         account.at = now
 
+    def _ends(self, limit: Limit, sku: str) -> list[tuple[float, int]]:
+        kind, name = limit
+        accounts = [self[team] for team in self._cohorts[name]] if kind == "cohort" else [self[name]]
+        return sorted((each.ends, each.gpus) for account in accounts for each in account.attempts.values() if each.sku == sku)
+
     def _count_cohort(self, account: Account, sign: int) -> None:
         team = account.team
         if team.cohort:
+            (self._cohorts[team.cohort].add if sign > 0 else self._cohorts[team.cohort].discard)(team.name)
             for sku, quota in (team.quota or {}).items():
                 self._cohort_quota[team.cohort, sku] += sign * quota
             for sku, gpus in account.holds.items():
                 self._cohort_holds[team.cohort, sku] += sign * gpus
+
+
+def _rules_of(team: Team) -> object:
+    return team.quota, team.borrowing, team.cohort, team.closed

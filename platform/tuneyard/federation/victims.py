@@ -1,21 +1,23 @@
 """Who is to go, so that a gang finds room: the legal set of attempts that loses least GPU-time since their last checkpoints.
 
 Gangs that span nodes make this a covering problem, which is NP-hard. A greedy choice gives a first answer, branch and bound the best one;
-with more than a dozen attempts to choose from the search ends at `_BUDGET` steps, with the best found so far.
+with more than a dozen attempts to choose from the search ends at `_STEPS` steps, with the best found so far.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
-from tuneyard.federation.pools import Pool
+from tuneyard.federation.pools import Key, Pool
 from tuneyard.federation.world import Running
 
-_BUDGET = 4000
+_STEPS = 4000
 _MOST = 24
 """Attempts among which the best set is searched for; of more, those of the greedy answer and the cheapest others."""
 
@@ -32,9 +34,9 @@ class Deficit:
 class Search:
     """What is looked for: `pods` pods of `size` GPUs in `pool`, by ending some of `candidates`.
 
-    `claimed`: GPUs by node that are promised to others. `borrowed`: of teams from which GPUs are taken back, how many they have borrowed;
-    `taken_back`: the candidates that may go for that reason alone, only as long as their team holds more than its own without those gone
-    before.
+    `claimed`: GPUs by node that are promised to others, or not to be used; `leaving`: GPUs by node of those who go anyway. `taken_back`:
+    the candidates that may go only because their teams hold more than their own, and only as long as that is so without all others who go;
+    `borrowed`: by team, how much more.
     """
 
     pool: Pool
@@ -43,8 +45,9 @@ class Search:
     candidates: Sequence[Running]
     now: float
     claimed: Mapping[str, int] = field(default_factory=dict)
+    leaving: Mapping[str, int] = field(default_factory=dict)
     borrowed: Mapping[str, int] = field(default_factory=dict)
-    taken_back: frozenset[tuple[str, str]] = frozenset()
+    taken_back: frozenset[Key] = frozenset()
     deficits: Sequence[Deficit] = ()
 
     @cached_property
@@ -72,15 +75,17 @@ class Victims:
 def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | None:
     """The cheapest legal set that makes room, or None where there is none (or none cheaper than `below`)."""
     candidates = sorted(search.candidates, key=by_age)
+    if not Going(search, candidates).makes_room():
+        return None
     best = _greedy(search, candidates)
     if best is not None and below is not None and best.cost >= below:
         best = None
     bound = best.cost if best is not None else below
     if len(candidates) > _MOST:
-        kept = {(attempt.job, attempt.task) for attempt in (best.attempts if best is not None else ())}
-        others = [attempt for attempt in candidates if (attempt.job, attempt.task) not in kept][: max(0, _MOST - len(kept))]
-        kept |= {(attempt.job, attempt.task) for attempt in others}
-        candidates = [attempt for attempt in candidates if (attempt.job, attempt.task) in kept][: 4 * _MOST]
+        kept = {attempt.key for attempt in (best.attempts if best is not None else ())}
+        others = [attempt for attempt in candidates if attempt.key not in kept][: max(0, _MOST - len(kept))]
+        kept |= {attempt.key for attempt in others}
+        candidates = [attempt for attempt in candidates if attempt.key in kept][: 4 * _MOST]
     return _BranchAndBound(search, candidates, bound).run() or best
 
 
@@ -102,60 +107,99 @@ def by_age(attempt: Running) -> tuple[float, int, str, str]:
     return (-attempt.saved, attempt.gpus, attempt.job, attempt.task)
 
 
-def cost_of(attempts: Sequence[Running], now: float) -> Cost:
-    return sum(attempt.lost_s(now) for attempt in attempts), sum(attempt.gpus for attempt in attempts), len(attempts)
-
-
-def is_legal(search: Search, attempts: Sequence[Running]) -> bool:
-    """Whether no team is left with less than its own by more than the last of its attempts to go."""
-    for team, borrowed in search.borrowed.items():
-        gone = [attempt.gpus for attempt in attempts if attempt.team == team and (attempt.job, attempt.task) in search.taken_back]
-        if gone and sum(gone) - max(gone) >= borrowed:
-            return False
-    return True
-
-
-def makes_room(search: Search, attempts: Sequence[Running]) -> bool:
-    """Whether the gang fits once these are gone."""
-    freed: Counter[str] = Counter()
+def cost_of(attempts: Iterable[Running], now: float) -> Cost:
+    lost_s, gpus, count = 0.0, 0, 0
     for attempt in attempts:
-        freed.update(attempt.nodes)
-    if any(sum(a.gpus for a in attempts if a.team in deficit.teams) < deficit.gpus for deficit in search.deficits):
-        return False
-    room = search.room_now
-    for name, gpus in freed.items():
-        if name in search.pool.base:
-            room += _free(search, name, gpus) // search.size - _free(search, name, 0) // search.size
-    return room >= search.pods
+        lost_s, gpus, count = lost_s + attempt.lost_s(now), gpus + attempt.gpus, count + 1
+    return lost_s, gpus, count
+
+
+class Going:
+    """A set of attempts that would go, and what comes of it; one more or one less costs what it holds, not what the set holds."""
+
+    def __init__(self, search: Search, attempts: Iterable[Running] = ()) -> None:
+        self._search = search
+        self._attempts: dict[Key, Running] = {}
+        self._freed: Counter[str] = Counter()
+        self._of_team: Counter[str] = Counter()
+        self._taken_back: dict[str, list[int]] = {}
+        self._room = search.room_now
+        for attempt in attempts:
+            self.add(attempt)
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __contains__(self, attempt: Running) -> bool:
+        return attempt.key in self._attempts
+
+    @property
+    def attempts(self) -> list[Running]:
+        return list(self._attempts.values())
+
+    def add(self, attempt: Running) -> None:
+        self._attempts[attempt.key] = attempt
+        self._count(attempt, 1)
+        if attempt.key in self._search.taken_back:
+            insort(self._taken_back.setdefault(attempt.team, []), attempt.gpus)
+
+    def drop(self, attempt: Running) -> None:
+        del self._attempts[attempt.key]
+        self._count(attempt, -1)
+        if attempt.key in self._search.taken_back:
+            self._taken_back[attempt.team].remove(attempt.gpus)
+
+    def makes_room(self) -> bool:
+        """Whether the gang fits once these are gone."""
+        return self._room >= self._search.pods and all(
+            sum(self._of_team[team] for team in deficit.teams) >= deficit.gpus for deficit in self._search.deficits
+        )
+
+    def is_legal(self) -> bool:
+        """Whether of no team more is taken back than it has borrowed, but by the last of its attempts to go. What is legal stays so without
+        some of it."""
+        return all(
+            not back or self._of_team[team] - back[-1] < self._search.borrowed.get(team, 0) for team, back in self._taken_back.items()
+        )
+
+    def _count(self, attempt: Running, sign: int) -> None:
+        search = self._search
+        self._of_team[attempt.team] += sign * attempt.gpus
+        for name, gpus in attempt.nodes.items():
+            if name in search.pool.base:
+                before = self._freed[name]
+                after = self._freed[name] = before + sign * gpus
+                self._room += _free(search, name, after) // search.size - _free(search, name, before) // search.size
 
 
 def _free(search: Search, name: str, freed: int) -> int:
     pool = search.pool
-    return max(0, pool.base[name] - max(0, pool.held.get(name, 0) - freed) - search.claimed.get(name, 0))
+    held = pool.held.get(name, 0) - search.leaving.get(name, 0) - freed
+    return max(0, pool.base[name] - max(0, held) - search.claimed.get(name, 0))
 
 
 def _greedy(search: Search, candidates: Sequence[Running]) -> Victims | None:
     """Cheapest first until there is room, then without those that it turns out not to need; and once more node by node."""
     answers = []
-    for chosen in (_cheapest_first(search, candidates), _node_by_node(search, candidates)):
-        if chosen is not None:
-            kept = _without_needless(search, chosen)
-            answers.append(Victims(tuple(kept), cost_of(kept, search.now)))
+    for going in (_cheapest_first(search, candidates), _node_by_node(search, candidates)):
+        if going is not None:
+            _drop_needless(search, going)
+            answers.append(Victims(tuple(going.attempts), cost_of(going.attempts, search.now)))
     return min(answers, key=lambda answer: answer.cost, default=None)
 
 
-def _cheapest_first(search: Search, candidates: Sequence[Running]) -> list[Running] | None:
-    chosen: list[Running] = []
-    step = max(1, len(candidates) // 16)
-    for number, attempt in enumerate(candidates, 1):
-        if is_legal(search, [*chosen, attempt]):
-            chosen.append(attempt)
-        if (number % step == 0 or number == len(candidates)) and makes_room(search, chosen):
-            return chosen
-    return None
+def _cheapest_first(search: Search, candidates: Sequence[Running]) -> Going | None:
+    going = Going(search)
+    for attempt in candidates:
+        if going.makes_room():
+            break
+        going.add(attempt)
+        if not going.is_legal():
+            going.drop(attempt)
+    return going if going.makes_room() else None
 
 
-def _node_by_node(search: Search, candidates: Sequence[Running]) -> list[Running] | None:
+def _node_by_node(search: Search, candidates: Sequence[Running]) -> Going | None:
     """Clear the cheapest nodes, each of as much as one pod needs."""
     on_node: dict[str, list[Running]] = {}
     for attempt in candidates:
@@ -165,33 +209,33 @@ def _node_by_node(search: Search, candidates: Sequence[Running]) -> list[Running
     for name, attempts in on_node.items():
         if name not in search.pool.base:
             continue
-        going: list[Running] = []
+        cleared: list[Running] = []
         freed = 0
         for attempt in attempts:
             if _free(search, name, freed) >= search.size:
                 break
-            going.append(attempt)
+            cleared.append(attempt)
             freed += attempt.nodes[name]
         if _free(search, name, freed) >= search.size:
-            prices.append((cost_of(going, search.now), name, going))
-    chosen: dict[tuple[str, str], Running] = {}
-    for _, _, going in sorted(prices, key=lambda price: price[:2]):
-        added = {(attempt.job, attempt.task): attempt for attempt in going}
-        if not is_legal(search, [*{**chosen, **added}.values()]):
-            continue
-        chosen |= added
-        if makes_room(search, [*chosen.values()]):
-            return [*chosen.values()]
-    return None
+            prices.append((cost_of(cleared, search.now), name, cleared))
+    going = Going(search)
+    for _, _, cleared in sorted(prices, key=lambda price: price[:2]):
+        if going.makes_room():
+            break
+        added = [attempt for attempt in cleared if attempt not in going]
+        for attempt in added:
+            going.add(attempt)
+        if not going.is_legal():
+            for attempt in added:
+                going.drop(attempt)
+    return going if going.makes_room() else None
 
 
-def _without_needless(search: Search, chosen: Sequence[Running]) -> list[Running]:
-    kept = list(chosen)
-    for attempt in sorted(chosen, key=lambda attempt: (-attempt.lost_s(search.now), -attempt.gpus, attempt.job, attempt.task)):
-        fewer = [each for each in kept if each is not attempt]
-        if makes_room(search, fewer):
-            kept = fewer
-    return kept
+def _drop_needless(search: Search, going: Going) -> None:
+    for attempt in sorted(going.attempts, key=lambda attempt: (-attempt.lost_s(search.now), -attempt.gpus, attempt.job, attempt.task)):
+        going.drop(attempt)
+        if not going.makes_room():
+            going.add(attempt)
 
 
 class _BranchAndBound:
@@ -203,32 +247,37 @@ class _BranchAndBound:
         self._candidates = candidates
         self._bound = bound
         self._best: Victims | None = None
-        self._left = _BUDGET
+        self._left = _STEPS
+        self._chosen = Going(search)
+        self._possible = Going(search, candidates)
+        self._largest = max((attempt.gpus for attempt in candidates), default=1) or 1
 
     def run(self) -> Victims | None:
-        if makes_room(self._search, self._candidates):
-            self._branch(0, [], (0.0, 0, 0))
+        self._branch(0, (0.0, 0, 0))
         return self._best
 
-    def _branch(self, at: int, chosen: list[Running], cost: Cost) -> None:
+    def _branch(self, at: int, cost: Cost) -> None:
         self._left -= 1
-        if self._left < 0 or (self._bound is not None and cost >= self._bound) or not is_legal(self._search, chosen):
+        if self._left < 0 or (self._bound is not None and cost >= self._bound) or not self._chosen.is_legal():
             return
-        if makes_room(self._search, chosen):
-            self._best = Victims(tuple(chosen), cost)
+        if self._chosen.makes_room():
+            self._best = Victims(tuple(self._chosen.attempts), cost)
             self._bound = cost
             return
-        rest = self._candidates[at:]
-        if not rest or self._cannot_beat(rest, cost) or not makes_room(self._search, [*chosen, *rest]):
+        if at == len(self._candidates) or not self._possible.makes_room() or self._cannot_beat(at, cost):
             return
-        attempt = rest[0]
+        attempt = self._candidates[at]
         lost_s, gpus, count = cost
-        self._branch(at + 1, [*chosen, attempt], (lost_s + attempt.lost_s(self._search.now), gpus + attempt.gpus, count + 1))
-        self._branch(at + 1, chosen, cost)
+        self._chosen.add(attempt)
+        self._branch(at + 1, (lost_s + attempt.lost_s(self._search.now), gpus + attempt.gpus, count + 1))
+        self._chosen.drop(attempt)
+        self._possible.drop(attempt)
+        self._branch(at + 1, cost)
+        self._possible.add(attempt)
 
-    def _cannot_beat(self, rest: Sequence[Running], cost: Cost) -> bool:
+    def _cannot_beat(self, at: int, cost: Cost) -> bool:
         if self._bound is None:
             return False
         missing = max(1, self._search.missing - cost[1])
-        least = cost[0] + least_cost_s(rest, missing, self._search.now)
-        return (least, cost[1] + missing, cost[2] + 1) >= self._bound
+        least = cost[0] + least_cost_s(islice(self._candidates, at, None), missing, self._search.now)
+        return (least, cost[1] + missing, cost[2] + math.ceil(missing / self._largest)) >= self._bound

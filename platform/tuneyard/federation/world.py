@@ -111,6 +111,10 @@ class Running:
     def gpus(self) -> int:
         return sum(self.nodes.values())
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.job, self.task
+
     def lost_s(self, now: float) -> float:
         """GPU-seconds since its last checkpoint: what ending it now would throw away."""
         return self.gpus * max(0.0, now - self.saved)

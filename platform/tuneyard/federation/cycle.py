@@ -1,0 +1,270 @@
+"""One cycle: asks by priority, then by the policy's rank with what their teams have had already, each placed, kept room for, or left.
+
+Only the heads of lines are looked at, and of asks of one kind none any more once nothing free would do for it: a cycle costs what it
+decides, not what waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tuneyard.federation.explaining import Explainer
+from tuneyard.federation.finding import NOWHERE, Finder, Found
+from tuneyard.federation.lines import Group, Line, Lines
+from tuneyard.federation.policy import Policy
+from tuneyard.federation.pools import Key, Pools
+from tuneyard.federation.preempting import Preempting
+from tuneyard.federation.promising import Promises
+from tuneyard.federation.reserving import Reservation, Starts, reservation
+from tuneyard.federation.shapes import Shape
+from tuneyard.federation.teams import Teams
+from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running
+
+_BACKFILL_LOOK = 256
+"""How far behind an ask that a reservation holds back a shorter one of its line is looked for (as Slurm's bf_max_job_test)."""
+
+Hold = Callable[[Running, float], None]
+_Head = tuple[float, float, str, str, int, Line, "list[_Head] | None"]
+"""Of a line, and where it stands in it; the last is for the first of a kind of which nothing free would do: those behind it, last first."""
+
+
+class Cycles:
+    """Runs one cycle after another over what waits. `hold` is told of each attempt that a decision starts or asks to go."""
+
+    def __init__(self, policy: Policy, pools: Pools, teams: Teams, lines: Lines, hold: Hold) -> None:
+        self._policy = policy
+        self._pools = pools
+        self._teams = teams
+        self._lines = lines
+        self._hold = hold
+        self.reservations: list[Reservation] = []
+        """Made in the last cycle."""
+        self._starts = Starts(pools, policy.speed)
+        self._promises = Promises(teams)
+        self._finder = Finder(policy, pools, teams, self._starts, self._promises, self.reservations)
+        self.preempting = Preempting(policy, pools, teams, self._promises)
+        self._decisions: list[Place | Preempt | Fail] = []
+        self._penalties: dict[str, float] = {}
+        self._number = 0
+        self._reserved = 0
+        self._now = 0.0
+        self._judged = (-1, -1)
+        self._never: list[Line] = []
+        self._failed: dict[Key, tuple[int, int]] = {}
+
+    def explainer(self) -> Explainer:
+        """Says why somebody waits, as of the last cycle."""
+        return Explainer(self._pools, self._teams, self._starts, self.reservations)
+
+    def forget(self, key: Key) -> None:
+        """A task waits no more."""
+        self._failed.pop(key, None)
+
+    def run(self, now: float) -> list[Place | Preempt | Fail]:
+        self._number += 1
+        self._now = now
+        self._reserved = 0
+        self._decisions = []
+        self.reservations.clear()
+        self._promises.begin()
+        self.preempting.begin()
+        self._penalties = self._had_already(now)
+        self._judge()
+        for priority in self._lines.priorities():
+            if self._decide(self._heads(self._lines.groups(priority))):
+                break
+        return self._decisions
+
+    def ahead(self, key: Key, now: float) -> int:
+        """How many of those who wait are looked at before this one. Raises KeyError where it does not wait."""
+        found = self._lines.get(key)
+        if found is None:
+            raise KeyError("/".join(key))
+        self._penalties = self._had_already(now)
+        line, entry = found
+        own = self._place_in_line(line, line.entries.index(entry))
+        return sum(self._place_in_line(other, at) < own for other in self._lines.all() for at in range(len(other.entries)))
+
+    # --- the order
+
+    def _place_in_line(self, line: Line, at: int) -> tuple[int, float, float, str, str]:
+        value, created, job, task = self._head(line, at)[:4]
+        return (-PRIORITIES[line.entries[at].ask.priority], value, created, job, task)
+
+    def _had_already(self, now: float) -> dict[str, float]:
+        """Seconds by which a team's asks are put back."""
+        if not self._policy.fairness_s:
+            return {}
+        shares = self._teams.shares(self._pools.capacity(), now)
+        return {name: self._policy.fairness_s * min(share, 100.0) for name, share in shares.items()}
+
+    def _heads(self, groups: Iterable[Group]) -> list[_Head]:
+        """Who is looked at first: the head of each line; of a kind for which nothing free would do, only of those lines that others may be
+        asked to make room for, and the first of the rest, which may be kept room for."""
+        heads: list[_Head] = []
+        for group in groups:
+            lines = [line for line in group.lines.values() if not line.never]
+            if self._policy.strict or group.shape.has_room(self._pools):
+                heads += [self._head(line, 0) for line in lines]
+                continue
+            group.shape.blocked_in = self._number
+            rest: list[_Head] = []
+            for line in lines:
+                head = self._head(line, 0)
+                (heads if self.preempting.may(line.entries[0].ask) else rest).append(head)
+            if rest and self._may_reserve():
+                rest.sort(reverse=True)
+                heads.append((*rest.pop()[:-1], rest))
+        heapq.heapify(heads)
+        return heads
+
+    def _head(self, line: Line, at: int) -> _Head:
+        entry = line.entries[at]
+        return (entry.rank + self._penalties.get(line.team, 0.0), entry.created, entry.job, entry.task, at, line, None)
+
+    def _decide(self, heads: list[_Head]) -> bool:
+        """Go through the asks of one priority. True where nobody further may be looked at."""
+        while heads:
+            *_, at, line, behind = heapq.heappop(heads)
+            if behind is not None:
+                if self._may_reserve() and not self._reserve(line.entries[at].ask, line.shape) and behind:
+                    heapq.heappush(heads, (*behind.pop()[:-1], behind))
+                continue
+            if line.shape.blocked_in == self._number and not self._may_reserve() and not self.preempting.may(line.entries[at].ask):
+                if self._policy.strict:
+                    return True
+                continue
+            following = self._look_at(line, at)
+            if self._policy.strict and following is None:
+                return True
+            if following is not None and following < len(line.entries):
+                heapq.heappush(heads, self._head(line, following))
+        return False
+
+    # --- one ask
+
+    def _look_at(self, line: Line, at: int) -> int | None:
+        """Decide about one ask. Who of its line is next; None: nobody."""
+        entry, shape = line.entries[at], line.shape
+        if self._is_held(entry.ask, shape):
+            return self._shorter(line, at + 1, shape.held_s)
+        found = self._finder.find(entry.ask, shape, self._now) if shape.blocked_in != self._number else NOWHERE
+        if found.pool is not None and found.option is not None:
+            self._start(self._finder.place(entry.ask, shape, found, self._now))
+            return at
+        if not found.better_later and self._make_room(entry.ask, shape):
+            return at + 1
+        if found.held_s is not None:
+            self._remember_held(shape, found)
+            return self._shorter(line, at + 1, found.held_s)
+        if found.lacks_quota:
+            if not self._teams[line.team].team.closed:
+                self._promises.make_when_free(line.team, found.lacks_quota, entry.ask.worlds[0], self._now)
+            return None
+        self._reserve(entry.ask, shape)
+        if not found.better_later:
+            shape.blocked_in = self._number
+        return None
+
+    def _start(self, place: Place) -> None:
+        self._decisions.append(place)
+        attempt = running_of(place, self._now)
+        if self._promises:
+            self._promises.take(attempt.team, attempt.sku, attempt.gpus, attempt.ends)
+        self._hold(attempt, self._now)
+
+    def _make_room(self, ask: Ask, shape: Shape) -> bool:
+        """Ask others to go, where the ask may. True if room is being made for it."""
+        if not self.preempting.may(ask):
+            return False
+        making = self.preempting.make_room(ask, shape, self._now, self.reservations)
+        for going in making.going:
+            self._decisions.append(going)
+            self._hold(replace(going.victim, stopping=True, ends=self._now + self._policy.grace_s), self._now)
+        if making.kept is not None:
+            self._keep(ask, making.kept, ask.worlds[-1])
+        return bool(making.going) or making.kept is not None
+
+    def _keep(self, ask: Ask, kept: Reservation, workers: int) -> None:
+        self.reservations.append(kept)
+        self._promises.make(ask.team, kept.pool.sku.name, workers, kept.until)
+
+    def _may_reserve(self) -> bool:
+        return self._reserved < self._policy.reservations
+
+    def _reserve(self, ask: Ask, shape: Shape) -> bool:
+        """Keep room for one of the first who wait."""
+        if not self._may_reserve():
+            return False
+        start = self._finder.earliest(ask, shape, self._now)
+        if start is None:
+            return False
+        self._reserved += 1
+        self._keep(ask, reservation((ask.job, ask.task), start), ask.worlds[0])
+        return True
+
+    # --- behind those that a reservation holds back
+
+    def _is_held(self, ask: Ask, shape: Shape) -> bool:
+        """Whether it is known already that all room for asks of its kind is kept from those as long as this."""
+        return shape.held_in == self._number and ask.seconds * shape.fastest(self._pools, self._policy.speed) > shape.held_s
+
+    def _remember_held(self, shape: Shape, found: Found) -> None:
+        if found.held_s is not None and not found.lacks_quota and not found.better_later:
+            shape.held_in, shape.held_s = self._number, found.held_s
+
+    def _shorter(self, line: Line, at: int, longest_s: float) -> int | None:
+        """The next ask of a line that may end within so long."""
+        fastest = line.shape.fastest(self._pools, self._policy.speed)
+        if line.shortest_s * fastest > longest_s:
+            return None
+        for index in range(at, min(len(line.entries), at + _BACKFILL_LOOK)):
+            if line.entries[index].ask.seconds * fastest <= longest_s:
+                return index
+        return None
+
+    # --- what could never run
+
+    def _judge(self) -> None:
+        """Say once of each ask that could never run that it could not: once for each layout of members and rules of teams."""
+        if not self._pools.members:
+            return
+        stamp = (self._pools.layout, self._teams.version)
+        lines: Iterable[Line] = self._lines.fresh if stamp == self._judged else list(self._lines.all())
+        self._never = [line for line in self._never if line.entries and stamp == self._judged]
+        for line in lines:
+            if line.entries:
+                line.never = bool(self._why_never(line.entries[0].ask, line.shape))
+                if line.never:
+                    self._never.append(line)
+        self._lines.fresh.clear()
+        self._judged = stamp
+        for line in self._never:
+            for entry in line.entries:
+                if self._failed.get(entry.key) != stamp:
+                    self._failed[entry.key] = stamp
+                    self._decisions.append(Fail(ask=entry.ask, reason=self._why_never(entry.ask, line.shape)))
+
+    def _why_never(self, ask: Ask, shape: Shape) -> str:
+        explainer = self.explainer()
+        return explainer.why_never_by_quota(ask, shape) if shape.ever(self._pools) else explainer.why_never(ask, shape)
+
+
+def running_of(place: Place, now: float) -> Running:
+    """A placement as an attempt that starts now."""
+    ask = place.ask
+    return Running(
+        job=ask.job,
+        task=ask.task,
+        team=ask.team,
+        priority=ask.priority,
+        cluster=place.cluster,
+        sku=place.sku,
+        nodes=place.nodes,
+        started=now,
+        ends=now + place.seconds,
+        saved=now,
+        preemptible=ask.preemptible,
+    )
