@@ -13,6 +13,8 @@ from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing
 Object = dict[str, Any]
 _BETWEEN_WRITES_S = 2.0
 """A status that nothing hangs on is written no more often: what changes in between goes with the next one."""
+_AFTER_A_PLACEMENT_S = 5.0
+"""The same after a placement: its RayJob is seen, its pods come and, where all is there already, its ranks begin."""
 _GONE = "gone"
 
 
@@ -28,7 +30,8 @@ class JobSpecs(Cache):
         self._on_status = on_change
         self._on_news = on_news
         self._parsed: dict[Key, tuple[str, JobStatus]] = {}
-        self._written_s: dict[Key, float] = {}
+        self._next_s: dict[Key, float] = {}
+        """When a status that can wait may be written next."""
         self._underway: dict[Key, str] = {}
         """Keys with a write on its way, and the newest version that the watch has told of meanwhile."""
 
@@ -44,13 +47,14 @@ class JobSpecs(Cache):
     def pause_s(self, key: Key) -> float:
         """For how long a status that can wait should wait: after the last write, or after the first question."""
         now = asyncio.get_running_loop().time()
-        return max(0.0, self._written_s.setdefault(key, now) + _BETWEEN_WRITES_S - now)
+        return max(0.0, self._next_s.setdefault(key, now + _BETWEEN_WRITES_S) - now)
 
     async def write_status(self, key: Key, item: Object, status: JobStatus) -> Object:
         """Store a status. Raises Conflict where the JobSpec is not as `item` any more. Returns the JobSpec as it is now."""
         dumped = status.model_dump(mode="json", by_alias=True)
         change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": dumped}
-        self._written_s[key] = asyncio.get_running_loop().time()
+        placed = any(attempt.ended_at is None and not attempt.created for attempt in status.attempts)
+        self._next_s[key] = asyncio.get_running_loop().time() + (_AFTER_A_PLACEMENT_S if placed else _BETWEEN_WRITES_S)
         return await self._write(key, item, change, status)
 
     async def hold(self, key: Key, item: Object) -> Object:
@@ -96,7 +100,7 @@ class JobSpecs(Cache):
 
     def _heard(self, key: Key, _old: Object | None, new: Object | None) -> None:
         if new is None:
-            for known in (self._parsed, self._written_s):
+            for known in (self._parsed, self._next_s):
                 known.pop(key, None)
             self._on_status(key, None)
         else:
