@@ -348,7 +348,7 @@ def page(given: argparse.Namespace, found: dict[str, Result]) -> list[str]:
         f"{given.jobs:,} JobSpecs of one train task each, on {where}. Clock: from the first creation to the last RayJob, creating",
         f"them included ({AT_ONCE} requests at once, {alone.submitted_s:.1f} s). Client, API servers, etcd and operator share the cores.",
         "Raw: the same writes by the same client (JobSpec, finalizer, status, RayJob; in the second row another status), without a hub.",
-        "Whole lives: until nothing is left on a member; what an attempt itself writes, three requests, is in the client's and servers' time.",
+        "Whole lives: until nothing is left on a member; what an attempt itself writes, three requests, is the client's here.",
         "",
         f"| | {' | '.join(COLUMNS)} | doubled | lost |",
         f"|{'---|' * (len(COLUMNS) + 3)}",
