@@ -96,7 +96,7 @@ def through_tuneyard(folder: Path, shape: Shape, members: int) -> Outcome:
             theatre, wall_s = asyncio.run(play(clusters, shape))
         in_use = theatre.held_s / (shape.capacity * wall_s)
         return Outcome(wall_s, in_use, theatre.waits_s(), operator.cpu_s - cpu, theatre.preempted)
-    except (TimeoutError, AssertionError):
+    except (TimeoutError, AssertionError, SystemExit):
         print(operator.log[-3000:] if operator.processes.pid(operator.name) else "the operator has ended", file=sys.stderr)
         raise
     finally:

@@ -80,8 +80,8 @@ def rayjob(number: int) -> Object:
 
 async def arrive(clusters: Clusters, jobs: int, limit_s: float, cpu: Callable[[], tuple[float, float]]) -> Arrivals:
     """Create RayJobs on the hub, and watch the members until each has come to one of them."""
-    hub = await from_kubeconfig(str(clusters.hub.kubeconfig), qps=10_000)
-    members = [await from_kubeconfig(str(member.kubeconfig), qps=10_000) for member in clusters.members]
+    hub = await from_kubeconfig(str(clusters.hub.kubeconfig), qps=10_000, timeout_s=120)
+    members = [await from_kubeconfig(str(member.kubeconfig), qps=10_000, timeout_s=120) for member in clusters.members]
     came: dict[Key, float] = {}
     doubled: set[Key] = set()
 
