@@ -122,7 +122,9 @@ def _count(free: dict[str, int], least: int, size: int) -> str:
         return f"{whole} of {least // size} pods of {size} GPUs find room ({sum(free.values())} GPUs free)"
     most = max(free.values(), default=0)
     total = sum(free.values())
-    return f"{total} of {least} GPUs free" if size <= 1 or total < least else f"{total} GPUs free, at most {most} of {size} on one machine"
+    if total < least:
+        return f"{total} of {least} GPUs free"
+    return f"{total} GPUs free" if size <= most else f"{total} GPUs free, at most {most} of {size} on one machine"
 
 
 def _ending(after: Sequence[Running]) -> str:

@@ -153,8 +153,4 @@ class Finder:
 
 def fits(pool: Pool, option: Option, without: Mapping[str, int]) -> bool:
     """Whether there is room in a pool without so many GPUs by node."""
-    room = sum(len(names) * (free // option.size) for free, names in enumerate(pool.by_free))
-    for name, gpus in without.items():
-        free = pool.free.get(name, 0)
-        room -= free // option.size - max(0, free - gpus) // option.size
-    return room >= option.pods
+    return pool.room(option.size, without) >= option.pods

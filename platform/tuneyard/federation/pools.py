@@ -42,12 +42,27 @@ class Pool:
         self.running: list[tuple[float, str, str]] = []
         self.attempts: dict[Key, Running] = {}
         self.stopping = 0
-        """Attempts that have been asked to go."""
+        """GPUs of attempts that have been asked to go."""
         self.version = 0
+        self._teams: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def teams(self) -> frozenset[str]:
+        """Those of which anything runs here."""
+        if self._teams[0] != self.version:
+            self._teams = (self.version, frozenset(attempt.team for attempt in self.attempts.values()))
+        return self._teams[1]
 
     @property
     def is_cpu(self) -> bool:
         return self.sku.name == "cpu"
+
+    def room(self, size: int, without: Mapping[str, int]) -> int:
+        """Pods of this size that find room in what is free. `without`: GPUs by node not to touch."""
+        room = sum(len(names) * (free // size) for free, names in enumerate(self.by_free))
+        for name, gpus in without.items():
+            free = self.free.get(name, 0)
+            room -= free // size - max(0, free - gpus) // size
+        return room
 
     def pick(self, pods: int, size: int, without: Mapping[str, int]) -> dict[str, int]:
         """GPUs by node for so many pods: fullest nodes first, so that empty machines stay whole. `without`: GPUs not to touch."""
@@ -73,6 +88,8 @@ class Pools:
         self.members: dict[str, Member] = {}
         self.layout = 0
         """Changes when pools, their usability or what their nodes have changes: what was said of "ever" is void then."""
+        self.changes = 0
+        """How often any pool has changed; a pool's version is the number of its last change."""
         self.changed = 0
         """Grows whenever a node has more or fewer GPUs free."""
         self.counts: Counts = np.zeros((0, 9), np.int32)
@@ -121,7 +138,7 @@ class Pools:
                 self._move(pool, node, None)
             pool.total, pool.base = {}, {}
             pool.present, pool.usable, pool.why_not = False, False, "was removed"
-            pool.version += 1
+            self._touch(pool)
 
     def snapshot(self) -> Iterator[Member]:
         """Members as they are now: of each node, what neither others nor attempts hold."""
@@ -137,9 +154,9 @@ class Pools:
         key = (attempt.job, attempt.task)
         pool = self._pool(attempt.cluster, attempt.sku)
         before = pool.attempts.get(key)
-        pool.stopping += attempt.stopping
+        pool.stopping += attempt.stopping * attempt.gpus
         if before is not None:
-            pool.stopping -= before.stopping
+            pool.stopping -= before.stopping * before.gpus
             self._unlist(pool, before)
             if before.nodes != attempt.nodes:
                 self._take(pool, before.nodes, -1)
@@ -148,15 +165,15 @@ class Pools:
             self._take(pool, attempt.nodes, 1)
         pool.attempts[key] = attempt
         insort(pool.running, (attempt.ends, *key))
-        pool.version += 1
+        self._touch(pool)
 
     def release(self, attempt: Running) -> None:
         pool = self._pool(attempt.cluster, attempt.sku)
         held = pool.attempts.pop((attempt.job, attempt.task))
-        pool.stopping -= held.stopping
+        pool.stopping -= held.stopping * held.gpus
         self._unlist(pool, held)
         self._take(pool, held.nodes, -1)
-        pool.version += 1
+        self._touch(pool)
 
     def capacity(self) -> Mapping[str, int]:
         """GPUs of each SKU, of all members."""
@@ -215,6 +232,10 @@ class Pools:
             found = self._weights[size] = (np.arange(width, dtype=np.int32) // max(size, 1)).astype(np.int32)
         return found
 
+    def _touch(self, pool: Pool) -> None:
+        self.changes += 1
+        pool.version = self.changes
+
     def _pool(self, member: str, sku: str) -> Pool:
         found = self._by_name.get((member, sku))
         return found if found is not None else self._new(member, SkuFacts(sku, 1))
@@ -237,7 +258,7 @@ class Pools:
         base = {name: min(free, gpus) for name, (gpus, free) in nodes.items()}
         if base == pool.base and pool.total == {name: gpus for name, (gpus, _) in nodes.items()}:
             return
-        pool.version += 1
+        self._touch(pool)
         self._widen(max((gpus for gpus, _ in nodes.values()), default=0))
         for name in [name for name in pool.base if name not in nodes]:
             self._move(pool, name, None)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Key, Pool, Pools
 from tuneyard.federation.promising import Promises
+from tuneyard.federation.refusing import Refusals
 from tuneyard.federation.reserving import Reservation, claimed_in, reservation, start_in
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.victims import Cost, Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
 
-_MOST_REMEMBERED = 100_000
-_MOST_SEARCHES = 64
+_MOST_SEARCHES = 24
 """How many pools are searched for victims in one cycle, about: asks that come after that look in the next."""
 
 
@@ -61,8 +61,7 @@ class Preempting:
         self._searches = 0
         self._lower_in: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
         self._equal_in: dict[tuple[int, int], tuple[int, Sequence[Running], frozenset[str]]] = {}
-        self._refused: dict[object, tuple[int, Mapping[str, int]]] = {}
-        """Where there was no legal set, for which kind of ask: the pool's version then, and what was claimed of it."""
+        self._refusals = Refusals(pools, teams)
         self._refused_now: set[object] = set()
         """Kinds of ask for which nobody may be asked to go in this cycle."""
         self.unfinished = False
@@ -73,8 +72,7 @@ class Preempting:
         self._searches = 0
         self._refused_now.clear()
         self.unfinished = False
-        if len(self._refused) > _MOST_REMEMBERED:
-            self._refused.clear()
+        self._refusals.begin()
 
     def count(self, attempt: Running, sign: int) -> None:
         """Keep count of who runs."""
@@ -101,13 +99,19 @@ class Preempting:
             kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
             if kept is not None:
                 return Making(kept=kept)
-        kind = self._kind(ask, shape)
+        team = self._team_that_matters(ask)
+        kind = (shape, ask.priority, team)
         if kind in self._refused_now:
             return Making()
-        best = self._cheapest(ask, shape, pools, workers, now, reservations)
+        worth = self._refusals.worth_a_look(kind, team, pools)
+        if worth and self._searches >= _MOST_SEARCHES:
+            self.unfinished = True
+            return Making()
+        best = self._cheapest(ask, shape, worth, workers, now, reservations)
         if best is None:
-            if not self.unfinished:
-                self._refused_now.add(kind)
+            self._refused_now.add(kind)
+            if not (team and self._promises):  # what is promised in this cycle may not be in the next
+                self._refusals.refuse(kind, {each.pool.index for each in reservations})
             return Making()
         victims, pool, size = best
         gone = [replace(attempt, stopping=True, ends=now + self._policy.grace_s) for attempt in victims.attempts]
@@ -117,11 +121,14 @@ class Preempting:
         kept = reservation((ask.job, ask.task), start) if start is not None else None
         return Making(tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts), kept)
 
-    def _kind(self, ask: Ask, shape: Shape) -> object:
-        """Asks of one kind are refused together. A team counts only where it has quota to take back by, or that stands in its way."""
-        skus = self._pools.by_sku()
-        plain = not any(self._takes_back_of(ask, sku) or self._missing(ask, sku) for sku in skus)
-        return shape, ask.priority, "" if plain else ask.team
+    def _team_that_matters(self, ask: Ask) -> str:
+        """Asks of one shape and priority are refused together, whatever their teams, but where a team has quota to take back by, or quota
+        stands in its way."""
+        if self._teams[ask.team].team.quota is None:
+            return ""
+        mine = bool(self._census.by_priority[PRIORITIES[ask.priority]])
+        plain = not any((mine and self._takes_back_of(ask, sku)) or self._missing(ask, sku) for sku in self._pools.by_sku())
+        return "" if plain else ask.team
 
     def _cheapest(
         self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
@@ -132,7 +139,7 @@ class Preempting:
         for pool in pools:
             candidates = self._candidates(ask, pool)
             if candidates.attempts:
-                have = int(free[pool.index]) + sum(each.gpus for each in stopping_in(pool))
+                have = int(free[pool.index]) + pool.stopping
                 least_s = least_cost_s(candidates.attempts, max(1, workers - have), now)
                 if least_s < math.inf:
                     bounds.append((least_s, pool.member, pool.sku.name, pool, candidates))
@@ -142,19 +149,10 @@ class Preempting:
                 break
             deficits = [Deficit(teams, gpus) for teams, gpus in self._missing(ask, pool.sku.name)]
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
-            refused = (shape, ask.priority, pool.index, tuple(deficits), tuple(sorted(candidates.borrowed.items())))
-            known = self._refused.get(refused)
-            if known is not None and known[0] == pool.version and all(claimed.get(name, 0) >= gpus for name, gpus in known[1].items()):
-                continue
-            if self._searches >= _MOST_SEARCHES and best is None:
-                self.unfinished = True
-                break
             below = best[0].cost if best is not None else None
             found = self._search_in(pool, shape, candidates, workers, now, claimed, deficits, below)
             if found is not None:
                 best = (found[0], pool, found[1])
-            elif below is None:
-                self._refused[refused] = (pool.version, claimed)
         return best
 
     def _search_in(
@@ -226,8 +224,9 @@ class Preempting:
     ) -> Reservation | None:
         """The room that is made by those who have been asked to go already, where it is enough; the soonest."""
         best: tuple[float, str, str, Reservation] | None = None
+        free = self._pools.free_gpus()
         for pool in pools:
-            if not pool.stopping or self._missing(ask, pool.sku.name):
+            if not pool.stopping or pool.stopping + int(free[pool.index]) < workers or self._missing(ask, pool.sku.name):
                 continue
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
             for size in shape.sizes(workers, pool):

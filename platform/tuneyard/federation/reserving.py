@@ -44,9 +44,9 @@ def start_in(
     has overrun.
     """
     claims = claimed or {}
-    free = {name: gpus - claims[name] for name, gpus in pool.free.items() if name in claims}
+    free = {name: pool.free[name] - gpus for name, gpus in claims.items() if name in pool.free}
     gained: dict[str, int] = {}
-    have = sum(max(0, free.get(name, gpus)) // size for name, gpus in pool.free.items())
+    have = pool.room(size, claims)
     after: list[Running] = []
     at = now
     if have < pods:

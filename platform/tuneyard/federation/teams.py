@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tuneyard.federation.world import Running, Team
@@ -21,6 +21,8 @@ class Account:
     attempts: dict[tuple[str, str], Running] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
     at: float = 0.0
+    changed: int = 0
+    """The number of the last change of what it holds."""
     waits: int = 0
     """Asks that wait."""
 
@@ -46,6 +48,10 @@ class Teams:
         self._cohort_quota: dict[tuple[str, str], int] = defaultdict(int)
         self._cohort_holds: Counter[tuple[str, str]] = Counter()
         self._cohorts: dict[str, set[str]] = defaultdict(set)
+        self._grown: dict[str, int] = {}
+        """Teams by the number of the last change by which they had more that could be taken back, the latest last."""
+        self.changes = 0
+        """How often what any team holds has changed."""
         self.version = 0
         """Changes with the teams themselves: what was said of "ever" is void then."""
 
@@ -70,6 +76,11 @@ class Teams:
         """Count an attempt's GPUs as held (or not any more)."""
         account = self[attempt.team]
         self._settle(account, now)
+        self.changes += 1
+        account.changed = self.changes
+        if sign > 0 and not attempt.stopping:
+            self._grown.pop(attempt.team, None)
+            self._grown[attempt.team] = self.changes
         account.holds[attempt.sku] += sign * attempt.gpus
         if attempt.stopping:
             account.leaving[attempt.sku] += sign * attempt.gpus
@@ -172,6 +183,19 @@ class Teams:
 
     def lend_to_each_other(self, one: str, other: str) -> bool:
         return self[one].team.cohort == self[other].team.cohort
+
+    def changed_at(self, name: str) -> int:
+        """The number of the last change of what a team and its cohort hold."""
+        account = self[name]
+        cohort = self._cohorts.get(account.team.cohort) if account.team.cohort else None
+        return max(self[other].changed for other in cohort) if cohort else account.changed
+
+    def grown_since(self, change: int) -> Iterator[str]:
+        """Teams that hold more since a change, by its number."""
+        for name in reversed(self._grown):
+            if self._grown[name] <= change:
+                return
+            yield name
 
     def shares(self, capacity: Mapping[str, int], now: float) -> dict[str, float]:
         """How often each team with work here has had its fair share of the resource that it uses most (DRF; Ghodsi et al., NSDI 2011),

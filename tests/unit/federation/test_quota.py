@@ -1,0 +1,164 @@
+"""What a team may hold: its own, what it may borrow, what its cohort leaves; and how its own comes back to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.worlds import H100, HOUR, ask, decide, member, placed, running
+
+from tuneyard.federation import POLICIES, Ask, Fail, Place, Preempt, Scheduler, Team, Wait
+
+SKU = H100.name
+BY_AGE = replace(POLICIES["tuneyard"], order="age")
+
+
+def team(name: str, quota: int, borrowing: int | None = None, **more: str) -> Team:
+    """A team with so many H100s, which may borrow so many more (None: all there are)."""
+    return Team(name=name, quota={SKU: quota}, borrowing={} if borrowing is None else {SKU: borrowing}, **more)  # type: ignore[arg-type]
+
+
+def test_own_quota_then_borrowed_and_no_further() -> None:
+    asks = [ask(f"a{n}", 4, created=n) for n in range(4)]
+    decisions = decide([member("east", 8, 8)], *asks, teams=(team("t", 4, 4),))
+    assert set(placed(decisions)) == {"a0", "a1"}
+    (first, _) = (decision for decision in decisions if isinstance(decision, Wait))
+    assert first.reason == "east: 8 GPUs free; team t holds 8 h100-80gb of a quota of 4 and 4 that it may borrow"
+
+
+def test_a_team_without_quota_takes_all_there_is() -> None:
+    assert len(placed(decide([member("east", 8, 8)], *(ask(f"a{n}", 8) for n in range(2))))) == 2
+
+
+def test_a_cohort_shares_what_its_teams_have() -> None:
+    teams = (team("t", 4, cohort="c"), team("u", 4, cohort="c"))
+    asks = [ask("a", 8, team="t"), ask("b", 8, team="u", created=1)]
+    decisions = decide([member("east", 8, 8)], *asks, teams=teams)
+    assert set(placed(decisions)) == {"a"}
+    (waits,) = (decision for decision in decisions if isinstance(decision, Wait))
+    assert "the teams of cohort c hold 8 of their 8 h100-80gb" in waits.reason
+
+
+def test_a_closed_team_starts_nothing_and_says_why() -> None:
+    (waits,) = decide([member("east", 8)], ask(), teams=(team("t", 8, closed="its budget of 100 is spent"),))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "its budget of 100 is spent"
+
+
+def test_quota_lowered_below_usage_ends_nobody_and_starts_nobody() -> None:
+    holds = running("r", {"east-0": 8})
+    decisions = decide([member("east", 0, 8)], ask("a", 1), running=(holds,), teams=(team("t", 4, 0),))
+    assert [type(decision) for decision in decisions] == [Wait]
+    (waits,) = decisions
+    assert isinstance(waits, Wait)
+    assert waits.reason == "east: 8 GPUs free; team t holds 8 h100-80gb of a quota of 4"
+
+
+def test_more_than_a_team_may_ever_hold_fails_at_once() -> None:
+    (never,) = decide([member("east", 8, 8)], ask("a", 16), teams=(team("t", 4, 4),))
+    assert isinstance(never, Fail)
+    assert never.reason == (
+        "team t may hold at most 8 h100-80gb with what it may borrow, and 16 are asked for: ask for fewer, or raise its quota"
+    )
+
+
+def test_a_team_that_nobody_has_described_has_no_limit_and_no_guarantee() -> None:
+    assert placed(decide([member("east", 8)], ask("a", team="nobody"))) == {"a": "east"}
+
+
+class TestTakingBack:
+    def test_what_others_have_borrowed_comes_back(self) -> None:
+        guest = running("guest", {"east-0": 8}, team="u")
+        decisions = decide([member("east", 0)], ask("a"), running=(guest,), teams=(team("t", 8), team("u", 0)))
+        asked, waits = decisions
+        assert isinstance(asked, Preempt)
+        assert asked.reason.startswith("team t takes back what team u has borrowed of its quota, for a; ")
+        assert isinstance(waits, Wait)
+
+    def test_what_is_their_own_does_not(self) -> None:
+        other = running("own", {"east-0": 8}, team="u")
+        (waits,) = decide([member("east", 0)], ask("a"), running=(other,), teams=(team("t", 8), team("u", 8)))
+        assert isinstance(waits, Wait)
+
+    def test_no_more_than_they_have_borrowed(self) -> None:
+        """Eight of twelve are its own: one of its jobs of four goes, not two, though that would make room."""
+        mine = tuple(running(f"r{n}", {f"east-{n}": 4}, team="u") for n in range(3))
+        members = [member("east", 4, 4, 4)]
+        decisions = decide(members, ask("a", 16, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
+        assert not [each for each in decisions if isinstance(each, Preempt)]
+        decisions = decide(members, ask("a", 8, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
+        assert len([each for each in decisions if isinstance(each, Preempt)]) == 1
+
+    def test_those_of_lower_priority_who_go_count_against_what_may_be_taken_back(self) -> None:
+        """With its low job gone, the team is at its quota: the other one stays."""
+        low = running("low", {"east-0": 8}, team="u", priority="low")
+        other = running("other", {"east-1": 8}, team="u")
+        decisions = decide([member("east", 0, 0)], ask("a", 16), running=(low, other), teams=(team("t", 16), team("u", 8)))
+        assert not [each for each in decisions if isinstance(each, Preempt)]
+
+    def test_what_is_on_its_way_back_is_not_asked_for_again(self) -> None:
+        going = running("going", {"east-0": 8}, team="u", stopping=True, ends=100.0)
+        stays = running("stays", {"east-1": 8}, team="u")
+        asks = (ask("a", 8), ask("b", 8, created=1))
+        decisions = decide([member("east", 0, 0)], *asks, running=(going, stays), teams=(team("t", 16), team("u", 8)))
+        assert not [each for each in decisions if isinstance(each, Preempt)]
+
+    def test_not_twice_for_the_same_quota(self) -> None:
+        """Each of two jobs is within the quota, both together are not: only one has somebody go."""
+        guests = tuple(running(f"g{n}", {f"east-{n}": 8}, team="u") for n in range(2))
+        asks = (ask("a", 8), ask("b", 8, created=1))
+        decisions = decide([member("east", 0, 0)], *asks, running=guests, teams=(team("t", 8), team("u", 0)))
+        assert [each.ask.job for each in decisions if isinstance(each, Preempt)] == ["a"]
+
+    def test_only_within_the_cohort(self) -> None:
+        guest = running("guest", {"east-0": 8}, team="u")
+        teams = (team("t", 8, cohort="c"), team("u", 0, cohort="d"))
+        (waits,) = decide([member("east", 0)], ask("a"), running=(guest,), teams=teams)
+        assert isinstance(waits, Wait)
+
+    def test_a_team_makes_room_in_its_own_limit_by_priority(self) -> None:
+        own = running("own", {"east-0": 8}, team="t")
+        decisions = decide([member("east", 0, 8)], ask("a", priority="high"), running=(own,), teams=(team("t", 8, 0),))
+        assert [each.victim.job for each in decisions if isinstance(each, Preempt)] == ["own"]
+
+    def test_no_circle(self) -> None:
+        """Two teams with more work than the machines hold end with what is theirs, and nobody goes any more."""
+        scheduler = Scheduler()
+        scheduler.set_member(member("east", 8, 8, 8))
+        for name, quota in (("t", 8), ("u", 8)):
+            scheduler.set_team(team(name, quota))
+        asks = {(name, n): ask(f"{name}{n}", 8, team=name, seconds=1000 * HOUR) for name in ("t", "u") for n in range(3)}
+        for (name, _), each in asks.items():
+            if name == "u":
+                scheduler.add(each)
+        gone = []
+        for minute in range(1, 30):
+            now = minute * 60.0
+            if minute == 2:
+                for (name, _), each in asks.items():
+                    if name == "t":
+                        scheduler.add(each)
+            for decision in scheduler.cycle(now):
+                if isinstance(decision, Preempt):
+                    gone.append(decision.victim.job)
+                    scheduler.release(decision.victim.job, "train", now)
+                    scheduler.add(next(each for each in asks.values() if each.job == decision.victim.job))
+        assert len(gone) == 1
+        assert sorted(attempt.team for attempt in scheduler.running) == ["t", "u", "u"]
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_large_job_has_its_teams_quota_kept_together(mine: bool) -> None:
+    """Machines enough, quota of eight: the small ones of the team may not take it piece by piece; those of others may start."""
+    holds = running("r", {"east-0": 4}, ends=HOUR)
+    small: Ask = ask("small", 4, created=1, seconds=10 * HOUR, team="t" if mine else "u")
+    decisions = decide([member("east", 4, 8)], ask("large", 8), small, running=(holds,), teams=(team("t", 8, 0),), policy=BY_AGE)
+    assert set(placed(decisions)) == (set() if mine else {"small"})
+    short = ask("short", 4, created=1, seconds=HOUR)
+    decisions = decide([member("east", 4, 8)], ask("large", 8), short, running=(holds,), teams=(team("t", 8, 0),), policy=BY_AGE)
+    assert set(placed(decisions)) == {"short"}
+
+
+def test_usage_of_another_sku_does_not_count() -> None:
+    decisions = decide([member("east", 8)], ask("a"), teams=(Team(name="t", quota={SKU: 8, "a100-80gb": 0}, borrowing={SKU: 0}),))
+    assert isinstance(decisions[0], Place)
