@@ -242,6 +242,8 @@ class Preempting:
         return self._teams.deficits(ask.team, sku, ask.worlds[-1] + self._promises.gpus(ask.team, sku))
 
     def _takes_back(self, ask: Ask) -> bool:
+        if self._teams[ask.team].team.quota is None:
+            return False
         return any(self._takes_back_of(ask, sku) for sku in self._pools.by_sku())
 
     def _takes_back_of(self, ask: Ask, sku: str) -> bool:

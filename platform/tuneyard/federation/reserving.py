@@ -48,7 +48,6 @@ def start_in(
     gained: dict[str, int] = {}
     have = pool.room(size, claims)
     after: list[Running] = []
-    at = now
     if have < pods:
         candidates: Iterable[Running] = _by_end(pool) if ends is None else sorted(ends, key=lambda a: (a.ends, a.job, a.task))
         for attempt in candidates:
@@ -67,16 +66,20 @@ def start_in(
                 useful = useful or given > 0
             if useful:
                 after.append(attempt)
-                at = max(at, expected_end(attempt, now))
             if have >= pods:
                 break
     if have < pods:
         return None
-    return Start(pool, at, _take(pool, pods, size, free, gained), tuple(after))
+    return Start(pool, _latest(after, now), _take(pool, pods, size, free, gained), tuple(after))
 
 
 def expected_end(attempt: Running, now: float) -> float:
     return attempt.ends if attempt.ends > now else now + max(_SOON_S, now - attempt.ends)
+
+
+def _latest(after: Sequence[Running], now: float) -> float:
+    """When the last of these has ended, which come by predicted end: of those that have overrun, it is the first that needs longest."""
+    return max(expected_end(after[0], now), expected_end(after[-1], now)) if after else now
 
 
 def reservation(key: Key, start: Start) -> Reservation:
@@ -149,7 +152,7 @@ class Starts:
         start = known[1]
         if start is None:
             return None
-        return replace(start, at=max((expected_end(attempt, now) for attempt in start.after), default=now))
+        return replace(start, at=_latest(start.after, now))
 
 
 def _by_end(pool: Pool) -> Iterable[Running]:
