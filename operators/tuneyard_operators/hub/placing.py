@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuneyard.api import JobStatus, PlacementStatus
@@ -125,10 +125,15 @@ class Placing:
             if isinstance(decision, Place):
                 key = self._keys[decision.ask.job]
                 self.decided[key][decision.ask.task] = decision
+                placed = self.scheduler.attempt(decision.ask.job, decision.ask.task)
+                if placed is not None:  # whoever has no attempt yet cannot be asked to stop it
+                    self.scheduler.hold(replace(placed, preemptible=False), now)
                 self.verdicts[key].pop(decision.ask.task, None)
                 news.append(key)
             elif isinstance(decision, Preempt):
                 key = self._keys[decision.victim.job]
+                if self._take_back(key, decision.victim.task):
+                    continue
                 self.going[key][int(decision.victim.task.rpartition("/")[2])] = f"makes room for {decision.ask.job}: {decision.reason}"
                 news.append(key)
             else:  # a place that is too small today may grow, so nobody is failed for it; but it is said at once
@@ -179,6 +184,15 @@ class Placing:
         if self._teams:
             for team in set(self._named.values()) - self._teams:
                 self.scheduler.set_team(unknown_team(team, self._teams))
+
+    def _take_back(self, key: Key, task: str) -> bool:
+        """Undo a placement of this very cycle that is to make room at once. False for an attempt that a status holds."""
+        if task not in self.decided.get(key, {}):
+            return False
+        ask = self.decided[key][task].ask
+        self._undo(key, task)
+        self.scheduler.add(ask)
+        return True
 
     def _undo(self, key: Key, task: str) -> None:
         place = self.decided[key].pop(task)

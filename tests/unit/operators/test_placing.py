@@ -1,0 +1,84 @@
+"""What the hub remembers between a decision and its record: it counts as taken, and is nobody's victim."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tests.worlds import ask
+
+from tuneyard.api import Attempt, Cluster, JobStatus, NodeInventory, PlacementStatus
+from tuneyard.federation import POLICIES
+from tuneyard_operators.hub.placing import Placing
+
+KEY, OTHER = ("maps", "a"), ("maps", "b")
+
+
+class OneMember:
+    """Stands where the hub's connection to a member stands: two nodes of eight GPUs."""
+
+    name = "east"
+    cluster = Cluster.model_validate(
+        {"metadata": {"name": "east"}, "spec": {"skus": [{"name": "h100-80gb", "nodes": 2, "gpusPerNode": 8}]}},
+    )
+    nodes: ClassVar = [NodeInventory(name=f"n{n}", sku="h100-80gb", gpus=8, free=8) for n in (1, 2)]
+
+    def inventory(self) -> list[NodeInventory]:
+        return self.nodes
+
+
+def cycle(placing: Placing, now: float = 100.0) -> list[Any]:
+    return placing.cycle([OneMember()], {}, now)  # type: ignore[list-item]
+
+
+def status(number: int = 1, **more: Any) -> JobStatus:
+    placement = PlacementStatus(cluster="east", sku="h100-80gb", workers=16, gpus=16, nodes={"n1": 8, "n2": 8})
+    return JobStatus(attempts=[Attempt(number=number, task="train", token=number, placement=placement, **more)])
+
+
+def placed(placing: Placing) -> None:
+    placing.want(KEY, {"train": ask("maps/a", 16)})
+    assert cycle(placing) == [KEY]
+
+
+def test_a_decision_counts_as_taken_until_it_is_recorded_and_after() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placed(placing)
+    placing.want(OTHER, {"train": ask("maps/b", 16)})
+    assert "train" not in placing.decided[OTHER]
+    placing.hold(KEY, {}, status(), 101)
+    placing.recorded(KEY, "train")
+    cycle(placing)
+    assert "0 of 2 pods of 8 GPUs find room" in placing.verdicts[OTHER]["train"].reason
+    assert placing.hold(KEY, {}, status(ended_at="1970-01-01T00:02:00Z", cleaned=True), 120)
+    assert OTHER in cycle(placing, 121)
+
+
+def test_what_is_not_on_record_yet_is_nobodys_victim() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placed(placing)
+    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")})
+    cycle(placing)
+    assert not placing.going
+    placing.hold(KEY, {}, status(), 101)
+    placing.recorded(KEY, "train")
+    cycle(placing)
+    assert "makes room for maps/b" in placing.going[KEY][1]
+
+
+def test_a_job_that_wants_no_more_gives_back_what_was_decided() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placed(placing)
+    placing.want(KEY, {})
+    placing.want(OTHER, {"train": ask("maps/b", 16)})
+    assert cycle(placing) == [OTHER]
+    assert "train" in placing.decided[OTHER]
+
+
+def test_a_notice_is_forgotten_once_the_status_holds_it() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.hold(KEY, {}, status(), 0)
+    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")})
+    assert KEY in cycle(placing)
+    placing.hold(KEY, {}, status(stopping="Preempted", stop_asked_at="1970-01-01T00:01:40Z"), 101)
+    assert 1 not in placing.going[KEY]
+    assert KEY not in cycle(placing), "nobody is asked twice"
