@@ -16,7 +16,8 @@ class WorkQueue(Generic[K]):
         self._queued: set[K] = set()
         self._busy: set[K] = set()
         self._again: set[K] = set()
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
+        """When each is due, and what wakes it; an event loop's own handle need not tell the first."""
         self._failures: dict[K, int] = {}
         self._some = asyncio.Event()
 
@@ -34,12 +35,13 @@ class WorkQueue(Generic[K]):
     def add_after(self, key: K, seconds: float) -> None:
         """Add it then, unless an earlier time is set already."""
         loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, seconds)
         known = self._timers.get(key)
-        if known is not None and not known.cancelled():
-            if known.when() <= loop.time() + seconds:
+        if known is not None:
+            if known[0] <= due:
                 return
-            known.cancel()
-        self._timers[key] = loop.call_later(max(0.0, seconds), self._due, key)
+            known[1].cancel()
+        self._timers[key] = (due, loop.call_later(due - loop.time(), self._due, key))
 
     def retry(self, key: K, *, base_s: float = 0.2, longest_s: float = 30.0) -> None:
         """Add it after a pause that doubles with each retry until `forget`."""

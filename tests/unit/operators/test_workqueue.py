@@ -1,0 +1,40 @@
+"""The work queue: each key once, never by two at a time, later where asked so, on every event loop that the hub may run on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from tuneyard_operators.hub.workqueue import WorkQueue
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_the_earliest_of_several_times_counts(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def order() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue()
+        for key, seconds in [("late", 3600), ("now", 0), ("now", 0.1), ("late", 0.05), ("late", 7200), ("now", -1)]:
+            queue.add_after(key, seconds)
+        return [await queue.get(), await queue.get()]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(order()) == ["now", "late"]
+
+
+def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards() -> None:
+    async def taken() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        queue.add("a")
+        found = [await queue.get()]
+        queue.add("a")
+        queue.add("b")
+        found.append(await queue.get())
+        queue.done("a")
+        return [*found, await queue.get()]
+
+    assert asyncio.run(taken()) == ["a", "b", "a"]
