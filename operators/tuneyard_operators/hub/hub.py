@@ -133,6 +133,8 @@ class Hub:
                     news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
                 for key in news:
                     self._queue.add(key)
+                if self.placing.scheduler.unfinished:
+                    self._wake_placing()
             await asyncio.sleep(_BETWEEN_CYCLES_S)
 
     async def _work_forever(self) -> None:

@@ -20,6 +20,7 @@ from tuneyard.federation import (
     World,
     ask_of,
     attempts_of,
+    forecast,
     job_name,
     member_of,
     scheduler_of,
@@ -75,13 +76,16 @@ class Snapshot:
     def outlook(self, asks: Iterable[Ask], now: datetime) -> list[Outlook]:
         """What the scheduler would say of these asks now, among all others that wait."""
         wanted = list(asks)
-        scheduler = scheduler_of(self.world(now, wanted), _POLICY, now.timestamp())
+        world = self.world(now, wanted)
+        scheduler = scheduler_of(world, _POLICY, now.timestamp())
         ahead = {(ask.job, ask.task): scheduler.ahead(ask.job, ask.task, now.timestamp()) for ask in wanted}
         placed = {(d.ask.job, d.ask.task): d for d in scheduler.cycle(now.timestamp()) if isinstance(d, Place)}
+        starts = forecast(world, _POLICY, now.timestamp()) if len(placed) < len(wanted) else {}
         found = []
         for ask in wanted:
-            place = placed.get((ask.job, ask.task))
-            wait = scheduler.wait(ask.job, ask.task, now.timestamp()) if place is None else None
+            key = (ask.job, ask.task)
+            place = placed.get(key)
+            wait = replace(scheduler.wait(*key, now.timestamp()), starts=starts.get(key)) if place is None else None
             why = scheduler.score(place) if place is not None else ""
             found.append(Outlook(ask.task, place, wait, ahead[ask.job, ask.task], why))
         return found
