@@ -127,6 +127,14 @@ def test_with_machines_that_never_come_back_the_simulation_still_ends() -> None:
     assert (found.unfinished, found.node_failures) == (1, 1)
 
 
+def test_time_does_not_go_back_where_a_machine_fails_and_is_back_in_one_moment() -> None:
+    jobs = (job("a", 0, 1, 1), job("b", 0, 1, 1), job("c", 3918, 2000, 1))
+    failures = Failures(node_every_s=15_257, node_away_s=0)
+    for seed in range(40):
+        at = play(*jobs, policy="best-effort-fifo", members=(member(nodes=2), member("west")), failures=failures, seed=seed).series.at
+        assert at == sorted(at)
+
+
 def test_failures_are_the_same_under_every_policy() -> None:
     jobs = [job(f"j{n}", 100 * n, 5000, 8) for n in range(20)]
     failures = Failures(node_every_s=10_000, member_every_s=30_000)

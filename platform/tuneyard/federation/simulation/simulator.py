@@ -104,7 +104,7 @@ class _Simulation:
         while self._open and self._events:
             if self._stuck():
                 break
-            now, due = self._moment()
+            now, due = self._moment(now)
             if self._scenario.until_s is not None and now > self._scenario.until_s:
                 now = self._scenario.until_s
                 break
@@ -138,13 +138,14 @@ class _Simulation:
         self._events += [(at, _Kind.LOSS, 0, 0, slot) for at, slot in self._outages.first()]
         heapq.heapify(self._events)
 
-    def _moment(self) -> tuple[float, list[_Event]]:
-        """The events of the next moment, and when it is over."""
+    def _moment(self, now: float) -> tuple[float, list[_Event]]:
+        """The events of the next moment, and when it is over. One that the last moment has brought about, and that would lie in it, is in
+        this one: time does not go back."""
         due = [heapq.heappop(self._events)]
-        first = due[0][0]
+        first = max(now, due[0][0])
         while self._events and self._events[0][0] < first + _MOMENT_S:
             due.append(heapq.heappop(self._events))
-        return due[-1][0], due
+        return max(now, due[-1][0]), [(max(now, event[0]), *event[1:]) for event in due]
 
     def _stuck(self) -> bool:
         """Only failures are to come, nothing runs, no machine is away, and still nothing was placed: nothing ever will be."""
