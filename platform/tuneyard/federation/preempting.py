@@ -21,6 +21,7 @@ from tuneyard.federation.teams import Teams
 from tuneyard.federation.victims import Cost, Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
 
+_TIGHTEST = 4
 _MOST_SEARCHES = 24
 """How many pools are searched for victims in one cycle, about: asks that come after that look in the next."""
 
@@ -62,6 +63,10 @@ class Preempting:
         self._lower_in: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
         self._equal_in: dict[tuple[int, int], tuple[int, Sequence[Running], frozenset[str]]] = {}
         self._refusals = Refusals(pools, teams)
+        self._none_go_for: set[object] = set()
+        """Kinds of ask for which those who go already make no room, in this cycle."""
+        self._kept: Counter[int] = Counter()
+        """GPUs by pool, of those that are free or become free by those who go, that are kept for somebody in this cycle."""
         self._refused_now: set[object] = set()
         """Kinds of ask for which nobody may be asked to go in this cycle."""
         self.unfinished = False
@@ -70,6 +75,8 @@ class Preempting:
     def begin(self) -> None:
         """A new cycle."""
         self._searches = 0
+        self._none_go_for.clear()
+        self._kept.clear()
         self._refused_now.clear()
         self.unfinished = False
         self._refusals.begin()
@@ -95,12 +102,13 @@ class Preempting:
         if self._teams[ask.team].team.closed:
             return Making()
         pools = [pool for pool in shape.allowed(self._pools) if pool.usable]
-        if self._census.stopping:
-            kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
-            if kept is not None:
-                return Making(kept=kept)
         team = self._team_that_matters(ask)
         kind = (shape, ask.priority, team)
+        if self._census.stopping and kind not in self._none_go_for:
+            kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
+            if kept is not None:
+                return self._keep(Making(kept=kept))
+            self._none_go_for.add(kind)
         if kind in self._refused_now:
             return Making()
         worth = self._refusals.worth_a_look(kind, team, pools)
@@ -119,7 +127,13 @@ class Preempting:
         claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
         start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping)
         kept = reservation((ask.job, ask.task), start) if start is not None else None
-        return Making(tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts), kept)
+        going = tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts)
+        return self._keep(Making(going, kept))
+
+    def _keep(self, making: Making) -> Making:
+        if making.kept is not None:
+            self._kept[making.kept.pool.index] += sum(making.kept.needs.values())
+        return making
 
     def _team_that_matters(self, ask: Ask) -> str:
         """Asks of one shape and priority are refused together, whatever their teams, but where a team has quota to take back by, or quota
@@ -222,20 +236,22 @@ class Preempting:
     def _by_those_who_go(
         self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
     ) -> Reservation | None:
-        """The room that is made by those who have been asked to go already, where it is enough; the soonest."""
-        best: tuple[float, str, str, Reservation] | None = None
+        """The room that is made by those who have been asked to go already, where it is enough: the tightest, so that what was freed for a
+        large ask is left to it."""
         free = self._pools.free_gpus()
-        for pool in pools:
-            if not pool.stopping or pool.stopping + int(free[pool.index]) < workers or self._missing(ask, pool.sku.name):
+        room = [(int(free[pool.index]) + pool.stopping - self._kept[pool.index], pool.member, pool.sku.name, pool) for pool in pools]
+        for _, _, sku, pool in sorted((each for each in room if each[0] >= workers and each[3].stopping), key=lambda each: each[:3]):
+            if self._missing(ask, sku):
                 continue
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
-            for size in shape.sizes(workers, pool):
-                start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping_in(pool))
-                if start is not None:
-                    found = (start.at, pool.member, pool.sku.name, reservation((ask.job, ask.task), start))
-                    best = found if best is None or found[:3] < best[:3] else best
-                    break
-        return best[3] if best is not None else None
+            stopping = stopping_in(pool)
+            enough = sorted((each for each in stopping if each.gpus >= workers), key=lambda each: (each.gpus, each.ends, each.key))
+            for going in (*([each] for each in enough[:_TIGHTEST]), stopping):
+                for size in shape.sizes(workers, pool):
+                    start = start_in(pool, workers // size, size, now, claimed=claimed, ends=going)
+                    if start is not None:
+                        return reservation((ask.job, ask.task), start)
+        return None
 
     def _missing(self, ask: Ask, sku: str) -> list[tuple[frozenset[str], int]]:
         """Quota that must be given back first."""

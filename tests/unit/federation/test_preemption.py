@@ -92,6 +92,20 @@ def test_what_was_freed_is_kept_for_whom_it_was_freed() -> None:
     assert [(type(each), each.ask.job) for each in scheduler.cycle(NOW + 20)] == [(Place, "a")]
 
 
+def test_each_counts_on_those_who_go_for_it() -> None:
+    """The one that needs a single GPU does not sit down where eight are cleared for another."""
+    attempts = (
+        running("all", {"east-0": 8}, ends=NOW + 9000, saved=NOW),
+        running("z", {"east-1": 1}, ends=NOW + 9000, saved=NOW),
+        running("fixed", {"east-1": 7}, ends=NOW + 9000, preemptible=False),
+    )
+    asks = (ask("one", 1, priority="high", seconds=9000.0), ask("eight", 8, unit=8, priority="high", seconds=9000.0))
+    scheduler = scheduler_of(World(members=(member("east", 0, 0),), asks=asks, running=attempts), "tuneyard", NOW)
+    assert {each.victim.job for each in scheduler.cycle(NOW) if isinstance(each, Preempt)} == {"all", "z"}
+    assert scheduler.cycle(NOW + 10) == []
+    assert {each.key[0]: dict(each.needs) for each in scheduler.reservations} == {"one": {"east-1": 1}, "eight": {"east-0": 8}}
+
+
 def test_the_smallest_world_that_would_do_is_made_room_for() -> None:
     attempts = tuple(running(f"r{n}", {f"east-{n}": 8}, saved=NOW - n) for n in range(2))
     assert victims(decide([member("east", 0, 0)], ask("a", 16, 8, priority="high"), running=attempts, now=NOW)) == {"r0"}
