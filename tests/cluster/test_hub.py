@@ -191,6 +191,26 @@ def test_a_member_that_stays_away_loses_its_attempts_and_is_cleaned_when_it_retu
     until(lambda: not rayjobs(member), "what the lost attempt left is removed", 90)
 
 
+def test_a_member_that_hangs_holds_up_no_other(stage: Clusters) -> None:
+    """A frozen API server takes requests and answers none: jobs for the other member, many more than the lane is wide, go on."""
+    frozen, other = stage.members
+    frozen.freeze()
+    try:
+        submit_all(stage.hub, [jobspec(f"stuck-{n}", placement={"clusters": [frozen.name]}) for n in range(40)])
+        time.sleep(1)
+        submit_all(stage.hub, [jobspec(f"free-{n}", placement={"clusters": [other.name]}) for n in range(10)])
+        names = {f"free-{n}" for n in range(10)}
+        until(lambda: names <= {item["metadata"]["labels"]["tuneyard.dev/job"] for item in rayjobs(other)}, "the others are started")
+    finally:
+        frozen.thaw()
+    names = {f"stuck-{n}" for n in range(40)}
+    until(
+        lambda: {item["metadata"]["labels"]["tuneyard.dev/job"] for member in stage.members for item in rayjobs(member)} >= names,
+        "the frozen member has its jobs once it is back",
+        120,
+    )
+
+
 def test_a_hub_that_is_killed_anywhere_loses_and_doubles_nothing(stage: Clusters, operator: Operator) -> None:
     """60 jobs while the operator is killed 12 times, at random instants; every job gets one RayJob, and one only."""
     chance = random.Random(7)
