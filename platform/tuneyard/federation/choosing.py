@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.shapes import Option
-from tuneyard.federation.world import Ask
+from tuneyard.federation.world import Ask, Place
 
 Scores = npt.NDArray[np.float64]
 
@@ -36,15 +36,6 @@ class Chooser:
         scores = self._scores(ask, option, indices)
         candidates = [self._pools.all[index] for index in indices[scores <= scores.min()].tolist()]
         return min(candidates, key=lambda pool: (pool.member, pool.sku.name))
-
-    def explain(self, ask: Ask, pool: Pool, workers: int, seconds: float) -> str:
-        """What spoke for a pool, for people."""
-        parts = [f"about {seconds / 3600:.1f} h on {workers} x {pool.sku.name}"]
-        if pool.sku.price_per_gpu_hour:
-            parts.append(f"costs {pool.sku.price_per_gpu_hour * workers * seconds / 3600:.2f}")
-        if ask.near:
-            parts.append("its data is near" if _is_near(ask, pool.near) else "its data is far")
-        return ", ".join(parts)
 
     def _first(self, ask: Ask, pool: Pool) -> tuple[int, str, int, str]:
         return _place_in(ask.clusters, pool.member), pool.member, _place_in(ask.skus, pool.sku.name), pool.sku.name
@@ -85,12 +76,22 @@ class Chooser:
         return far + back * self._policy.preference_s
 
     def _torn(self, option: Option, indices: Indices) -> Scores:
-        """What the gang would tear: the share of a node that the tightest fit leaves over, and the share of the pool's room for such pods
+        """What the gang would tear: half, unless some node has just what a pod takes; and half the share of the pool's room for such pods
         that would be left, so that large blocks stay together for those who need many."""
         room = (self._pools.room(option.size)[indices] - option.pods) / self._pools.whole_room(option.size)[indices]
-        fitting = self._pools.counts[indices, option.size :]
-        torn: Scores = 0.5 * room + np.argmax(fitting > 0, axis=1) / self._pools.counts.shape[1]
+        torn: Scores = 0.5 * (room + (self._pools.counts[indices, option.size] == 0))
         return torn
+
+
+def score(place: Place, pools: Pools) -> str:
+    """What spoke for a placement, for people."""
+    parts = [f"about {place.seconds / 3600:.1f} h on {place.workers} x {place.sku}"]
+    pool = pools.get(place.cluster, place.sku)
+    if pool is not None and pool.sku.price_per_gpu_hour:
+        parts.append(f"costs {pool.sku.price_per_gpu_hour * place.workers * place.seconds / 3600:.2f}")
+    if pool is not None and place.ask.near:
+        parts.append("its data is near" if _is_near(place.ask, pool.near) else "its data is far")
+    return ", ".join(parts)
 
 
 def _is_near(ask: Ask, prefixes: Sequence[str]) -> bool:

@@ -134,4 +134,7 @@ class Lines:
         if self._policy.order == "age":
             return ask.created
         size = ask.seconds * max(1, ask.worlds[0])
-        return size if self._policy.order == "shortest" else ask.created + self._policy.stretch * size
+        if self._policy.order == "shortest":
+            return size
+        stretched_s, longest_s = self._policy.stretch * size, self._policy.longest_s
+        return ask.created + longest_s * stretched_s / (longest_s + stretched_s)

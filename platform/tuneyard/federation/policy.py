@@ -44,9 +44,9 @@ class Policy:
     """All of a scheduler's settings. Priority always comes first; `order` ranks those of one priority.
 
     `age`: first come, first served. `shortest`: least predicted GPU-time first. `stretch`: by *deadline of fairness*, the time of
-    submission plus `stretch` seconds for each predicted second of one GPU, plus `fairness_s` for each time that the team has had its fair
-    share of the dominant resource (DRF; Ghodsi et al. 2011) lately. Short work overtakes long work by what it is shorter, not for ever:
-    whoever waits long enough is first, whatever its size.
+    submission plus `stretch` seconds for each predicted second of one GPU, approaching `longest_s`, plus `fairness_s` for each time that
+    the team has had its fair share of the dominant resource (DRF; Ghodsi et al. 2011) lately. Short work overtakes long work by what it
+    is shorter, not for ever: nobody is overtaken by who comes `longest_s` later and owes no more.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Policy:
     Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
     preempts: bool = False
     stretch: float = 10.0
+    longest_s: float = 30 * 86400.0
     fairness_s: float = 0.0
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
