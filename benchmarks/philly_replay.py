@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.philly_figures import draw  # noqa: E402 -- found by the line above
-from benchmarks.training_cases import write_page  # noqa: E402
 
 from tuneyard.cli.simulate_clusters import read_clusters  # noqa: E402
 from tuneyard.cli.simulate_trace import read_trace  # noqa: E402
@@ -209,6 +208,8 @@ def main() -> None:
             if options.jobs is None:
                 KEPT.write_text(json.dumps(found))
     if options.jobs is None and set(POLICIES) <= found.keys():
+        from benchmarks.training_cases import write_page  # loads torch, which the replays need not
+
         draw(FIGURES, {name: found[name]["course"] for name in POLICIES})
         write_page("philly_replay", "Philly replay: four policies on a real trace, and with failures", page(found))
 
