@@ -26,11 +26,12 @@ def draw(folder: Path, courses: Mapping[str, Mapping[str, Sequence[float]]]) -> 
             Line(policy, [(day, factor * value) for day, value in zip(course["day"], course[key], strict=True)], f"s{number}")
             for number, (policy, course) in enumerate(courses.items())
         ]
-        (folder / f"{name}.svg").write_text(_standalone(lines, title), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(standalone(lines, title), encoding="utf-8")
 
 
-def _standalone(lines: Sequence[Line], title: str) -> str:
-    drawing: Any = line_chart(lines, title=title, from_zero=True, over="day")
+def standalone(lines: Sequence[Line], title: str, over: str = "day") -> str:
+    """A file of its own, with a legend."""
+    drawing: Any = line_chart(lines, title=title, from_zero=True, over=over)
     inside = drawing.partition(">")[2].removesuffix("</svg>")
     colours = "".join(f".s{number}{{stroke:{colour}}}" for number, colour in enumerate(COLOURS))
     legend = "".join(

@@ -1,8 +1,9 @@
-"""How long one scheduling cycle takes, on one core: `python benchmarks/scheduler_cycle.py [--chart]` writes docs/benchmarks/scheduler_cycle.md.
+"""How long one scheduling cycle takes, on one core: `python benchmarks/scheduler_cycle.py` writes docs/benchmarks/scheduler_cycle.md.
 
 Clusters of 100 nodes x 8 GPUs, three kinds of GPU, 200 teams with quota, jobs of 1 to 256 GPUs in the proportions of the Philly trace
-(most are small), a tenth elastic, a tenth of high priority; durations log-normal. Cold: everything is new to the scheduler. One change: a job
-ends, or one more is submitted, in a world that is full.
+(most are small), a tenth elastic, a tenth of high priority; durations log-normal. Cold: everything is new to the scheduler. One change: a
+job ends, or one more is submitted, in a world that is full, after those of high priority have asked whom they may to go. All times are of
+the process's own, so that what else runs changes them little.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
+from benchmarks.philly_figures import standalone  # noqa: E402 -- found by the line above
+from benchmarks.training_cases import write_page  # noqa: E402
 
 from tuneyard.federation import Ask, Member, Node, Place, Running, Scheduler, SkuFacts, Team, World, scheduler_of  # noqa: E402
+from tuneyard.tracking.charts import Line  # noqa: E402
 
 KINDS = (SkuFacts("a100-80gb", 8, 1.8), SkuFacts("h100-80gb", 8, 3.0), SkuFacts("l40s", 8, 0.9))
 TEAMS = 200
@@ -73,9 +76,8 @@ def make_running(job: str, cluster: str, sku: str, nodes: dict[str, int], chance
     ends = float(chance.lognormal(0.5, 1.5) * 3600) + 1e6
     saved = 1e6 - float(chance.random() * 1800)
     team = f"t{int(chance.integers(TEAMS)):03}"
-    return Running(
-        job=job, task="train", team=team, priority="normal", cluster=cluster, sku=sku, nodes=nodes, started=1e6 - 7200, ends=ends, saved=saved
-    )
+    common = {"task": "train", "team": team, "priority": "normal", "started": 1e6 - 7200}
+    return Running(job=job, cluster=cluster, sku=sku, nodes=nodes, ends=ends, saved=saved, **common)
 
 
 def cold(clusters: int, waiting: int, rounds: int) -> tuple[float, int]:
@@ -95,9 +97,9 @@ def changes(clusters: int, waiting: int, rounds: int) -> tuple[list[float], list
     """Seconds of a cycle after one job has ended, and after one was submitted, in a world whose GPUs are all taken."""
     scheduler = scheduler_of(make_world(clusters, waiting, full=1.0), "tuneyard", 1e6)
     now = 1e6
-    for _ in range(40):  # until those of high priority have asked whom they may
+    for _ in range(400):  # until those of high priority have asked whom they may
         now += 1
-        if not settle(scheduler, now):
+        if not settle(scheduler, now) and not scheduler.unfinished:
             break
     chance = np.random.default_rng(7)
     ended, submitted = [], []
@@ -136,16 +138,20 @@ def main() -> None:
         world = make_world(clusters, waiting)
         cProfile.runctx("scheduler_of(world, 'tuneyard', 1e6).cycle(1e6)", globals(), {"world": world}, sort="tottime")
         return
-    lines = ["| clusters x nodes x GPUs | waiting | cold, s | placed in it | job ends, ms (median, worst) | job comes, ms (median, worst) |"]
+    lines = ["| clusters x nodes x GPUs | waiting | cold, s | placed in it | job ends, ms (median, worst) | job comes, ms |"]
     lines.append("|---|---|---|---|---|---|")
-    points: dict[str, list[tuple[float, float]]] = {"10 clusters": [], "100 clusters": []}
+    courses: dict[str, list[tuple[float, float]]] = {}
     for clusters, waiting in ((10, 1_000), (10, 10_000), (10, 100_000), (100, 1_000), (100, 10_000), (100, 30_000), (100, 100_000)):
         took, count = cold(clusters, waiting, given.rounds if waiting < 100_000 else 2)
         ended, submitted = changes(clusters, waiting, 40)
-        points[f"{clusters} clusters"].append((waiting, took))
         changed = " | ".join(f"{statistics.median(each) * 1e3:.1f}, {max(each) * 1e3:.1f}" for each in (ended, submitted))
         lines.append(f"| {clusters} x 100 x 8 | {waiting:,} | {took:.2f} | {count:,} | {changed} |")
         print(lines[-1], flush=True)
+        courses.setdefault(f"{clusters} clusters", []).append((waiting / 1000, took))
+    drawn = [Line(name, points, f"s{number}") for number, (name, points) in enumerate(courses.items())]
+    chart = standalone(drawn, "Seconds of a cold cycle", over="thousand tasks wait")
+    (ROOT / "docs" / "benchmarks" / "scheduler_cycle.svg").write_text(chart, encoding="utf-8")
+    lines += ["", "![Seconds of a cold cycle by thousands of waiting tasks](scheduler_cycle.svg)"]
     write_page("scheduler_cycle", "One scheduling cycle", lines)
 
 
