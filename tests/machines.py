@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.servers import free_port
 
@@ -80,12 +81,18 @@ class Machines:
 
     def alive(self) -> set[str]:
         """Host names of the machines that Ray's head holds for alive: with root, the names of the pods."""
-        ask = (
-            "import json, ray; ray.init(log_to_driver=False);"
-            "print(json.dumps([node['NodeManagerHostname'] for node in ray.nodes() if node['Alive']]))"
-        )
+        return set(self._ask("[node['NodeManagerHostname'] for node in ray.nodes() if node['Alive']]"))
+
+    def until_idle(self) -> None:
+        """Wait until nothing of an earlier attempt holds a CPU any more."""
+        deadline = time.monotonic() + _UP_LIMIT_S
+        while self._ask("[ray.cluster_resources().get('CPU', 0), ray.available_resources().get('CPU', 0)]") != [len(self.workers)] * 2:
+            assert time.monotonic() < deadline, "the machines are not idle"
+
+    def _ask(self, expression: str) -> Any:
+        ask = f"import json, ray; ray.init(log_to_driver=False); print(json.dumps({expression}))"
         said = subprocess.run([sys.executable, "-c", ask], env=self.environment, capture_output=True, text=True, check=True).stdout
-        return set(json.loads(said.splitlines()[-1]))
+        return json.loads(said.splitlines()[-1])
 
     def add(self, name: str, **variables: str) -> Machine:
         """Start one more worker, with one CPU; `variables` in its environment."""

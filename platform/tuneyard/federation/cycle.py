@@ -202,8 +202,14 @@ class Cycles:
         if start is None:
             return False
         self._reserved += 1
-        self._keep(ask, reservation((ask.job, ask.task), start), ask.worlds[0])
+        self._keep(ask, reservation((ask.job, ask.task), start, lent=not self._is_due(ask)), ask.worlds[0])
         return True
+
+    def _is_due(self, ask: Ask) -> bool:
+        """Whether an ask has waited past its rank. What is kept for it is lent no more: predictions that are too short would put it off,
+        and whoever fills the gap by them, again and again."""
+        found = self._lines.get((ask.job, ask.task))
+        return self._policy.order == "stretch" and found is not None and self._now >= found[1].rank
 
     # --- behind those that a reservation holds back
 

@@ -131,9 +131,9 @@ class Finder:
             if index not in ok:
                 continue
             ends = now + self._policy.speed(ask, each.pool.sku.name, option.workers)
-            if each.until < ends and not fits(each.pool, option, self._untouchable(shape, each.pool, ends)):
+            if each.lent_until < ends and not fits(each.pool, option, self._untouchable(shape, each.pool, ends)):
                 ok = ok[ok != index]
-                longest_s = max(longest_s or 0.0, each.until - now)
+                longest_s = max(longest_s or 0.0, each.lent_until - now)
         return ok, longest_s
 
     def _is_better_later(self, ask: Ask, shape: Shape, option: Option, ok: Indices, now: float) -> bool:

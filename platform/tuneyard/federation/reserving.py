@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,13 +27,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Reservation:
-    """GPUs kept for `key` until `until`: `withheld` of those that are free now; `needs` of those that will be free then."""
+    """GPUs kept for `key` until `until`: `withheld` of those that are free now; `needs` of those that will be free then. Who is predicted
+    to end by `lent_until` may have them meanwhile."""
 
     key: Key
     pool: Pool
     until: float
     needs: Mapping[str, int] = field(hash=False)
     withheld: Mapping[str, int] = field(hash=False)
+    lent_until: float
 
 
 def start_in(
@@ -82,8 +85,9 @@ def _latest(after: Sequence[Running], now: float) -> float:
     return max(expected_end(after[0], now), expected_end(after[-1], now)) if after else now
 
 
-def reservation(key: Key, start: Start) -> Reservation:
-    """Keep for `key` what the start needs. What is free now and will not be needed then, others may have for longer."""
+def reservation(key: Key, start: Start, *, lent: bool = True) -> Reservation:
+    """Keep for `key` what the start needs. What is free now and will not be needed then, others may have for longer. Not `lent`: nobody
+    gets any of it meanwhile, so that it does become free."""
     freed: dict[str, int] = {}
     for attempt in start.after:
         for name, gpus in attempt.nodes.items():
@@ -93,14 +97,14 @@ def reservation(key: Key, start: Start) -> Reservation:
         for name, gpus in start.takes.items()
         if gpus > freed.get(name, 0) and start.pool.free[name] > 0
     }
-    return Reservation(key, start.pool, start.at, start.takes, withheld)
+    return Reservation(key, start.pool, start.at, start.takes, withheld, start.at if lent else -math.inf)
 
 
 def withheld_in(pool: Pool, reservations: Sequence[Reservation], until: float) -> dict[str, int]:
     """GPUs by node that are free and kept from whoever ends after `until`."""
     found: dict[str, int] = {}
     for each in reservations:
-        if each.pool is pool and each.until < until:
+        if each.pool is pool and each.lent_until < until:
             for name, gpus in each.withheld.items():
                 found[name] = found.get(name, 0) + gpus
     return found

@@ -237,7 +237,7 @@ def test_no_secret_is_written_anywhere(start: Start, s3: S3, output: Store, inpu
     assert SECRET not in said
 
 
-def test_engines_run_on_the_machines_and_leave_logs(start: Start, output: Store, tmp_path: Path) -> None:
+def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Machines, output: Store, tmp_path: Path) -> None:
     write_model(tmp_path / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"q": text, "a": text}) + "\n" for text in sentences(16)))
     score = {
@@ -254,6 +254,7 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, output: Store,
         "metadata": {"name": "bot"},
         "spec": {"tasks": [{"name": "judge", "score": score}]},
     }
+    machines.until_idle()
     code, said = start(job, "judge", 1).ends()
     assert code == SUCCEEDED, said
     assert "2 running, on pod-" in said

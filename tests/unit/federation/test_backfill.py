@@ -45,6 +45,16 @@ def test_a_long_one_may_use_what_the_first_will_not_need() -> None:
     assert placed(decisions) == {"long": "west"}
 
 
+def test_nobody_passes_who_is_due() -> None:
+    """Predictions that are too short would put the first off for ever: once it has waited past its rank, what is kept for it is not lent."""
+    month = 30 * 24 * HOUR
+    holds = replace(HOLDS, started=month, ends=month + HOUR)
+    short = ask("short", 8, created=month, seconds=on_h100(0.5))
+    fresh, late = ask("large", 16, created=month - HOUR), ask("large", 16, created=0.0)
+    assert set(placed(decide([member("east", 0, 8)], fresh, short, running=(holds,), now=month))) == {"short"}
+    assert placed(decide([member("east", 0, 8)], late, short, running=(holds,), now=month)) == {}
+
+
 def test_why_says_for_whom_it_is_kept() -> None:
     long = ask("long", 8, created=1, seconds=on_h100(99))
     first, second = decide([member("east", 0, 8)], LARGE, long, running=(HOLDS,), policy=BY_AGE)
