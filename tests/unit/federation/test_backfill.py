@@ -46,7 +46,7 @@ def test_a_long_one_may_use_what_the_first_will_not_need() -> None:
 
 
 def test_nobody_passes_who_is_due() -> None:
-    """Predictions that are too short would put the first off for ever: once it has waited past its rank, what is kept for it is not lent."""
+    """Predictions that are too short would put the first off for ever: past its rank, what is kept for it is not lent."""
     month = 30 * 24 * HOUR
     holds = replace(HOLDS, started=month, ends=month + HOUR)
     short = ask("short", 8, created=month, seconds=on_h100(0.5))
