@@ -59,7 +59,7 @@ class Policy:
     Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
     preempts: bool = False
     stretch: float = 10.0
-    longest_s: float = 30 * 86400.0
+    longest_s: float = 60 * 86400.0
     fairness_s: float = 0.0
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
