@@ -29,7 +29,9 @@ class Placement(Fields):
 
     clusters: list[Name] = Field(default_factory=list)
     skus: list[str] = Field(default_factory=list)
-    spread: Literal["never", "allowed"] = Field(default="never", description="may a gang cross members")
+    spread: Literal["never", "allowed"] = Field(
+        default="never", description="may a gang cross members; `allowed` is treated as `never` so far"
+    )
 
 
 class Storage(Fields):
