@@ -143,6 +143,17 @@ def aim_lines(found: dict[str, dict[str, Any]]) -> list[str]:
     return [*lines, f"| one replay in under 5 minutes on one core | {slowest / 60:.1f} min for the slowest |"]
 
 
+def quota_lines(found: dict[str, dict[str, Any]]) -> list[str]:
+    return [
+        "`quota`: `tuneyard` once more, each team with a quota in proportion to its share of all GPU time, which the others may borrow.",
+        "",
+        *HEAD,
+        row("tuneyard", found["tuneyard"]),
+        row("quota", found["quota"]),
+        "",
+    ]
+
+
 def failure_lines(found: dict[str, dict[str, Any]]) -> list[str]:
     lines = ["| | lost GPU-hours | mean completion, h | p99 | attempts that failed | jobs not ended |", "|---|" + "---:|" * 5]
     for name, label in (("failures", "checkpoint every 30 min"), ("failures, from scratch", "from scratch")):
@@ -176,12 +187,11 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
         "",
         "## Teams",
         "",
-        "Mean completion / p99 wait in hours. `quota`: `tuneyard` once more, each team with a quota in proportion to its share of all",
-        "GPU time, which the others may borrow.",
+        "Mean completion / p99 wait in hours.",
         "",
         *team_lines(found),
         "",
-        *([*HEAD, row("tuneyard", found["tuneyard"]), row("tuneyard, quota", found["quota"]), ""] if "quota" in found else []),
+        *(quota_lines(found) if "quota" in found else []),
         "## With failures",
         "",
         "Each node fails every 30 days on average and is away for an hour, each member every 20 days and for four hours: "
