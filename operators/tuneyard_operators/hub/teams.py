@@ -13,14 +13,13 @@ from pydantic import ValidationError
 from tuneyard.api import Attempt, JobStatus, Team
 from tuneyard.api.team import TeamStatus
 from tuneyard.federation import Team as TeamFacts
-from tuneyard.federation import same_month, team_of
+from tuneyard.federation import held_hours, same_month, team_of
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.placing import Placing
 from tuneyard_operators.kube import TEAM, ApiError, Cache, Connection, Key
 
 log = logging.getLogger(__name__)
 _EVERY_S = 30.0
-_OF_AN_HOUR = 3600.0
 Object = dict[str, Any]
 TeamJobs = Callable[[], Iterable[tuple[str, JobStatus]]]
 """Team and status of every job."""
@@ -96,14 +95,6 @@ def counted(before: TeamStatus, attempts: Iterable[Attempt], now: datetime) -> T
     after.gpu_hours_used, after.cost = round(after.gpu_hours_used, 4), round(after.cost, 4)
     after.usage_at = written(now)
     return after
-
-
-def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
-    """Hours for which an attempt held its GPUs between two moments."""
-    if attempt.placed_at is None or attempt.placement is None:
-        return 0.0
-    began, ended = at(attempt.placed_at), at(attempt.ended_at) if attempt.ended_at else until
-    return max(0.0, (min(ended, until) - max(began, since)).total_seconds()) / _OF_AN_HOUR
 
 
 def usage_of(attempts: Iterable[Attempt], now: datetime) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Attempt, Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
+from tuneyard.api import Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
 from tuneyard.federation import (
     POLICIES,
     Ask,
@@ -135,14 +135,6 @@ def waiting_tasks(job: JobSpec, status: JobStatus) -> list[str]:
 
 def created_at(item: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(item["metadata"]["creationTimestamp"]).timestamp()
-
-
-def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
-    """Hours for which an attempt held its GPUs between two moments."""
-    if attempt.placed_at is None or attempt.placement is None:
-        return 0.0
-    ended = datetime.fromisoformat(attempt.ended_at) if attempt.ended_at else until
-    return max(0.0, (min(ended, until) - max(datetime.fromisoformat(attempt.placed_at), since)).total_seconds()) / 3600
 
 
 def _known(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Cluster, ClusterStatus
-from tuneyard.cluster.snapshot import Snapshot, held_hours, read_job
+from tuneyard.cluster.snapshot import Snapshot, read_job
+from tuneyard.federation import held_hours
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 from tuneyard.federation.cycle import running_of
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
-from tuneyard.federation.from_api import ask_of, attempts_of, job_name, member_of, same_month, team_of, unknown_team
+from tuneyard.federation.from_api import ask_of, attempts_of, held_hours, job_name, member_of, same_month, team_of, unknown_team
 from tuneyard.federation.policy import POLICIES, Policy, Speed, by_roofline
 from tuneyard.federation.scheduler import Scheduler, schedule, scheduler_of
 from tuneyard.federation.world import (
@@ -49,6 +49,7 @@ __all__ = [
     "attempts_of",
     "by_roofline",
     "forecast",
+    "held_hours",
     "job_name",
     "member_of",
     "pod_sizes",

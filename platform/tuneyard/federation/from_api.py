@@ -121,6 +121,15 @@ def same_month(moment: str | None, now: datetime) -> bool:
     return moment is not None and moment[:7] == now.strftime("%Y-%m")
 
 
+def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
+    """Hours for which an attempt held its GPUs between two moments."""
+    if attempt.placed_at is None or attempt.placement is None:
+        return 0.0
+    began, ended = _at(attempt.placed_at), _at(attempt.ended_at)
+    last = until.timestamp() if ended is None else min(ended, until.timestamp())
+    return max(0.0, last - max(began or 0.0, since.timestamp())) / 3600
+
+
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Numbers of GPUs that would do, best first, and how many must share a machine."""
     if task.process is not None:
