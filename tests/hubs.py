@@ -17,6 +17,7 @@ from tests.testcluster import Hub, Member, kuberay
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.images import ROOT
 from tests.testcluster.install import JOBS, SYSTEM, write_crds
+from tests.testcluster.kubeapi import Refused
 from tests.testcluster.processes import Processes
 
 API = "/apis/tuneyard.dev/v1alpha1"
@@ -72,6 +73,16 @@ def prepared(clusters: Clusters, *, sku: str = "h100-80gb", gpus_per_node: int =
     for member in clusters.members:
         member.apply(*[file for file in crds if file.stem == "attemptreports"], *kuberay.crds(), _namespace(JOBS))
         register(hub, member, {"name": sku, "nodes": nodes, "gpusPerNode": gpus_per_node})
+        until(lambda member=member: _serves(member, RAYJOBS, f"{API}/namespaces/{JOBS}/attemptreports"), f"{member.name} serves its kinds")
+    until(lambda: _serves(hub, f"{API}/jobspecs", f"{API}/teams", f"{API}/clusters"), "the hub serves its kinds")
+
+
+def _serves(cluster: Hub, *paths: str) -> bool:
+    """Whether lists of these are answered: a kind that is new is refused for a moment, as its storage begins."""
+    try:
+        return all("items" in cluster.api.get(path) for path in paths)
+    except Refused:
+        return False
 
 
 def register(hub: Hub, member: Member, sku: Mapping[str, Any], *, kubeconfig: str | None = None, **spec: Any) -> None:

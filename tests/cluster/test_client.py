@@ -804,6 +804,8 @@ def test_the_plugin_honours_kubectls_flags(hub: Hub, kubectl: Kubectl, tmp_path:
 
 def test_kubectl_completes_verbs_jobs_and_tasks(hub: Hub, kubectl: Kubectl) -> None:
     create(hub)
-    assert kubectl("__complete", "tuneyard", "").stdout.splitlines() == ["submit", "status", "wait", "logs", "cancel", "clusters", ":4"]
+    verbs = ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage"]
+    assert kubectl("__complete", "tuneyard", "").stdout.splitlines() == [*verbs, ":4"]
+    assert kubectl("__complete", "tuneyard", "why", "supp").stdout.splitlines() == ["support-bot", ":4"]
     assert kubectl("__complete", "tuneyard", "status", "supp").stdout.splitlines() == ["support-bot", ":4"]
     assert kubectl("__complete", "tuneyard", "logs", "support-bot", "--task", "").stdout.splitlines() == ["train", "judge", ":4"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuneyard.cluster import Hub
 
 VERBS = ("submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage")
-_OF_A_JOB = ("status", "wait", "logs", "cancel")
+_OF_A_JOB = ("status", "why", "wait", "logs", "cancel")
 _WITH_VALUE = ("-n", "--namespace", "--context", "--kubeconfig")
 _FILES, _NO_FILES = ":0", ":4"  # cobra's directives to the shell
 
