@@ -16,7 +16,6 @@ from typing import Any
 from tuneyard.api import Attempt, BadInput, JobStatus, Phase
 from tuneyard.federation import Place, ask_of
 from tuneyard_operators.hub import doing
-from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
@@ -25,20 +24,19 @@ from tuneyard_operators.hub.member import Connect, Hears, Member
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
-from tuneyard_operators.hub.placing import Placing, Verdict, placement_of
+from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.recording import Recording
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.teams import Teams, usage_of
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import JOBSPEC, ApiError, Conflict, Connection, Invalid, Key, Missing
-from tuneyard_operators.rendering import attempt_name, needed_secrets
+from tuneyard_operators.rendering import needed_secrets
 
 log = logging.getLogger(__name__)
 _BETWEEN_CYCLES_S = 0.1
 _SWEEP_EVERY_S = 60.0
 _LOOKS_PER_SWEEP = 6000
-_MESSAGE_EVERY_S = 30.0
-"""Reasons for waiting change with every job that ends: they are written no more often than this."""
 _SECRET_EVERY_S = 10.0
 _CLEAN_AGAIN_S = 3.0
 Object = dict[str, Any]
@@ -54,6 +52,7 @@ class Hub:
         hears = Hears(on_job=self._on_job, on_room=self._wake_placing, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placing = Placing(replace(settings.policy, grace_s=settings.stop_grace_s))
+        self._recording = Recording(self.placing, self._price)
         self.teams = Teams(connection, self.placing, self._usages, on_change=self._wake_placing)
         self._schedules = Schedules(connection, self.jobs)
         self._connection = connection
@@ -61,7 +60,6 @@ class Hub:
         self._events = Events(connection)
         self._room = asyncio.Event()
         self._goals: dict[Key, tuple[tuple[str, int, bool], Goal]] = {}
-        self._worded: dict[Key, float] = {}
         self._alive = time.monotonic()
 
     async def run(self) -> None:
@@ -133,7 +131,7 @@ class Hub:
                     news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
                 for key in news:
                     self._queue.add(key)
-                if self.placing.scheduler.unfinished:
+                if self.placing.unfinished:
                     self._wake_placing()
             await asyncio.sleep(_BETWEEN_CYCLES_S)
 
@@ -173,7 +171,7 @@ class Hub:
         outcome = advance(goal, before, self._observed(before, now), now, self.settings)
         if any(action.verb is Verb.HOLD for action in outcome.actions):
             item = await self.jobs.hold(key, item)
-        outcome = self._place(key, goal, outcome, now)
+        outcome = self._place(key, item, goal, outcome, now)
         pause_s = 0.0 if _must_be_on_record(item, before, outcome) else self.jobs.pause_s(key)
         if pause_s and outcome.status != before:
             self._queue.add_after(key, pause_s)
@@ -223,55 +221,17 @@ class Hub:
                 found[attempt.name] = self.members.unconnected(attempt.placement.cluster, now)
         return found
 
-    def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
-        """Record the placements that were decided for this job as attempts, and say why the others wait."""
-        status = outcome.status
-        asks = {task: ask_of(goal.job, goal.created.timestamp(), task, status) for task in outcome.ready}
-        if self.placing.want(key, asks, names_team=goal.job.spec.team is not None):
+    def _place(self, key: Key, item: Object, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
+        """Ask for the places that the job wants, and record what was decided for it."""
+        asks = {task: ask_of(goal.job, goal.created.timestamp(), task, outcome.status) for task in outcome.ready}
+        if self.placing.want(key, asks, now.timestamp(), names_team=goal.job.spec.team is not None):
             self._wake_placing()
-        for attempt in status.attempts:
-            reason = self.placing.going.get(key, {}).get(attempt.number)
-            if reason and not attempt.stopping and attempt.ended_at is None:
-                attempt.stopping, attempt.stop_asked_at, attempt.stopped_for = "Preempted", written(now), reason
-                self._queue.add_after(key, 0.0)  # the next look asks it to stop
-        actions = list(outcome.actions)
-        for task, place in list(self.placing.decided.get(key, {}).items()):
-            attempt = self._new_attempt(goal, task, status, now)
-            attempt.placement = placement_of(place, self._price(place))
-            status.attempts.append(attempt)
-            status.placement = attempt.placement
-            status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
-            status.started_at = status.started_at or written(now)
-            status.message, status.expected_start = "", None
-            next(t for t in status.tasks if t.name == task).phase = Phase.STARTING
-            actions.append(Action(Verb.START, attempt))
-        verdicts = self.placing.verdicts.get(key, {})
-        if status.phase is Phase.QUEUED and verdicts:
-            self._word(key, status, verdicts)
-        return Outcome(status=status, actions=tuple(actions), look_again_s=outcome.look_again_s, ready=outcome.ready)
+        return self._recording.record(key, goal, outcome, (item.get("status") or {}).get("message", ""), now)
 
     def _price(self, place: Place) -> float:
         member = self.members.get(place.cluster)
         sku = next((sku for sku in member.cluster.spec.skus if sku.name == place.sku), None) if member is not None else None
         return sku.price_per_gpu_hour if sku is not None else 0.0
-
-    def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict]) -> None:
-        """Say why it waits, and until when by what is predicted; not at every change of it."""
-        reason = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
-        starts = min((verdict.starts for verdict in verdicts.values() if verdict.starts is not None), default=None)
-        last = self._worded.get(key)
-        stored = (self.jobs.items[key].get("status") or {}).get("message", "")
-        if last is None or not stored or time.monotonic() - last > _MESSAGE_EVERY_S:
-            self._worded[key] = time.monotonic()
-            status.message = reason
-            status.expected_start = written(datetime.fromtimestamp(starts, UTC)) if starts is not None else None
-        else:
-            status.message = stored
-
-    def _new_attempt(self, goal: Goal, task: str, status: JobStatus, now: datetime) -> Attempt:
-        number = max((attempt.number for attempt in status.attempts), default=0) + 1
-        name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
-        return Attempt(number=number, task=task, token=number, name=name, placed_at=written(now))
 
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
         """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""
@@ -282,7 +242,7 @@ class Hub:
         await self.jobs.write_status(key, item, after)
         for attempt in after.attempts:
             if attempt.ended_at is None:
-                self.placing.recorded(key, attempt.task)
+                self.placing.recorded(key, attempt.task, time.time())
             member = self.members.get(attempt.placement.cluster) if attempt.cleaned and attempt.placement is not None else None
             if member is not None:
                 member.forget(attempt.name)
@@ -345,8 +305,8 @@ class Hub:
 
     def _forget(self, key: Key) -> None:
         self._goals.pop(key, None)
-        self._worded.pop(key, None)
-        self.placing.forget(key)
+        self._recording.forget(key)
+        self.placing.forget(key, time.time())
 
     async def _sweep_forever(self) -> None:
         """What lies on members and belongs to no attempt that the hub knows: left by a hub that was killed, or a member that was away."""

@@ -6,19 +6,20 @@ The scheduler is told of changes alone; whatever it knows comes from JobSpecs, C
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice, takewhile
 from typing import Any
 
-from tuneyard.api import JobStatus, PlacementStatus
-from tuneyard.federation import Ask, Place, Policy, Preempt, Scheduler, Team, Wait, attempts_of, member_of, unknown_team
-from tuneyard.federation import Member as MemberFacts
+from tuneyard.api import Cluster, JobStatus, NodeInventory, PlacementStatus
+from tuneyard.federation import Ask, Place, Policy, Preempt, Running, Scheduler, Team, attempts_of, member_of, unknown_team
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.kube import Key
 
 _REFRESH_S = 30.0
 """Reasons for waiting change with every job that ends: they are worked out again no more often than this."""
-_REFRESHED_AT_ONCE = 100
+_EXPLAINED_AT_ONCE = 200
+"""How many reasons are worked out in one cycle: the next goes on."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,18 @@ class Verdict:
     reason: str
     starts: float | None
     at: float
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a member's facts are made from. The hub makes new objects where something has changed, so identity is enough to know."""
+
+    nodes: Sequence[NodeInventory]
+    cluster: Cluster
+    why_not: str
+
+    def are_those(self, other: _Facts) -> bool:
+        return self.nodes is other.nodes and self.cluster is other.cluster and self.why_not == other.why_not
 
 
 class Placing:
@@ -41,23 +54,29 @@ class Placing:
         self.going: dict[Key, dict[int, str]] = defaultdict(dict)
         """Attempts, by number, that are to make room for others, and for whom; none of which is in a status yet."""
         self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
+        self.unfinished = False
+        """Whether another cycle would go on at once where the last one ended."""
         self._held: dict[Key, set[str]] = {}
-        self._facts: dict[str, tuple[tuple[int, ...], MemberFacts, Any]] = {}
+        self._facts: dict[str, _Facts] = {}
         self._teams: set[str] = set()
+        self._missing_teams: set[str] = set()
+        """Teams that jobs have named and that did not exist."""
         self._named: dict[Key, str] = {}
-        self._keys: dict[str, Key] = {}
+        self._unexplained: dict[tuple[Key, str], None] = {}
+        """Tasks that wait and have not been told why, the first come first."""
+        self._explained: dict[tuple[Key, str], None] = {}
+        """Those that have, the oldest reason first."""
 
     # --- what is known
 
-    def want(self, key: Key, asks: Mapping[str, Ask], *, names_team: bool = False) -> bool:
+    def want(self, key: Key, asks: Mapping[str, Ask], now: float, *, names_team: bool = False) -> bool:
         """Set what a job waits for. True if that is new, so that a cycle is worth while. `names_team`: its team is no default."""
         before = self.asks.get(key, {})
         for task in before.keys() - asks.keys():
             self.scheduler.withdraw(_name(key), task)
-            self.verdicts.get(key, {}).pop(task, None)
+            self._drop_verdict(key, task)
         if asks:
             self.asks[key] = dict(asks)
-            self._keys[_name(key)] = key
             if names_team:
                 self._named[key] = next(iter(asks.values())).team
         else:
@@ -65,25 +84,34 @@ class Placing:
             self.verdicts.pop(key, None)
             self._named.pop(key, None)
         for task in [task for task in self.decided.get(key, {}) if task not in asks]:
-            self._undo(key, task)
+            self._undo(key, task, now)
         new = {task: ask for task, ask in asks.items() if before.get(task) != ask}
         for task, ask in new.items():
             if task not in self.decided.get(key, {}):
                 self.scheduler.add(ask)
+                self._drop_verdict(key, task)
+                self._unexplained[key, task] = None
         return bool(new)
 
-    def recorded(self, key: Key, task: str) -> None:
+    def recorded(self, key: Key, task: str, now: float) -> None:
         """A status holds the placement now: neither decided nor wanted any more."""
         if task in self.decided.get(key, {}):
-            self._undo(key, task)
-        self.asks.get(key, {}).pop(task, None)
+            self._undo(key, task, now)
+        asks = self.asks.get(key, {})
+        asks.pop(task, None)
+        if not asks:
+            self.asks.pop(key, None)
 
     def hold(self, key: Key, spec: Mapping[str, Any], status: JobStatus | None, now: float) -> bool:
         """Set what a job's attempts hold, by its status as stored (None: it is gone). True if that has freed something."""
         name = _name(key)
         held = set()
+        self._forget_told(key, status)
         if status is not None and status.attempts:
             for attempt in attempts_of(name, spec, key[0], status, now, self.scheduler.policy.grace_s):
+                told = self.going and _number(attempt) in self.going.get(key, {})
+                if told and not attempt.stopping:  # decided, and not in its status yet: it is nobody's victim again
+                    attempt = replace(attempt, stopping=True, ends=now + self.scheduler.policy.grace_s)
                 self.scheduler.hold(attempt, now)
                 held.add(attempt.task)
         before = self._held.pop(key, set())
@@ -91,27 +119,30 @@ class Placing:
             self.scheduler.release(name, task, now)
         if held:
             self._held[key] = held
-            self._keys[name] = key
-        going = self.going.get(key)
-        if going:
-            over = {a.number for a in status.attempts if a.stopping or a.ended_at} if status is not None else set(going)
-            for number in over & going.keys():
-                del going[number]
         return bool(before - held)
+
+    def _forget_told(self, key: Key, status: JobStatus | None) -> None:
+        """Notices that the status holds now, or that are of attempts which have ended."""
+        going = self.going.get(key, {})
+        lives = {a.number for a in status.attempts if not a.stopping and not a.ended_at} if status is not None else set()
+        for number in going.keys() - lives:
+            del going[number]
+        if not going:
+            self.going.pop(key, None)
 
     def set_teams(self, teams: Iterable[Team]) -> None:
         """All teams that there are."""
         known = {team.name: team for team in teams}
-        for name in self._teams - known.keys():
+        for name in (self._teams | self._missing_teams) - known.keys():
             self.scheduler.set_team(Team(name=name))
         for team in known.values():
             self.scheduler.set_team(team)
         self._teams = set(known)
+        self._missing_teams.clear()
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: Key, now: float) -> None:
         """A JobSpec is gone, or over for good."""
-        self.want(key, {})
-        self.decided.pop(key, None)
+        self.want(key, {}, now)
         self.going.pop(key, None)
 
     # --- the cycle
@@ -123,58 +154,62 @@ class Placing:
         news: list[Key] = []
         for decision in self.scheduler.cycle(now):
             if isinstance(decision, Place):
-                key = self._keys[decision.ask.job]
+                key = _key(decision.ask.job)
                 self.decided[key][decision.ask.task] = decision
                 placed = self.scheduler.attempt(decision.ask.job, decision.ask.task)
                 if placed is not None:  # whoever has no attempt yet cannot be asked to stop it
                     self.scheduler.hold(replace(placed, preemptible=False), now)
-                self.verdicts[key].pop(decision.ask.task, None)
+                self._drop_verdict(key, decision.ask.task)
                 news.append(key)
             elif isinstance(decision, Preempt):
-                key = self._keys[decision.victim.job]
-                if self._take_back(key, decision.victim.task):
+                key = _key(decision.victim.job)
+                if self._take_back(key, decision.victim.task, now):
                     continue
-                self.going[key][int(decision.victim.task.rpartition("/")[2])] = f"makes room for {decision.ask.job}: {decision.reason}"
+                self.going[key][_number(decision.victim)] = f"makes room for {decision.ask.job}: {decision.reason}"
                 news.append(key)
             else:  # a place that is too small today may grow, so nobody is failed for it; but it is said at once
-                self.verdicts[self._keys[decision.ask.job]].pop(decision.ask.task, None)
-        return news + self._explain(now)
-
-    def _explain(self, now: float) -> list[Key]:
-        """Say why the others wait: at once of those that are new, of some of the rest anew."""
-        news, anew = [], 0
-        for key, asks in self.asks.items():
-            for task in asks:
-                known = self.verdicts[key].get(task)
-                if task in self.decided.get(key, {}) or (known is not None and (now - known.at < _REFRESH_S or anew >= _REFRESHED_AT_ONCE)):
-                    continue
-                anew += known is not None
-                try:
-                    decision = self.scheduler.wait(_name(key), task, now)
-                except KeyError:
-                    continue
-                if self._judge(key, decision, now):
-                    news.append(key)
+                key = _key(decision.ask.job)
+                self._drop_verdict(key, decision.ask.task)
+                self._unexplained[key, decision.ask.task] = None
+        news += self._explain(now)
+        self.unfinished = self.scheduler.unfinished or bool(self._unexplained)
         return news
 
-    def _judge(self, key: Key, decision: Wait, now: float) -> bool:
-        """Remember why a task waits. True if that is another reason than before."""
-        before = self.verdicts[key].get(decision.ask.task)
-        self.verdicts[key][decision.ask.task] = Verdict(decision.reason, decision.starts, now)
-        return before is None or before.reason != decision.reason
+    def _explain(self, now: float) -> list[Key]:
+        """Say why others wait: those first who have not been told, then those whose reason is old."""
+        old = takewhile(lambda each: now - self.verdicts[each[0]][each[1]].at >= _REFRESH_S, self._explained)
+        news = []
+        for key, task in list(islice(chain(self._unexplained, old), _EXPLAINED_AT_ONCE)):
+            self._unexplained.pop((key, task), None)
+            before = self.verdicts.get(key, {}).get(task)
+            self._drop_verdict(key, task)
+            try:
+                wait = self.scheduler.wait(_name(key), task, now)
+            except KeyError:  # it does not wait any more
+                continue
+            self.verdicts[key][task] = Verdict(wait.reason, wait.starts, now)
+            self._explained[key, task] = None
+            if before is None or before.reason != wait.reason:
+                news.append(key)
+        return news
+
+    def _drop_verdict(self, key: Key, task: str) -> None:
+        verdicts = self.verdicts.get(key, {})
+        verdicts.pop(task, None)
+        if not verdicts:
+            self.verdicts.pop(key, None)
+        self._explained.pop((key, task), None)
+        self._unexplained.pop((key, task), None)
 
     def _look_at_members(self, members: Iterable[Member], away: Mapping[str, str]) -> None:
         present = set()
         for member in members:
             present.add(member.name)
-            nodes = member.inventory()
-            why_not = away.get(member.name, "")
-            mark = (id(nodes), id(member.cluster), hash(why_not))
+            facts = _Facts(member.inventory(), member.cluster, away.get(member.name, ""))
             known = self._facts.get(member.name)
-            if known is None or known[0] != mark:
-                facts = member_of(member.cluster, nodes, why_not=why_not)
-                self._facts[member.name] = (mark, facts, (nodes, member.cluster))  # kept, so that no other object gets their ids
-                self.scheduler.set_member(facts)
+            if known is None or not facts.are_those(known):
+                self._facts[member.name] = facts
+                self.scheduler.set_member(member_of(facts.cluster, facts.nodes, why_not=facts.why_not))
         for name in self._facts.keys() - present:
             del self._facts[name]
             self.scheduler.remove_member(name)
@@ -182,21 +217,25 @@ class Placing:
     def _look_at_teams(self) -> None:
         """Jobs that name a team which does not exist wait for it, where there are teams at all."""
         if self._teams:
-            for team in set(self._named.values()) - self._teams:
+            for team in set(self._named.values()) - self._teams - self._missing_teams:
                 self.scheduler.set_team(unknown_team(team, self._teams))
+                self._missing_teams.add(team)
 
-    def _take_back(self, key: Key, task: str) -> bool:
+    def _take_back(self, key: Key, task: str, now: float) -> bool:
         """Undo a placement of this very cycle that is to make room at once. False for an attempt that a status holds."""
         if task not in self.decided.get(key, {}):
             return False
         ask = self.decided[key][task].ask
-        self._undo(key, task)
+        self._undo(key, task, now)
         self.scheduler.add(ask)
+        self._unexplained[key, task] = None
         return True
 
-    def _undo(self, key: Key, task: str) -> None:
+    def _undo(self, key: Key, task: str, now: float) -> None:
         place = self.decided[key].pop(task)
-        self.scheduler.release(place.ask.job, task, 0.0)
+        if not self.decided[key]:
+            del self.decided[key]
+        self.scheduler.release(place.ask.job, task, now)
 
 
 def placement_of(place: Place, price_per_gpu_hour: float) -> PlacementStatus:
@@ -215,3 +254,13 @@ def placement_of(place: Place, price_per_gpu_hour: float) -> PlacementStatus:
 
 def _name(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
+
+
+def _key(name: str) -> Key:
+    namespace, _, job = name.partition("/")
+    return namespace, job
+
+
+def _number(attempt: Running) -> int:
+    """Of an attempt that a status holds (see `attempts_of`)."""
+    return int(attempt.task.rpartition("/")[2])

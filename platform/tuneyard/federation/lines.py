@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class Line:
-    """Asks of one priority, one team and one shape, by rank. `never`: why none of them could ever run, where that is so."""
+    """Asks of one priority, one team and one shape, by rank. `never`: whether none of them could ever run."""
 
     def __init__(self, shape: Shape, team: str) -> None:
         self.shape = shape

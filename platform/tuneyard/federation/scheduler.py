@@ -64,7 +64,7 @@ class Scheduler:
             self.teams[ask.team].waits -= 1
             self._cycles.forget((job, task))
 
-    def hold(self, attempt: Running, now: float = 0.0) -> None:
+    def hold(self, attempt: Running, now: float) -> None:
         """An attempt holds GPUs; replaces what was known of it."""
         key = attempt.key
         self.withdraw(*key)

@@ -99,7 +99,7 @@ class TestStrangeWorlds:
     def test_a_machine_that_shrinks_under_what_runs(self) -> None:
         scheduler = Scheduler()
         scheduler.set_member(member("east", 8, 8))
-        scheduler.hold(running("r", {"east-0": 8}))
+        scheduler.hold(running("r", {"east-0": 8}), 0.0)
         scheduler.set_member(member("east", 4, 8, sku=SkuFacts(H100.name, 8)))
         scheduler.add(ask("a", 8))
         (place,) = scheduler.cycle(1.0)
@@ -112,7 +112,7 @@ class TestStrangeWorlds:
     def test_a_node_that_is_gone_under_what_runs(self) -> None:
         scheduler = Scheduler()
         scheduler.set_member(member("east", 8, 8))
-        scheduler.hold(running("r", {"east-1": 8}))
+        scheduler.hold(running("r", {"east-1": 8}), 0.0)
         scheduler.set_member(member("east", 8))
         scheduler.release("r", "train", 2.0)
         scheduler.add(ask("a", 8))
@@ -122,7 +122,7 @@ class TestStrangeWorlds:
         scheduler = Scheduler()
         scheduler.set_member(member("east", 8, 8))
         scheduler.set_member(member("west", 4))
-        scheduler.hold(running("r", {"east-0": 8}))
+        scheduler.hold(running("r", {"east-0": 8}), 0.0)
         scheduler.add(ask("a", 4, unit=4))
         scheduler.remove_member("east")
         (place,) = scheduler.cycle(1.0)

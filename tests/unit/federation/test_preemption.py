@@ -137,11 +137,11 @@ def test_no_circle_of_priorities() -> None:
 def test_a_refusal_holds_until_something_changes_that_matters() -> None:
     scheduler = Scheduler()
     scheduler.set_member(member("east", 8, 8))
-    scheduler.hold(running("fixed", {"east-0": 8, "east-1": 8}, preemptible=False))
+    scheduler.hold(running("fixed", {"east-0": 8, "east-1": 8}, preemptible=False), 0.0)
     scheduler.add(ask("a", 8, priority="high"))
-    scheduler.hold(running("elsewhere", {"west-0": 8}, cluster="west"))
+    scheduler.hold(running("elsewhere", {"west-0": 8}, cluster="west"), 0.0)
     assert scheduler.cycle(1.0) == []
-    scheduler.hold(running("fixed", {"east-0": 8, "east-1": 8}))
+    scheduler.hold(running("fixed", {"east-0": 8, "east-1": 8}), 0.0)
     (asked,) = scheduler.cycle(2.0)
     assert isinstance(asked, Preempt)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from tests.worlds import ask
 
 from tuneyard.api import Attempt, Cluster, JobStatus, NodeInventory, PlacementStatus
-from tuneyard.federation import POLICIES
+from tuneyard.federation import POLICIES, Team
 from tuneyard_operators.hub.placing import Placing
 
 KEY, OTHER = ("maps", "a"), ("maps", "b")
@@ -36,17 +36,17 @@ def status(number: int = 1, **more: Any) -> JobStatus:
 
 
 def placed(placing: Placing) -> None:
-    placing.want(KEY, {"train": ask("maps/a", 16)})
+    placing.want(KEY, {"train": ask("maps/a", 16)}, 99)
     assert cycle(placing) == [KEY]
 
 
 def test_a_decision_counts_as_taken_until_it_is_recorded_and_after() -> None:
     placing = Placing(POLICIES["tuneyard"])
     placed(placing)
-    placing.want(OTHER, {"train": ask("maps/b", 16)})
+    placing.want(OTHER, {"train": ask("maps/b", 16)}, 100)
     assert "train" not in placing.decided[OTHER]
     placing.hold(KEY, {}, status(), 101)
-    placing.recorded(KEY, "train")
+    placing.recorded(KEY, "train", 101)
     cycle(placing)
     assert "0 of 2 pods of 8 GPUs find room" in placing.verdicts[OTHER]["train"].reason
     assert placing.hold(KEY, {}, status(ended_at="1970-01-01T00:02:00Z", cleaned=True), 120)
@@ -56,20 +56,54 @@ def test_a_decision_counts_as_taken_until_it_is_recorded_and_after() -> None:
 def test_what_is_not_on_record_yet_is_nobodys_victim() -> None:
     placing = Placing(POLICIES["tuneyard"])
     placed(placing)
-    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")})
+    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")}, 100)
     cycle(placing)
     assert not placing.going
     placing.hold(KEY, {}, status(), 101)
-    placing.recorded(KEY, "train")
+    placing.recorded(KEY, "train", 101)
     cycle(placing)
     assert "makes room for maps/b" in placing.going[KEY][1]
+
+
+def test_who_was_told_to_go_is_told_once_however_often_its_status_changes_before_that_is_on_record() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.hold(KEY, {}, status(), 0)
+    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")}, 100)
+    assert KEY in cycle(placing)
+    placing.hold(KEY, {}, status(last_step=7), 101)
+    assert KEY not in cycle(placing, 102)
+    told = placing.scheduler.attempt("maps/a", "train/1")
+    assert told is not None
+    assert told.stopping
+
+
+def test_a_team_that_was_missed_is_missed_no_more_when_there_are_no_teams() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.set_teams([Team(name="ads")])
+    placing.want(KEY, {"train": ask("maps/a", 16, team="mpas")}, 99, names_team=True)
+    cycle(placing)
+    assert "there is no team mpas" in placing.verdicts[KEY]["train"].reason
+    placing.set_teams([])
+    assert cycle(placing, 101) == [KEY]
+    assert "train" in placing.decided[KEY]
+
+
+def test_thousands_who_wait_are_told_why_over_several_cycles() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    for number in range(500):
+        placing.want(("maps", f"j{number}"), {"train": ask(f"maps/j{number}", 64)}, 100)
+    told = 0
+    while not told or placing.unfinished:
+        told += len(cycle(placing))
+    assert told == len(placing.verdicts) == 500
+    assert cycle(placing, 110) == []
 
 
 def test_a_job_that_wants_no_more_gives_back_what_was_decided() -> None:
     placing = Placing(POLICIES["tuneyard"])
     placed(placing)
-    placing.want(KEY, {})
-    placing.want(OTHER, {"train": ask("maps/b", 16)})
+    placing.want(KEY, {}, 100)
+    placing.want(OTHER, {"train": ask("maps/b", 16)}, 100)
     assert cycle(placing) == [OTHER]
     assert "train" in placing.decided[OTHER]
 
@@ -77,7 +111,7 @@ def test_a_job_that_wants_no_more_gives_back_what_was_decided() -> None:
 def test_a_notice_is_forgotten_once_the_status_holds_it() -> None:
     placing = Placing(POLICIES["tuneyard"])
     placing.hold(KEY, {}, status(), 0)
-    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")})
+    placing.want(OTHER, {"train": ask("maps/b", 16, priority="high")}, 100)
     assert KEY in cycle(placing)
     placing.hold(KEY, {}, status(stopping="Preempted", stop_asked_at="1970-01-01T00:01:40Z"), 101)
     assert 1 not in placing.going[KEY]

@@ -1,0 +1,74 @@
+"""What was decided about a job, put into its status: attempts that are to start, attempts that are to go, and why the rest wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from tuneyard.api import Attempt, JobStatus, Phase
+from tuneyard.federation import Place
+from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb
+from tuneyard_operators.hub.placing import Placing, Verdict, placement_of
+from tuneyard_operators.kube import Key
+from tuneyard_operators.rendering import attempt_name
+
+_MESSAGE_EVERY_S = 30.0
+"""Reasons for waiting change with every job that ends: they are written no more often than this."""
+
+
+class Recording:
+    """`price`: of an hour of one GPU where something was placed."""
+
+    def __init__(self, placing: Placing, price: Callable[[Place], float]) -> None:
+        self._placing = placing
+        self._price = price
+        self._worded: dict[Key, float] = {}
+
+    def record(self, key: Key, goal: Goal, outcome: Outcome, stored_message: str, now: datetime) -> Outcome:
+        """The outcome with what was decided for this job, and what is to be done for that once it is stored."""
+        status = outcome.status
+        going = self._tell(key, status, now)
+        starting = [self._start(goal, task, place, status, now) for task, place in self._placing.decided.get(key, {}).items()]
+        verdicts = self._placing.verdicts.get(key, {})
+        if status.phase is Phase.QUEUED and verdicts:
+            self._word(key, status, verdicts, stored_message)
+        return Outcome(status=status, actions=(*outcome.actions, *going, *starting), look_again_s=outcome.look_again_s, ready=outcome.ready)
+
+    def forget(self, key: Key) -> None:
+        self._worded.pop(key, None)
+
+    def _tell(self, key: Key, status: JobStatus, now: datetime) -> list[Action]:
+        """Attempts that are to make room get their notice."""
+        actions = []
+        for attempt in status.attempts:
+            reason = self._placing.going.get(key, {}).get(attempt.number)
+            if reason and not attempt.stopping and attempt.ended_at is None:
+                attempt.stopping, attempt.stop_asked_at, attempt.stopped_for = "Preempted", written(now), reason
+                actions.append(Action(Verb.STOP, attempt))
+        return actions
+
+    def _start(self, goal: Goal, task: str, place: Place, status: JobStatus, now: datetime) -> Action:
+        number = max((attempt.number for attempt in status.attempts), default=0) + 1
+        name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
+        placement = placement_of(place, self._price(place))
+        attempt = Attempt(number=number, task=task, token=number, name=name, placed_at=written(now), placement=placement)
+        status.attempts.append(attempt)
+        status.placement = placement
+        status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
+        status.started_at = status.started_at or written(now)
+        status.message, status.expected_start = "", None
+        next(each for each in status.tasks if each.name == task).phase = Phase.STARTING
+        return Action(Verb.START, attempt)
+
+    def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict], stored: str) -> None:
+        """Say why it waits, and until when by what is predicted; not at every change of it."""
+        last = self._worded.get(key)
+        if last is not None and stored and time.monotonic() - last <= _MESSAGE_EVERY_S:
+            status.message = stored
+            return
+        self._worded[key] = time.monotonic()
+        status.message = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
+        starts = min((verdict.starts for verdict in verdicts.values() if verdict.starts is not None), default=None)
+        status.expected_start = written(datetime.fromtimestamp(starts, UTC)) if starts is not None else None
