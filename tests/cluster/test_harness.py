@@ -150,7 +150,7 @@ def test_a_crashed_node_comes_back_without_its_pods(member: Member, sleeper: str
 
     member.restart_node()
     seen = partial(member.kubectl, "get", "pod", sleeper, "-o", "yaml")
-    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed", limit_s=240, words=seen)
+    wait_for("the pod's failure", lambda: phase(member, sleeper) == "Failed", words=seen)
 
 
 def test_a_small_disk_fills(member: Member) -> None:

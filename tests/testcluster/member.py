@@ -66,6 +66,7 @@ class Member(Hub):
 
     def restart_node(self) -> None:
         self.start("containerd")
+        self._wait_for_containerd()
         self.start("kubelet")
 
     def pod_processes(self, pod: str, namespace: str = "default") -> list[int]:
@@ -121,8 +122,12 @@ class Member(Hub):
 
     def _start_node(self) -> None:
         self._processes.start("coredns", self._node.coredns(self.kubeconfig))
+        self._wait_for_containerd()
         self._node.load_images()
         self._processes.start("kubelet", self._node.kubelet())
+
+    def _wait_for_containerd(self) -> None:
+        wait_for("containerd", self._node.answers, words=lambda: self._processes.tail("containerd"))
 
     def _wait_for_node(self) -> None:
         path = f"/api/v1/nodes/{self.node_name}"

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait_for(
-    what: str, condition: Callable[[], T | None], *, limit_s: float = 60, every_s: float = 0.1, words: Callable[[], str] = str
+    what: str, condition: Callable[[], T | None], *, limit_s: float = 240, every_s: float = 0.1, words: Callable[[], str] = str
 ) -> T:
     """The first true value of `condition`. `words` adds to the error what is known about why it did not come."""
     deadline = time.monotonic() + limit_s

@@ -30,6 +30,8 @@ SECRET = "hf_never-write-me-down-4711"
 VARIABLE = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "some-key"}}}
 OUTPUT = "s3://tests/out"
 SUCCEEDED, FAILED, STOPPED = 0, 1, 3
+ROWS = 120
+"""To score: enough that the engine that has loaded first is still at work when the other has."""
 
 
 @pytest.fixture(scope="module")
@@ -239,11 +241,11 @@ def test_no_secret_is_written_anywhere(start: Start, s3: S3, output: Store, inpu
 
 def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Machines, output: Store, tmp_path: Path) -> None:
     write_model(tmp_path / "model", hidden_size=128, num_attention_heads=2, num_key_value_heads=1)
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"q": text, "a": text}) + "\n" for text in sentences(16)))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"q": text, "a": text}) + "\n" for text in sentences(ROWS)))
     score = {
         "model": {"name": str(tmp_path / "model")},
         "data": {"source": str(tmp_path / "rows.jsonl"), "prompt": "q", "reference": "a"},
-        "generation": {"maxTokens": 8},
+        "generation": {"maxTokens": 32},
         "engine": {"batch": 8, "kvCache": "64Mi"},
         "metrics": ["exact_match"],
         "rowsPerPart": 4,
@@ -258,7 +260,7 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Mach
     code, said = start(job, "judge", 1).ends()
     assert code == SUCCEEDED, said
     assert "2 running, on pod-" in said
-    assert report_of(output)["tasks"]["judge"]["rows"] == 16
+    assert report_of(output)["tasks"]["judge"]["rows"] == ROWS
     reader = LogReader(output, "judge", 1)
     assert reader.sources() == ["driver", "engine-0", "engine-1"]
     assert "vllm" in reader.read("engine-1").text.lower()
