@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -107,7 +108,8 @@ def machine() -> str:
 def write_page(name: str, title: str, lines: Sequence[str]) -> None:
     """Print the table, and write it to docs/benchmarks with date, command and machine."""
     today = datetime.date.today().isoformat()
-    head = [f"# {title}", "", f"`python benchmarks/{name}.py`, {today}, {machine()}.", ""]
+    command = shlex.join(["python", f"benchmarks/{name}.py", *sys.argv[1:]])
+    head = [f"# {title}", "", f"`{command}`, {today}, {machine()}.", ""]
     (ROOT / "docs" / "benchmarks" / f"{name}.md").write_text("\n".join([*head, *lines, ""]))
     print("\n".join(lines))
 

@@ -122,7 +122,15 @@ class Cycles:
 
     def _head(self, line: Line, at: int) -> _Head:
         entry = line.entries[at]
-        return (entry.rank + self._penalties.get(line.team, 0.0), entry.created, entry.job, entry.task, at, line, None)
+        put_back_s = self._penalties.get(line.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(line) else 0.0)
+        return (entry.rank + put_back_s, entry.created, entry.job, entry.task, at, line, None)
+
+    def _would_borrow(self, line: Line) -> bool:
+        """Whether their team has nothing left of its own, on whatever SKU would do for a line. Who takes the last of it and more does
+        not: a team's large asks stay before its small ones."""
+        if not self._policy.borrowing_s or self._teams[line.team].team.quota is None:
+            return False
+        return not any(self._teams.within_quota(line.team, sku, 1) for sku in line.shape.skus(self._pools))
 
     def _decide(self, heads: list[_Head]) -> bool:
         """Go through the asks of one priority. True where nobody further may be looked at."""

@@ -61,6 +61,10 @@ class Policy:
     stretch: float = 10.0
     longest_s: float = 60 * 86400.0
     fairness_s: float = 0.0
+    borrowing_s: float = 0.0
+    """By how much whoever would borrow is put back behind those who ask for their team's own (Kueue orders its workloads so too)."""
+    settled_s: float = 0.0
+    """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
     grace_s: float = 120.0
@@ -82,7 +86,16 @@ POLICIES: Mapping[str, Policy] = {
         Policy(name="fifo-first-fit", strict=True),
         Policy(name="best-effort-fifo"),
         Policy(name="shortest-first-oracle", order="shortest"),
-        Policy(name="tuneyard", order="stretch", choice="score", reservations=1, preempts=True, fairness_s=600.0),
+        Policy(
+            name="tuneyard",
+            order="stretch",
+            choice="score",
+            reservations=1,
+            preempts=True,
+            fairness_s=600.0,
+            borrowing_s=60 * 86400.0,
+            settled_s=1800.0,
+        ),
     )
 }
 

@@ -69,6 +69,10 @@ class Preempting:
         """GPUs by pool, of those that are free or become free by those who go, that are kept for somebody in this cycle."""
         self._refused_now: set[object] = set()
         """Kinds of ask for which nobody may be asked to go in this cycle."""
+        self._settles = math.inf
+        """When the first of those who were passed over in a search, for they have not borrowed for long enough, may be asked to go."""
+        self.again_at = math.inf
+        """When another look may find somebody to go who was passed over in this cycle."""
         self.unfinished = False
         """Somebody was not looked at in this cycle, for lack of time."""
 
@@ -78,6 +82,7 @@ class Preempting:
         self._none_go_for.clear()
         self._kept.clear()
         self._refused_now.clear()
+        self.again_at = math.inf
         self.unfinished = False
         self._refusals.begin()
 
@@ -115,11 +120,14 @@ class Preempting:
         if worth and self._searches >= _MOST_SEARCHES:
             self.unfinished = True
             return Making()
+        self._settles = math.inf
         best = self._cheapest(ask, shape, worth, workers, now, reservations)
         if best is None:
             self._refused_now.add(kind)
-            if not (team and self._promises):  # what is promised in this cycle may not be in the next
+            # What is promised in this cycle may not be in the next; who has just begun to borrow may be asked later.
+            if not (team and self._promises) and self._settles == math.inf:
                 self._refusals.refuse(kind, {each.pool.index for each in reservations})
+            self.again_at = min(self.again_at, self._settles)
             return Making()
         victims, pool, size = best
         gone = [replace(attempt, stopping=True, ends=now + self._policy.grace_s) for attempt in victims.attempts]
@@ -151,7 +159,7 @@ class Preempting:
         free = self._pools.free_gpus()
         bounds = []
         for pool in pools:
-            candidates = self._candidates(ask, pool)
+            candidates = self._candidates(ask, pool, now)
             if candidates.attempts:
                 have = int(free[pool.index]) + pool.stopping
                 least_s = least_cost_s(candidates.attempts, max(1, workers - have), now)
@@ -203,7 +211,7 @@ class Preempting:
                 return (found, size) if found.attempts and (below is None or found.cost < below) else None
         return None
 
-    def _candidates(self, ask: Ask, pool: Pool) -> _Candidates:
+    def _candidates(self, ask: Ask, pool: Pool, now: float) -> _Candidates:
         """Attempts of lower priority, and those of the same whose teams hold what is the asker's."""
         mine = PRIORITIES[ask.priority]
         lower = self._lower(pool, mine)
@@ -212,7 +220,11 @@ class Preempting:
         equal, teams = self._equal(pool, mine)
         borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
-        back = [attempt for attempt in equal if attempt.team in borrowed]
+        lent = [attempt for attempt in equal if attempt.team in borrowed]
+        back = [attempt for attempt in lent if attempt.started + self._policy.settled_s <= now]
+        if len(back) < len(lent):
+            settles = (attempt.started + self._policy.settled_s for attempt in lent)
+            self._settles = min(self._settles, min(at for at in settles if at > now))
         if not back:
             return _Candidates(lower)
         return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)

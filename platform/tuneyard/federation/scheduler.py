@@ -106,6 +106,11 @@ class Scheduler:
         """Whether the last cycle ended before all asks had looked for somebody to make room: another one would go on."""
         return self._cycles.preempting.unfinished
 
+    @property
+    def again_at(self) -> float:
+        """When another cycle may decide more though nothing happens until then: somebody who has borrowed may be asked to go."""
+        return self._cycles.preempting.again_at
+
     def attempt(self, job: str, task: str) -> Running | None:
         return self._running.get((job, task))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -60,6 +61,14 @@ def test_more_than_a_team_may_ever_hold_fails_at_once() -> None:
     assert never.reason == (
         "team t may hold at most 8 h100-80gb with what it may borrow, and 16 are asked for: ask for fewer, or raise its quota"
     )
+
+
+def test_owners_come_before_those_who_would_borrow() -> None:
+    """What a borrower took would be taken back from it at once."""
+    borrower: Ask = ask("older", 8, team="u")
+    owner = ask("younger", 8, created=HOUR)
+    decisions = decide([member("east", 8)], borrower, owner, teams=(team("t", 8), team("u", 0)), now=HOUR)
+    assert set(placed(decisions)) == {"younger"}
 
 
 def test_a_team_that_nobody_has_described_has_no_limit_and_no_guarantee() -> None:
@@ -121,6 +130,28 @@ class TestTakingBack:
         decisions = decide([member("east", 0, 8)], ask("a", priority="high"), running=(own,), teams=(team("t", 8, 0),))
         assert [each.victim.job for each in decisions if isinstance(each, Preempt)] == ["own"]
 
+    def test_who_has_just_begun_is_not_asked_yet(self) -> None:
+        """Else jobs that borrow and give back in turn would do nothing but start and stop."""
+        scheduler = Scheduler()
+        scheduler.set_member(member("east", 8))
+        for each in (team("t", 8), team("u", 0)):
+            scheduler.set_team(each)
+        scheduler.hold(running("guest", {"east-0": 8}, team="u", started=-60.0), 0.0)
+        scheduler.add(ask("a"))
+
+        assert scheduler.cycle(0.0) == []
+        assert scheduler.again_at == scheduler.policy.settled_s - 60.0
+        assert scheduler.cycle(scheduler.again_at - 1.0) == []
+        (asked,) = scheduler.cycle(scheduler.again_at)
+        assert isinstance(asked, Preempt)
+        assert scheduler.cycle(scheduler.policy.settled_s) == []
+        assert scheduler.again_at == math.inf
+
+    def test_priority_does_not_wait_for_that(self) -> None:
+        low = running("low", {"east-0": 8}, team="u", priority="low", started=-60.0)
+        decisions = decide([member("east", 0)], ask("a"), running=(low,), teams=(team("t", 8), team("u", 0)))
+        assert [each.victim.job for each in decisions if isinstance(each, Preempt)] == ["low"]
+
     def test_no_circle(self) -> None:
         """Two teams with more work than the machines hold end with what is theirs, and nobody goes any more."""
         scheduler = Scheduler()
@@ -132,7 +163,7 @@ class TestTakingBack:
             if name == "u":
                 scheduler.add(each)
         gone = []
-        for minute in range(1, 30):
+        for minute in range(1, 60):
             now = minute * 60.0
             if minute == 2:
                 for (name, _), each in asks.items():

@@ -7,6 +7,7 @@ attempt, machines as they report. Events less than a second apart are one moment
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -36,6 +37,7 @@ class _Kind(IntEnum):
     BACK = 2
     LOSS = 3
     SUBMIT = 4
+    LOOK = 5
 
 
 _Event = tuple[float, _Kind, int, int, Slot]
@@ -96,6 +98,7 @@ class _Simulation:
         self._running = self._queued_jobs = self._queued_gpus = 0
         self._node_failures = self._member_failures = self._cycles = 0
         self._cycle_s = 0.0
+        self._looks_at = math.inf
 
     def run(self, progress: Progress) -> Run:
         self._begin()
@@ -162,7 +165,7 @@ class _Simulation:
             self._fleet.mend(slot)
             self._scheduler.set_member(self._fleet.facts(slot[0]))
             self._push_failure(slot, at)
-        else:
+        elif kind is not _Kind.LOOK:
             life = self._lives[index]
             if life.attempt is not None and life.attempt.number == number:
                 self._leave(life, at)
@@ -225,6 +228,14 @@ class _Simulation:
                 self._notify(decision, now)
             else:
                 self._refuse(decision)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Let there be a moment at which who could not be asked to go yet can be."""
+        at = self._scheduler.again_at
+        if at != self._looks_at and at < math.inf:
+            self._looks_at = at
+            heapq.heappush(self._events, (at, _Kind.LOOK, 0, 0, _NOWHERE))
 
     def _start(self, place: Place, now: float) -> None:
         life = self._lives[self._index[place.ask.job]]
