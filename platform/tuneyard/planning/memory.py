@@ -8,13 +8,11 @@ bitsandbytes 0.50; activations count what autograd saves in a transformers 5 dec
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from tuneyard.api import TrainTask
-from tuneyard.catalog import Gpu, ModelShape, trainable_parameters
+from tuneyard.catalog import ModelShape, trainable_parameters
 from tuneyard.planning.plan import Memory
+from tuneyard.planning.setup import Layout, Setup
 
-Precision = Literal["bf16", "fp16", "fp32"]
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 STATE_BYTES = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "sgd": 0.0}
 """Per trained parameter: two fp32 moments; two of 8 bits; a row and a column of second moments; nothing."""
@@ -28,22 +26,6 @@ CPU_PROCESS_GB = 0.94
 """Resident memory of a process that has loaded torch 2.13, transformers, TRL, PEFT and DeepSpeed, and no model: measured on Linux."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The settings of a plan that memory depends on."""
-
-    workers: int
-    zero: Literal[0, 1, 2, 3]
-    precision: Precision
-    attention: Literal["flash", "sdpa", "eager"]
-    micro_batch: int
-    seq_len: int
-    recompute: bool = False
-    liger: bool = False
-    offload_optimizer: Literal["none", "cpu", "nvme"] = "none"
-    offload_parameters: Literal["none", "cpu", "nvme"] = "none"
-
-
 @dataclass(frozen=True)
 class Estimate:
     device: Memory
@@ -51,9 +33,10 @@ class Estimate:
     """Host memory that offloading takes per rank, beside the device's."""
 
 
-def estimate_memory(task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Estimate:
-    """Peak memory of one rank on `gpu`. On `cpu` everything, offloaded or not, is in the process: nothing is on another host."""
-    trained = trainable_parameters(shape, task.method)
+def estimate_memory(setup: Setup) -> Estimate:
+    """Peak memory of one rank. On `cpu` everything, offloaded or not, is in the process: nothing is on another host."""
+    task, shape, gpu, layout = setup, setup.shape, setup.gpu, setup.layout
+    trained = trainable_parameters(shape, setup.method)
     states = _States(task, shape, layout, trained)
     activations = _activations(task, shape, layout)
     gathered = _gathered(task, shape, layout)
@@ -75,14 +58,14 @@ def estimate_memory(task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout
 class _States:
     """Bytes of weights, gradients and optimizer states on the device, and of what is offloaded to the host."""
 
-    def __init__(self, task: TrainTask, shape: ModelShape, layout: Layout, trained: int) -> None:
+    def __init__(self, task: Setup, shape: ModelShape, layout: Layout, trained: int) -> None:
         width, workers = BYTES[layout.precision], layout.workers
         frozen = 0 if task.method.adapter is None else shape.parameters
         # DeepSpeed keeps fp32 masters, in fp32 training too; without it, what is trained is fp32 itself.
         trained_width = width if layout.zero else 4
         weights = trained * trained_width + _frozen_bytes(task, shape, width)
         gradients = float(trained * trained_width)
-        optimizer = trained * (STATE_BYTES[task.optimizer.name] + (4 if layout.zero else 0))
+        optimizer = trained * (STATE_BYTES[task.optimizer] + (4 if layout.zero else 0))
         if layout.zero >= 1:
             optimizer /= workers
         if layout.zero >= 2:
@@ -106,7 +89,7 @@ class _States:
         self.weights, self.gradients, self.optimizer = weights, gradients, optimizer
 
 
-def _frozen_bytes(task: TrainTask, shape: ModelShape, width: int) -> float:
+def _frozen_bytes(task: Setup, shape: ModelShape, width: int) -> float:
     """Weights that an adapter leaves alone. In 4 bits, bitsandbytes keeps a scale per 64: fp32, or 8 bits with an fp32 per 256 of them.
 
     It quantises the layers' matrices; embedding, head, norms and fused experts stay as they are.
@@ -129,7 +112,7 @@ def _buckets(layout: Layout, trained: int) -> float:
     return 2.0 * min(BUCKET_ELEMENTS, trained) * BYTES[layout.precision]
 
 
-def _gathered(task: TrainTask, shape: ModelShape, layout: Layout) -> float:
+def _gathered(task: Setup, shape: ModelShape, layout: Layout) -> float:
     """Weights that are whole for the moment: two layers and the head under ZeRO-3; 16-bit copies of matrices under autocast."""
     width = BYTES[layout.precision]
     if layout.zero == 3:
@@ -139,7 +122,7 @@ def _gathered(task: TrainTask, shape: ModelShape, layout: Layout) -> float:
     return float(shape.linear_parameters * width) if autocast else 0.0
 
 
-def _activations(task: TrainTask, shape: ModelShape, layout: Layout) -> float:
+def _activations(task: Setup, shape: ModelShape, layout: Layout) -> float:
     """What backward needs of the forward pass, at its peak: all layers (recompute: their inputs, and one layer), and the logits."""
     rows = layout.micro_batch * (2 if task.objective == "dpo" else 1)
     tokens, width = rows * layout.seq_len, BYTES[layout.precision]

@@ -8,8 +8,9 @@ from typing import Literal
 
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
-from tuneyard.planning.memory import Estimate, Layout, Precision, estimate_memory
+from tuneyard.planning.memory import Estimate, estimate_memory
 from tuneyard.planning.plan import Plan
+from tuneyard.planning.setup import Layout, Precision, Setup
 
 USABLE = 0.92
 """Share of a device's memory that a plan may fill; the rest is for what an estimate misses."""
@@ -153,7 +154,7 @@ class _Search:
         return [2**power for power in reversed(range(rows.bit_length())) if rows % 2**power == 0]
 
     def estimate(self, layout: Layout) -> Estimate:
-        return estimate_memory(self.task, self.shape, self.gpu, layout)
+        return estimate_memory(Setup.of(self.task, self.shape, self.gpu, layout))
 
     @property
     def usable_gb(self) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuneyard.api import TrainTask
 from tuneyard.catalog import ModelShape, gpu, trainable_parameters
-from tuneyard.planning import Layout, Memory, estimate_memory
+from tuneyard.planning import Layout, Memory, Setup, estimate_memory
 
 SHAPE = ModelShape.from_config(
     {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
@@ -23,7 +23,7 @@ def task(method: str = "full", **fields: Any) -> TrainTask:
 
 
 def memory(layout: Layout, method: str = "full", **fields: Any) -> Memory:
-    return estimate_memory(task(method, **fields), SHAPE, gpu("h100"), layout).device
+    return estimate_memory(Setup.of(task(method, **fields), SHAPE, gpu("h100"), layout)).device
 
 
 def states_gb(found: Memory) -> float:
@@ -68,7 +68,7 @@ def test_eager_attention_grows_with_the_square_of_the_row() -> None:
 
 
 def test_offloading_moves_states_to_the_host() -> None:
-    offloaded = estimate_memory(task(), SHAPE, gpu("h100"), replace(BASE, zero=2, offload_optimizer="cpu"))
+    offloaded = estimate_memory(Setup.of(task(), SHAPE, gpu("h100"), replace(BASE, zero=2, offload_optimizer="cpu")))
     assert offloaded.device.optimizer_gb == 0
     assert offloaded.host_gb == pytest.approx(16 * SHAPE.parameters / 4 / 1e9)
 

@@ -1,0 +1,65 @@
+"""A training step by everything that its memory and speed depend on: model, device, method and layout, whoever runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuneyard.api import Method, TrainTask
+from tuneyard.api.train import Full
+from tuneyard.catalog import Gpu, ModelShape
+
+Precision = Literal["bf16", "fp16", "fp32"]
+Attention = Literal["flash", "sdpa", "eager"]
+Place = Literal["none", "cpu", "nvme"]
+Engine = Literal["deepspeed", "fsdp", "megatron"]
+"""Who keeps the states: DeepSpeed (fp32 masters beside 16-bit weights), FSDP and plain torch under HF Trainer (weights and states in the
+dtype they were loaded in), or a pre-training stack with its own tensor and pipeline parallelism (Megatron-LM, nanotron: as DeepSpeed, with
+fp32 accumulation of gradients)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a step is laid out over `workers` devices: `data_parallel * tensor_parallel * pipeline_parallel`."""
+
+    workers: int
+    zero: Literal[0, 1, 2, 3]
+    precision: Precision
+    attention: Attention
+    micro_batch: int
+    """Rows of one rank in one forward pass."""
+    seq_len: int
+    grad_accum: int = 1
+    recompute: bool = False
+    liger: bool = False
+    """A fused loss that keeps no logits."""
+    offload_optimizer: Place = "none"
+    offload_parameters: Place = "none"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    sequence_parallel: bool = False
+    """Activations outside of the matmuls are split over the tensor-parallel ranks too (Korthikanti et al. 2022)."""
+    engine: Engine = "deepspeed"
+
+    @property
+    def data_parallel(self) -> int:
+        return self.workers // (self.tensor_parallel * self.pipeline_parallel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """`network_gb_s`: what a machine sends (and receives) to others, in 1e9 bytes a second; None: that of the SKU's usual machines."""
+
+    shape: ModelShape
+    gpu: Gpu
+    layout: Layout
+    method: Method = field(default_factory=lambda: Method(full=Full()))
+    optimizer: str = "adamw"
+    objective: Literal["sft", "clm", "dpo"] = "sft"
+    gpus_per_node: int = 8
+    network_gb_s: float | None = None
+
+    @classmethod
+    def of(cls, task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Setup:
+        """What a train task asks for, laid out so."""
+        return cls(shape=shape, gpu=gpu, layout=layout, method=task.method, optimizer=task.optimizer.name, objective=task.objective)
