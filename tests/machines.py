@@ -28,6 +28,7 @@ IS_ROOT = os.geteuid() == 0
 _UP_LIMIT_S = 120.0
 _TRIES = 5
 """Ray gives a node 30 s to come up, which a machine under load can miss."""
+_ANSWER = "answer: "
 _PLAIN = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
@@ -90,9 +91,10 @@ class Machines:
             assert time.monotonic() < deadline, "the machines are not idle"
 
     def _ask(self, expression: str) -> Any:
-        ask = f"import json, ray; ray.init(log_to_driver=False); print(json.dumps({expression}))"
+        # Ray prints what it has to say of lost machines between the lines of whoever is connected.
+        ask = f"import json, ray; ray.init(log_to_driver=False); print({_ANSWER!r} + json.dumps({expression}), flush=True)"
         said = subprocess.run([sys.executable, "-c", ask], env=self.environment, capture_output=True, text=True, check=True).stdout
-        return json.loads(said.splitlines()[-1])
+        return json.loads(next(line for line in said.splitlines() if line.startswith(_ANSWER)).removeprefix(_ANSWER))
 
     def add(self, name: str, **variables: str) -> Machine:
         """Start one more worker, with one CPU; `variables` in its environment."""
