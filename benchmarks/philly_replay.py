@@ -139,8 +139,9 @@ def aim_lines(found: dict[str, dict[str, Any]]) -> list[str]:
     if "failures" in found and "failures, from scratch" in found:
         kept, lost = found["failures"]["lost_gpu_hours"], found["failures, from scratch"]["lost_gpu_hours"]
         lines.append(f"| at least 10x fewer GPU-hours lost than from scratch | {lost / kept:.0f}x |")
-    slowest = max(each["cpu_s"] for each in found.values())
-    return [*lines, f"| one replay in under 5 minutes on one core | {slowest / 60:.1f} min for the slowest |"]
+    slowest = max(each["cpu_s"] for name, each in found.items() if name != "quota")
+    quota = f"; with a quota for each team {found['quota']['cpu_s'] / 60:.1f} min" if "quota" in found else ""
+    return [*lines, f"| one replay in under 5 minutes on one core | {slowest / 60:.1f} min for the slowest{quota} |"]
 
 
 def quota_lines(found: dict[str, dict[str, Any]]) -> list[str]:

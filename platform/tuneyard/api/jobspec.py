@@ -92,7 +92,8 @@ class Job(Fields):
             for name in [*task.upstream(), *([task.tune.task] if task.tune else [])]:
                 if name not in by_name:
                     raise ValueError(f"task {task.name!r} refers to {name!r}, which is none of: {', '.join(by_name)}")
-        sorter = TopologicalSorter({task.name: task.upstream() for task in self.tasks})
+        needs = {task.name: self._needs(task) for task in self.tasks}
+        sorter = TopologicalSorter(needs)
         try:
             order = list(sorter.static_order())
         except CycleError as error:
@@ -100,8 +101,23 @@ class Job(Fields):
         position = {task.name: index for index, task in enumerate(self.tasks)}
         depth: dict[str, int] = {}
         for name in order:
-            depth[name] = 1 + max((depth[up] for up in by_name[name].upstream()), default=-1)
+            depth[name] = 1 + max((depth[up] for up in needs[name]), default=-1)
         return sorted(self.tasks, key=lambda task: (depth[task.name], position[task.name]))
+
+    def needed_for(self, name: str) -> set[str]:
+        """A task and all that must come before it, by name."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            found.add(current := waiting.pop())
+            waiting += [up for up in self._needs(self.task(current)) if up not in found]
+        return found
+
+    def _needs(self, task: Task) -> list[str]:
+        """Names of tasks that must come before: a tune task runs on what the tuned task reads, and that one takes what it has found."""
+        if task.tune is not None:
+            return [*task.upstream(), *(name for name in self.task(task.tune.task).upstream() if name != task.name)]
+        return [*task.upstream(), *(other.name for other in self.tasks if other.tune is not None and other.tune.task == task.name)]
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)

@@ -19,6 +19,7 @@ COMMANDS = (
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
     Command("plan", "tuneyard.cli.plan:plan", "Say how each train task would run, and whether it fits in memory"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
+    Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train task is fastest here"),
     Command("submit", "tuneyard.cli.submit:submit", "Give a job to the hub, which runs it on a cluster with room"),
     Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or all that is known of one"),
     Command("why", "tuneyard.cli.why:why", "Say why a job waits, cluster by cluster, and when it is expected to start"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.tracking.history import History, PastJob
 
@@ -40,6 +42,33 @@ def list_jobs(
         print_table(["name", "team", "status", "started", "took", "attempts", "gpu_hours", "output"], [_row(job) for job in jobs])
     else:
         typer.echo("no jobs yet: start one with `tuneyard run FILE`")
+
+
+@app.command("import")
+def import_runs(
+    file: Annotated[
+        Path, typer.Argument(metavar="CSV", help="published runs, with the columns that docs/tuning.md lists; may be packed by gzip")
+    ],
+) -> None:
+    """Take published runs into history, for the tuner to learn from. Doing it twice adds nothing.
+
+    Example: tuneyard history import runs.csv
+    """
+    import pandas as pd
+
+    from tuneyard.tuning import published_runs
+
+    try:
+        rows = pd.read_csv(file, low_memory=False)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file} cannot be read as CSV: {error}", "give a CSV file with a header") from error
+    runs = published_runs(rows)
+    history = History.open()
+    try:
+        new = history.add_training_runs(runs, datetime.now(UTC))
+    finally:
+        history.close()
+    typer.echo(f"{new:,} runs are new, {len(runs) - new:,} were known")
 
 
 def _row(job: PastJob) -> dict[str, object]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, TaskEvent, Warned
+from tuneyard.cli.trial_lines import trial_line
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, TaskEvent, Tried, Warned
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -55,6 +56,8 @@ class PlainProgress:
             self._say(event.task, f"warning: {event.message}")
         elif isinstance(event, Checkpointed):
             self._say(event.task, f"checkpoint of step {event.step} committed in {event.seconds:.1f} s ({event.bytes / 1e6:,.1f} MB)")
+        elif isinstance(event, Tried):
+            self._say(event.task, trial_line(event))
         elif isinstance(event, Placed):
             self._say_places(event)
         elif isinstance(event, Preflighted):

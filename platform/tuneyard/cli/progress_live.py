@@ -16,7 +16,8 @@ from rich.text import Text
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress import STOPPING
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
-from tuneyard.tracking import Event, Warned
+from tuneyard.cli.trial_lines import trial_line
+from tuneyard.tracking import Event, Tried, Warned
 
 _MARKS = {"waiting": ("·", "dim"), "succeeded": ("✓", "green"), "failed": ("✗", "red"), "stopped": ("■", "yellow"), "skipped": ("↷", "dim")}
 _BAR_WIDTH = 28
@@ -45,6 +46,8 @@ class LiveProgress:
         if isinstance(event, Warned):
             label = Text(f"{event.task}: " if event.task else "", style="yellow")
             self._console.print(Text("! ", style="yellow") + label + Text(event.message))
+        elif isinstance(event, Tried):
+            self._console.print(Text(f"{event.task}: {trial_line(event)}"))
 
     def stopping(self) -> None:
         self._stopping = True

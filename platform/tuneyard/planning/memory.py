@@ -1,21 +1,18 @@
-"""Peak memory of one rank, before anything runs: a first version, from dimensions and the dtypes that the libraries keep.
+"""Peak memory of one rank, before anything runs: the fullest of the moments that a step goes through, term by term.
 
-Weights, gradients and optimizer states follow Rajbhandari et al. 2020 (ZeRO, section 3) with the dtypes of DeepSpeed 0.19, PEFT 0.21 and
-bitsandbytes 0.50; activations count what autograd saves in a transformers 5 decoder layer, in the manner of Korthikanti et al. 2022
-(section 4), which has 34 sbh + 5 a s^2 b bytes for GPT. Terms are in bytes until the end.
+A step is fullest at the loss (all saved activations, and the logits), while the last layer goes backward, while the first does (all
+gradients), or in the optimizer step. What is not there at that moment is not in the terms. Sizes are bytes until the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuneyard.catalog import ModelShape, trainable_parameters
+from tuneyard.planning.activations import checkpoint_bytes, layer_bytes, loss_bytes, transient_bytes
 from tuneyard.planning.plan import Memory
-from tuneyard.planning.setup import Layout, Setup
+from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.states import States, states_of
 
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-STATE_BYTES = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "sgd": 0.0}
-"""Per trained parameter: two fp32 moments; two of 8 bits; a row and a column of second moments; nothing."""
 BUCKET_ELEMENTS = 50_000_000
 """As in training's DeepSpeed configuration, for reduction and for gathering."""
 GPU_CONTEXT_GB = 1.0
@@ -31,128 +28,102 @@ class Estimate:
     device: Memory
     host_gb: float
     """Host memory that offloading takes per rank, beside the device's."""
+    reserve_gb: float = 0.0
+    """What of `device.other_gb` is held back for what torch does not count as allocated: context and fragmentation."""
+
+    @property
+    def allocated_gb(self) -> float:
+        """What `torch.cuda.max_memory_allocated` would show."""
+        return self.device.total_gb - self.reserve_gb
 
 
 def estimate_memory(setup: Setup) -> Estimate:
-    """Peak memory of one rank. On `cpu` everything, offloaded or not, is in the process: nothing is on another host."""
-    task, shape, gpu, layout = setup, setup.shape, setup.gpu, setup.layout
-    trained = trainable_parameters(shape, setup.method)
-    states = _States(task, shape, layout, trained)
-    activations = _activations(task, shape, layout)
-    gathered = _gathered(task, shape, layout)
-    offloaded = states.host_bytes
-    if gpu.is_cpu:
-        other = CPU_PROCESS_GB * 1e9 + _buckets(layout, trained) + gathered + offloaded
+    """Peak memory of the fullest rank. On `cpu` everything, offloaded or not, is in the process: nothing is on another host."""
+    first = _rank(setup, last_stage=setup.layout.pipeline_parallel == 1)
+    if setup.layout.pipeline_parallel == 1:
+        return first
+    last = _rank(setup, last_stage=True)
+    return max(first, last, key=lambda each: each.device.total_gb)
+
+
+def _rank(setup: Setup, *, last_stage: bool) -> Estimate:
+    states = states_of(setup, last_stage=last_stage)
+    fullest = max(_moments(setup, states, last_stage=last_stage), key=lambda each: each.total)
+    if setup.gpu.is_cpu:
+        reserve, fixed = 0.0, CPU_PROCESS_GB * 1e9 + states.host
     else:
-        other = GPU_CONTEXT_GB * 1e9 + FRAGMENTATION * activations + _buckets(layout, trained) + gathered
+        reserve = fixed = GPU_CONTEXT_GB * 1e9 + FRAGMENTATION * fullest.activations
     memory = Memory(
         weights_gb=states.weights / 1e9,
-        gradients_gb=states.gradients / 1e9,
+        gradients_gb=fullest.gradients / 1e9,
         optimizer_gb=states.optimizer / 1e9,
-        activations_gb=activations / 1e9,
-        other_gb=other / 1e9,
+        activations_gb=fullest.activations / 1e9,
+        other_gb=(fullest.other + fixed) / 1e9,
     )
-    return Estimate(memory, 0.0 if gpu.is_cpu else offloaded / 1e9)
+    return Estimate(memory, 0.0 if setup.gpu.is_cpu else states.host / 1e9, reserve / 1e9)
 
 
-class _States:
-    """Bytes of weights, gradients and optimizer states on the device, and of what is offloaded to the host."""
+@dataclass(frozen=True)
+class _Moment:
+    """Bytes of what changes in the course of a step. `fixed`: weights and optimizer states."""
 
-    def __init__(self, task: Setup, shape: ModelShape, layout: Layout, trained: int) -> None:
-        width, workers = BYTES[layout.precision], layout.workers
-        frozen = 0 if task.method.adapter is None else shape.parameters
-        # DeepSpeed keeps fp32 masters, in fp32 training too; without it, what is trained is fp32 itself.
-        trained_width = width if layout.zero else 4
-        weights = trained * trained_width + _frozen_bytes(task, shape, width)
-        gradients = float(trained * trained_width)
-        optimizer = trained * (STATE_BYTES[task.optimizer] + (4 if layout.zero else 0))
-        if layout.zero >= 1:
-            optimizer /= workers
-        if layout.zero >= 2:
-            gradients /= workers
-        if layout.zero and width < 4:
-            # The step takes an fp32 copy of this rank's gradients.
-            gradients += 4 * trained / workers
-        if layout.zero == 3:
-            weights /= workers
-        if task.objective == "dpo" and not frozen:
-            weights += shape.parameters * width
-        self.host_bytes = 0.0
-        if layout.offload_optimizer != "none":
-            self.host_bytes += (optimizer + 4 * trained / workers) * (layout.offload_optimizer == "cpu")
-            optimizer = 0.0
-            # From stage 2 on, each gradient goes to the host as soon as it is reduced.
-            gradients = 0.0 if layout.zero >= 2 else gradients
-        if layout.offload_parameters != "none":
-            self.host_bytes += weights * (layout.offload_parameters == "cpu")
-            weights = 0.0
-        self.weights, self.gradients, self.optimizer = weights, gradients, optimizer
+    fixed: float
+    gradients: float
+    activations: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return self.fixed + self.gradients + self.activations + self.other
 
 
-def _frozen_bytes(task: Setup, shape: ModelShape, width: int) -> float:
-    """Weights that an adapter leaves alone. In 4 bits, bitsandbytes keeps a scale per 64: fp32, or 8 bits with an fp32 per 256 of them.
+def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]:
+    shape, layout = setup.shape, setup.layout
+    fixed = states.weights + states.optimizer
+    layers = -(-shape.layers // layout.pipeline_parallel)
+    layer, saved = layer_bytes(setup), checkpoint_bytes(setup) if layout.recompute else layer_bytes(setup)
+    # 1F1B: a stage holds a micro-batch for each stage behind it (Narayanan et al. 2021, 2.2).
+    in_flight = 1 if last_stage else min(layout.pipeline_parallel, layout.grad_accum)
+    kept = layers * saved * in_flight
+    alive = (layer if layout.recompute else 0.0) + transient_bytes(setup)
+    # The gradients of earlier micro-batches, and buffers that all of them go into from the start.
+    before = states.gradients if layout.grad_accum > 1 or layout.engine in ("megatron", "nanotron") else 0.0
+    buckets = _buckets(setup, states)
+    gathered, root = _gathered(setup, states)
+    # Where layers own their gradients one by one, those of the last replace its activations as it goes backward.
+    return [
+        _Moment(fixed, before, kept + (loss_bytes(setup) if last_stage else 0.0), buckets + max(root, gathered)),
+        _Moment(fixed, before, kept + alive, buckets + gathered),
+        _Moment(fixed, states.gradients, kept / max(1, layers) + alive, buckets + gathered),
+        _Moment(fixed, states.gradients, 0.0, buckets + states.step),
+    ]
 
-    It quantises the layers' matrices; embedding, head, norms and fused experts stay as they are.
-    """
-    if task.method.adapter is None:
-        return 0.0
-    if task.method.qlora is None:
-        return float(shape.parameters * width)
-    quantised = sum(p.layers * p.weights for p in shape.projections if p.stage != "head" and not p.stacked)
-    scale = (1 + 4 / 256) / 64 if task.method.qlora.double_quantization else 4 / 64
-    return quantised * (0.5 + scale) + (shape.parameters - quantised) * width
 
-
-def _buckets(layout: Layout, trained: int) -> float:
+def _buckets(setup: Setup, states: States) -> float:
     """Buffers of collectives. DDP copies all gradients into buckets; DeepSpeed has one bucket that fills and one that is on its way."""
-    if layout.workers == 1 and layout.zero == 0:
+    layout = setup.layout
+    if layout.engine == "fsdp" or (layout.data_parallel <= 1 and layout.zero == 0):
         return 0.0
+    if layout.engine in ("megatron", "nanotron"):
+        return 0.0  # the fp32 buffer of gradients is what is reduced
     if layout.zero == 0:
-        return 4.0 * trained
-    return 2.0 * min(BUCKET_ELEMENTS, trained) * BYTES[layout.precision]
+        return 4.0 * states.trained
+    return 2.0 * min(BUCKET_ELEMENTS, states.trained) * BYTES[layout.precision]
 
 
-def _gathered(task: Setup, shape: ModelShape, layout: Layout) -> float:
-    """Weights that are whole for the moment: two layers and the head under ZeRO-3; 16-bit copies of matrices under autocast."""
-    width = BYTES[layout.precision]
-    if layout.zero == 3:
-        layer = sum(p.parameters for p in shape.projections if p.stage != "head") / shape.layers
-        return (2 * layer + shape.head.weights) * width
-    autocast = layout.zero == 0 and width < 4 and task.method.adapter is None
-    return float(shape.linear_parameters * width) if autocast else 0.0
-
-
-def _activations(task: Setup, shape: ModelShape, layout: Layout) -> float:
-    """What backward needs of the forward pass, at its peak: all layers (recompute: their inputs, and one layer), and the logits."""
-    rows = layout.micro_batch * (2 if task.objective == "dpo" else 1)
-    tokens, width = rows * layout.seq_len, BYTES[layout.precision]
-    layer = tokens * _layer_bytes_per_token(shape, layout)
-    if layout.attention == "eager":
-        # Softmax is kept in fp32 and in the compute dtype.
-        layer += rows * shape.heads * layout.seq_len**2 * (4 + width)
-    kept = shape.layers * tokens * shape.hidden * width + layer if layout.recompute else shape.layers * layer
-    return kept + tokens * _logit_bytes_per_token(shape, layout)
-
-
-def _layer_bytes_per_token(shape: ModelShape, layout: Layout) -> float:
-    width = BYTES[layout.precision]
-    queries, values = shape.heads * shape.head_dim, shape.heads * shape.value_dim
-    # Flash attention reads grouped heads as they are; the others repeat them for each query head.
-    keys = (shape.kv_heads if layout.attention == "flash" else shape.heads) * (shape.head_dim + shape.value_dim)
-    inner = _inner_width(shape)
-    saved = 4 * shape.hidden + queries + keys + values + (4 if shape.gated else 2) * inner
-    # Two norms work on fp32 copies of the residual.
-    return saved * width + 8 * shape.hidden
-
-
-def _inner_width(shape: ModelShape) -> int:
-    """Feed-forward elements per token: of the experts that it is routed to, and the shared ones."""
-    return shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.experts else shape.ffn
-
-
-def _logit_bytes_per_token(shape: ModelShape, layout: Layout) -> float:
-    """Logits, their fp32 copy, log-softmax and its gradient. Liger's fused loss works in chunks and keeps none of them."""
-    if layout.liger:
-        return 0.0
-    width = BYTES[layout.precision]
-    return shape.vocab * (12 if width == 4 else 2 * width + 12)
+def _gathered(setup: Setup, states: States) -> tuple[float, float]:
+    """Weights that are whole for the moment, in layers and around the loss: two layers, embedding and head where they are sharded;
+    16-bit copies of matrices under autocast."""
+    shape, layout, width = setup.shape, setup.layout, states.parameter_width
+    if layout.zero == 3 and layout.data_parallel > 1:
+        inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
+        quantised = setup.method.qlora is not None
+        layer = inner / shape.layers * (0.53 if quantised else width)
+        root = (shape.embedding_parameters + (0 if shape.tied else shape.head.weights)) * width
+        # FSDP keeps the root unit whole from its forward pass to its backward pass; DeepSpeed gathers each by itself.
+        if layout.engine == "fsdp":
+            return 2 * layer + root, root
+        return 2 * layer, shape.head.weights * width
+    autocast = layout.engine == "deepspeed" and layout.zero == 0 and width < 4 and setup.method.adapter is None
+    copies = float(shape.linear_parameters * width) if autocast else 0.0
+    return copies, copies

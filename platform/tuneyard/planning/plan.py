@@ -22,8 +22,49 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Seconds of a step by what takes them, each as far as it is not hidden under another. They add up to `total_s`."""
+
+    matmul_s: float = 0.0
+    attention_s: float = 0.0
+    elementwise_s: float = 0.0
+    """Memory traffic of norms, activations, adapters, unpacking of 4-bit weights, and the loss."""
+    tensor_parallel_s: float = 0.0
+    data_parallel_s: float = 0.0
+    """Gradients, and weights after a sharded optimizer step."""
+    gathers_s: float = 0.0
+    """Weights that ZeRO-3 gathers for each pass."""
+    pipeline_s: float = 0.0
+    """The bubble, stages that are not equally long, and sends between stages."""
+    offload_s: float = 0.0
+    """Traffic over PCIe and to disks."""
+    cpu_optimizer_s: float = 0.0
+    optimizer_s: float = 0.0
+    launch_s: float = 0.0
+    """The device waits for Python."""
+
+    @property
+    def total_s(self) -> float:
+        return float(sum(vars(self).values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """`mfu`: model FLOPs (PaLM's convention, as in docs/mfu.md) over the peak of all devices at the precision, 0 to 1."""
+
+    terms: StepTime
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+
+    @property
+    def step_s(self) -> float:
+        return self.terms.total_s
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a train task runs: nothing is `auto` any more. `global_batch == micro_batch * grad_accum * workers`."""
+    """How a train task runs: nothing is `auto` any more. `global_batch == micro_batch * grad_accum * data_parallel`."""
 
     sku: str
     workers: int
@@ -32,6 +73,7 @@ class Plan:
     offload_parameters: Literal["none", "cpu", "nvme"] = "none"
     nvme_path: str = "/tmp/tuneyard-nvme"
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     recompute: bool = False
     precision: Literal["bf16", "fp16", "fp32"]
     attention: Literal["flash", "sdpa", "eager"]
@@ -41,10 +83,16 @@ class Plan:
     memory: Memory = field(default_factory=Memory)
     host_memory_gb: float = 0.0
     fits: bool = True
+    speed: Speed | None = None
+    """As predicted; None for a plan that nothing was predicted for."""
+
+    @property
+    def data_parallel(self) -> int:
+        return self.workers // (self.tensor_parallel * self.pipeline_parallel)
 
     @property
     def global_batch(self) -> int:
-        return self.micro_batch * self.grad_accum * self.workers
+        return self.micro_batch * self.grad_accum * self.data_parallel
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"memory": asdict(self.memory) | {"total_gb": self.memory.total_gb}}
@@ -52,4 +100,6 @@ class Plan:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Plan:
         memory = {k: v for k, v in values["memory"].items() if k != "total_gb"}
-        return cls(**{**values, "memory": Memory(**memory)})
+        predicted = values.get("speed")
+        speed = Speed(**{**predicted, "terms": StepTime(**predicted["terms"])}) if predicted else None
+        return cls(**{**values, "memory": Memory(**memory), "speed": speed})

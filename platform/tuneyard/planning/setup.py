@@ -10,12 +10,13 @@ from tuneyard.api.train import Full
 from tuneyard.catalog import Gpu, ModelShape
 
 Precision = Literal["bf16", "fp16", "fp32"]
+BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 Attention = Literal["flash", "sdpa", "eager"]
 Place = Literal["none", "cpu", "nvme"]
-Engine = Literal["deepspeed", "fsdp", "megatron"]
+Engine = Literal["deepspeed", "fsdp", "megatron", "nanotron"]
 """Who keeps the states: DeepSpeed (fp32 masters beside 16-bit weights), FSDP and plain torch under HF Trainer (weights and states in the
-dtype they were loaded in), or a pre-training stack with its own tensor and pipeline parallelism (Megatron-LM, nanotron: as DeepSpeed, with
-fp32 accumulation of gradients)."""
+dtype they were loaded in), or a pre-training stack with its own tensor and pipeline parallelism (Megatron-LM; nanotron, which keeps what
+tensor parallelism has gathered for backward, and 16-bit gradients beside the fp32 ones)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,12 @@ class Layout:
     sequence_parallel: bool = False
     """Activations outside of the matmuls are split over the tensor-parallel ranks too (Korthikanti et al. 2022)."""
     engine: Engine = "deepspeed"
+    fused_loss: bool = False
+    """A cross-entropy that writes its gradient over the logits (Unsloth's, FMS's kernels): it keeps them, but no copies."""
+    mixed_precision: bool = True
+    """Under FSDP: what is trained is kept in fp32 and cast for each pass, as by accelerate since 0.27; else it is as it was loaded."""
+    fp32_residual: bool = False
+    """Hidden states between layers are fp32: PEFT's `prepare_model_for_kbit_training`, and adapters under FSDP with mixed precision."""
 
     @property
     def data_parallel(self) -> int:

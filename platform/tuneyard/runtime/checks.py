@@ -11,7 +11,6 @@ from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose
 from tuneyard.runtime.references import named_model, source_of
 
 _NOT_HERE = {
-    "tune": "the tuner is not built yet",
     "rank": "ranking models are not built yet",
 }
 
@@ -31,6 +30,8 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
         check_sku(task, machine)
         if task.train is not None:
             choose_workers(task, machine)
+        if task.tune is not None and job.spec.task(task.tune.task).train is None:
+            raise BadInput(f"task {task.name} tunes {task.tune.task}, which is no train task", "name a train task in tune.task")
         if task.score is not None:
             check_instances(task, machine)
     model_types = {task.name: _check_model(task, base_dir) for task in job.spec.tasks}

@@ -36,6 +36,7 @@ def run_job(
     ray_address: str | None = None,
     listener: Listener = lambda _event: None,
     model: str | None = None,
+    until: str | None = None,
     should_stop: ShouldStop = never,
     on_report: Callable[[str], None] = lambda _uri: None,
 ) -> Report:
@@ -43,7 +44,7 @@ def run_job(
 
     `base_dir`: where relative paths of the JobSpec start. `out`: folder or URI of the output. `resume`: tasks that have succeeded
     there are not run again, and the others go on from what they committed. `ray_address`: a running cluster to join. `model`: see
-    `with_model`.
+    `with_model`. `until`: the last task to run; only what it needs runs before it.
 
     Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
     the moment that `out` was taken, report.json and report.html are written there, and `on_report` is told where.
@@ -79,7 +80,7 @@ def run_job(
         )
         # A joined cluster has run `setup` on its nodes; this process runs nothing of the job there.
         setup = job.spec.setup if ray_address is None else []
-        return _Run(context, recorder, watch, listener, on_report).conduct(setup, resume=resume)
+        return _Run(context, recorder, watch, listener, on_report).conduct(setup, resume=resume, until=until)
 
 
 def _both(first: Listener, second: Listener) -> Listener:
@@ -118,12 +119,14 @@ class _Run:
     listener: Listener
     on_report: Callable[[str], None]
 
-    def conduct(self, setup: Sequence[str], *, resume: bool) -> Report:
+    def conduct(self, setup: Sequence[str], *, resume: bool, until: str | None) -> Report:
         secrets = self.context.secrets
         status, message = "failed", ""
         try:
             run_setup(setup, log=self.context.logs / SETUP_LOG, secrets=secrets)
-            status, message = _run_tasks(self.context, self.watch, resume=resume, save=lambda: self._write(self.recorder.report()))
+            status, message = _run_tasks(
+                self.context, self.watch, resume=resume, until=until, save=lambda: self._write(self.recorder.report())
+            )
         except TuneyardError as error:
             message = hide(str(error), secrets)
             raise
@@ -151,12 +154,16 @@ class _Run:
         return True
 
 
-def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, save: Callable[[], object]) -> tuple[str, str]:
+def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, until: str | None, save: Callable[[], object]) -> tuple[str, str]:
     """Status and message of the job. Raises the error of the task that failed, or JobFailed past the deadline.
 
     `save` writes the report as of now, before each task: what a killed process leaves behind.
     """
-    for task in context.job.spec.task_order():
+    spec = context.job.spec
+    wanted = spec.needed_for(until) if until else {task.name for task in spec.tasks}
+    for task in spec.task_order():
+        if task.name not in wanted:
+            continue
         save()
         done = context.output.finished(task) if resume else None
         if done is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,7 +68,7 @@ class HubAttempt:
 
 def run_task(task: Task, context: TaskContext) -> Result:
     """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
-    run = {"train": _run_train, "score": _run_score, "process": _run_process}[task.kind]
+    run = {"train": _run_train, "score": _run_score, "process": _run_process, "tune": _run_tune}[task.kind]
     attempts = Attempts(task, context)
     try:
         result = run(task, context, attempts)
@@ -89,9 +89,12 @@ class Attempts:
         self._context = context
         self.made: list[dict[str, Any]] = []
 
-    def begin(self, plan: Plan | None = None) -> None:
+    def begin(self, plan: Plan | None = None, settings: dict[str, Any] | None = None) -> None:
+        """`settings`: what a predictor reads of a train attempt."""
         self.made.append({"attempt": number_of(self._context, len(self.made) + 1), **({"micro_batch": plan.micro_batch} if plan else {})})
-        self._tell(TaskEvent(task=self._task.name, state="started", kind=self._task.kind, plan=plan.to_dict() if plan else None))
+        self._tell(
+            TaskEvent(task=self._task.name, state="started", kind=self._task.kind, plan=plan.to_dict() if plan else None, settings=settings)
+        )
 
     def failed(self, error: TuneyardError) -> None:
         """Nothing more happens where the last attempt is known to have failed."""
@@ -129,10 +132,13 @@ def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result
 
 
 def train_request(task: Task, context: TaskContext) -> TrainRequest:
-    """The request of a train task's first attempt: references resolved, planned for this machine. Raises BadInput."""
+    """The request of a train task's first attempt: with what a tune task has found, references resolved, planned for this machine.
+
+    Raises BadInput.
+    """
     from tuneyard.planning import resolve
 
-    task, start = resolved(task, context.base_dir, context.results)
+    task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
     assert task.train is not None
     workers = choose_workers(task, context.machine)
     plan = resolve(
@@ -160,6 +166,33 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
     )
 
 
+def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
+    """The train task with the settings that a tune task before it has found."""
+    searches = (result for result in results.values() if result.get("kind") == "tune" and result["tuned"] == task.name)
+    found: dict[str, Any] = next((search["best"] for search in searches), {})
+    if not found:
+        return task
+    from tuneyard.tuning import applied
+
+    return applied(task, found)
+
+
+def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:
+    from tuneyard.runtime.tune import run_tune
+
+    context.use_ray()
+    attempts.begin()
+    setting = TrainSetting(use_gpu=context.machine.has_gpus, retries=context.job.spec.retries, logs=context.logs, secrets=context.secrets)
+    return run_tune(task, context, lambda tuned: train_request(tuned, context), setting)
+
+
+def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any]:
+    from tuneyard.tuning import settings_row
+
+    shape = model_shape(request.model_uri, request.task.model.revision)
+    return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, context.machine.devices))
+
+
 def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     request = train_request(task, context)
     context.use_ray()
@@ -170,7 +203,7 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         nodes=context.hub.nodes if context.hub else None,
         logs_uri=context.hub.logs_uri if context.hub else "",
         secrets=context.secrets,
-        on_attempt=lambda attempt: attempts.begin(attempt.plan),
+        on_attempt=lambda attempt: attempts.begin(attempt.plan, _settings(attempt, context)),
         on_failure=lambda _attempt, error: attempts.failed(error),
     )
     preflight: dict[str, Any] = {}

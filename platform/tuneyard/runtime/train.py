@@ -25,7 +25,7 @@ from tuneyard.training.request import TrainRequest, TrainResult
 ShouldStop = Callable[[], bool]
 
 _POLL_S = 0.2
-_STOP_GRACE_S = 600.0
+STOP_GRACE_S = 600.0
 """A step, and the checkpoint after it, may take so long after a stop was asked for."""
 _SHOWN_LINES = 12
 _SETTLE_S = 15.0
@@ -48,6 +48,7 @@ class TrainSetting:
     logs: Path
     nodes: Nodes | None = None
     logs_uri: str = ""
+    stop_grace_s: float = STOP_GRACE_S
     secrets: Sequence[str] = ()
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
     on_failure: Callable[[TrainRequest, TuneyardError], None] = lambda _request, _error: None
@@ -114,10 +115,10 @@ class _Attempt:
                 self._check_cluster()
                 if stop_deadline is None and self.should_stop():
                     self._mailbox.ask_stop.remote()
-                    stop_deadline = time.monotonic() + _STOP_GRACE_S
+                    stop_deadline = time.monotonic() + self.setting.stop_grace_s
                 if stop_deadline is not None and time.monotonic() > stop_deadline:
                     raise JobFailed(
-                        f"task {self.request.name} did not stop within {_STOP_GRACE_S:g} s; its processes were ended",
+                        f"task {self.request.name} did not stop within {self.setting.stop_grace_s:g} s; its processes were ended",
                         "go on with --resume from the last committed checkpoint",
                         kind=FailureKind.INTERNAL,
                     )

@@ -18,6 +18,7 @@ from tuneyard.tracking.events import (
     TaskEvent,
     TaskState,
     TimeSplit,
+    Tried,
     Warned,
     silent,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "TaskEvent",
     "TaskState",
     "TimeSplit",
+    "Tried",
     "Warned",
     "open_recorder",
     "silent",

@@ -5,7 +5,7 @@ A task gets an `Emit` and calls it; it never knows who listens. Only rank 0 emit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ class TaskEvent(Event):
     """train, score, tune, rank or process"""
     attempt: int = 1
     plan: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    """What a predictor reads of a train attempt (tuning.settings_row), with `started`."""
     result: dict[str, Any] | None = None
     failure: str = ""
     message: str = ""
@@ -128,6 +130,21 @@ class Scored(Event):
     errors: int
     output_tokens_per_s: float
     eta_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried(Event):
+    """A trial of a tune task has ended. `settings`: what was tried, empty for those of the file; rates in tokens/s over all ranks."""
+
+    number: int
+    of: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    predicted: float | None = None
+    measured: float | None = None
+    against: float | None = None
+    """The rate of the file's own settings, measured in the same round."""
+    failure: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +37,10 @@ def default_url() -> str:
         return url
     data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     return f"sqlite:///{data / 'tuneyard' / 'history.db'}"
+
+
+IMPORTED = "imported"
+"""Namespace and team of runs that others have made."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,35 @@ class History:
         """Attempts of a job, in the order in which they started."""
         return self._rows(tables.attempts.select().where(tables.attempts.c.job_id == job_id).order_by(tables.attempts.c.started_at))
 
+    def training_runs(self) -> list[dict[str, Any]]:
+        """Ended train attempts whose settings are known, oldest first: `settings`, `status`, `failure`, `result`."""
+        attempt = tables.attempts.c
+        query = (
+            sa.select(attempt.settings, attempt.status, attempt.failure, attempt.result)
+            .where(attempt.kind == "train", attempt.ended_at.is_not(None))
+            .order_by(attempt.started_at, attempt.id)
+        )
+        return [row for row in self._rows(query) if row["settings"]]
+
+    def add_training_runs(self, runs: Sequence[Mapping[str, Any]], at: datetime) -> int:
+        """Keep runs of others (`tuning.published_runs`), a job for each source. Those that are there already stay; how many came new."""
+        known = {row["id"] for row in self._rows(sa.select(tables.attempts.c.id))}
+        changes: dict[str, Insert] = {}
+        new = 0
+        for run in runs:
+            job_id = _digest("source", run["source"])
+            values = {"id": job_id, "name": run["source"], "namespace": IMPORTED, "team": IMPORTED, "status": "succeeded", "message": ""}
+            changes[job_id] = Insert(tables.jobs, {**values, "output": "", "spec": {}, "started_at": at, "ended_at": at})
+            attempt_id = _digest(run["source"], json.dumps([run["settings"], run["result"], run["failure"]], sort_keys=True, default=str))
+            new += attempt_id not in known and attempt_id not in changes
+            told = {name: run[name] for name in ("status", "failure", "result", "settings")}
+            settings = run["settings"]
+            place = {"sku": str(settings.get("gpu_type") or "")[:63], "workers": int(settings.get("gpus") or 1), "plan": None}
+            attempt = {"id": attempt_id, "job_id": job_id, "task": "run", "kind": "train", "number": 1, "message": "", **told, **place}
+            changes[attempt_id] = Insert(tables.attempts, {**attempt, "started_at": at, "ended_at": at})
+        self.write([change for change in changes.values() if change.values["id"] not in known])
+        return new
+
     def steps(self, attempt_id: str) -> list[dict[str, Any]]:
         """Steps of an attempt, in order."""
         return self._rows(tables.steps.select().where(tables.steps.c.attempt_id == attempt_id).order_by(tables.steps.c.step))
@@ -156,6 +191,10 @@ class History:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _engine(url: str) -> sa.Engine:

@@ -110,6 +110,7 @@ class HistorySink:
             "workers": plan.get("workers", 1),
             "plan": redact_fields(event.plan),
             "result": None,
+            "settings": event.settings,
             "started_at": now,
             "ended_at": None,
         }

@@ -48,7 +48,7 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         for sink in self._sinks:
             sink.record(event)
-        if event.task:
+        if event.task and "/" not in event.task:  # with a slash: a trial of a tune task
             self._collect(event)
         self._pass_on_warnings()
 

@@ -54,6 +54,7 @@ attempts = Table(
     Column("workers", Integer, nullable=False, default=1),
     Column("plan", JSON),
     Column("result", JSON),
+    Column("settings", JSON),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
     Index("attempts_by_job", "job_id"),

@@ -30,21 +30,48 @@ def states_gb(found: Memory) -> float:
     return found.weights_gb + found.gradients_gb + found.optimizer_gb
 
 
+SHORT = replace(BASE, seq_len=16)
+"""So few tokens that a step is fullest in the optimizer."""
+
+
 def test_plain_adamw_keeps_sixteen_bytes_per_parameter() -> None:
-    assert states_gb(memory(BASE)) == pytest.approx(16 * SHAPE.parameters / 1e9)
+    assert states_gb(memory(SHORT)) == pytest.approx(16 * SHAPE.parameters / 1e9)
 
 
-@pytest.mark.parametrize(("zero", "per_parameter"), [(1, 2 + 2 + (4 + 12) / 4), (2, 2 + (2 + 4 + 12) / 4), (3, (2 + 2 + 4 + 12) / 4)])
+@pytest.mark.parametrize(("zero", "per_parameter"), [(1, 2 + 2 + 12 / 4), (2, 2 + (2 + 12) / 4), (3, (2 + 2 + 12) / 4)])
 def test_zero_shards_states_then_gradients_then_weights(zero: Any, per_parameter: float) -> None:
-    assert states_gb(memory(replace(BASE, zero=zero))) == pytest.approx(per_parameter * SHAPE.parameters / 1e9)
+    assert states_gb(memory(replace(SHORT, zero=zero))) == pytest.approx(per_parameter * SHAPE.parameters / 1e9)
 
 
 def test_lora_keeps_gradients_and_states_of_the_adapter_only() -> None:
     trained = trainable_parameters(SHAPE, task("lora").method)
-    found = memory(BASE, "lora")
+    found = memory(SHORT, "lora")
     assert found.gradients_gb == pytest.approx(4 * trained / 1e9)
     assert found.optimizer_gb == pytest.approx(8 * trained / 1e9)
     assert found.weights_gb == pytest.approx((2 * SHAPE.parameters + 4 * trained) / 1e9)
+
+
+def test_at_the_loss_there_are_no_gradients_yet_unless_they_accumulate() -> None:
+    long = replace(BASE, seq_len=16384)
+    assert memory(long).gradients_gb == 0
+    assert memory(replace(long, grad_accum=2)).gradients_gb > 0
+
+
+def test_fully_sharded_sixteen_bit_training_takes_ten_bytes_per_parameter() -> None:
+    """Weights, gradients, two moments, and what torch's AdamW makes in a step: fms-acceleration measured 72.43 GB of a 7.24e9 model."""
+    layout = replace(SHORT, engine="fsdp", mixed_precision=False)
+    found = estimate_memory(Setup.of(task(), SHAPE, gpu("h100"), replace(layout, workers=1)))
+    assert found.allocated_gb == pytest.approx(10 * SHAPE.parameters / 1e9)
+    found = estimate_memory(Setup.of(task(), SHAPE, gpu("h100"), replace(layout, zero=3, workers=2)))
+    assert found.allocated_gb == pytest.approx(10 * SHAPE.parameters / 2 / 1e9)
+
+
+@pytest.mark.parametrize("degree", ["tensor_parallel", "pipeline_parallel"])
+def test_model_parallelism_splits_what_zero_does_not(degree: str) -> None:
+    parts: dict[str, Any] = {degree: 2}
+    whole, split = memory(replace(BASE, engine="megatron")), memory(replace(BASE, engine="megatron", **parts))
+    assert split.weights_gb < 0.7 * whole.weights_gb
+    assert split.activations_gb <= whole.activations_gb
 
 
 def test_qlora_keeps_the_layers_in_about_half_a_byte_per_parameter() -> None:
@@ -59,11 +86,11 @@ def test_qlora_keeps_the_layers_in_about_half_a_byte_per_parameter() -> None:
 def test_what_saves_activations_saves_nothing_else(change: dict[str, Any]) -> None:
     before, after = memory(BASE), memory(replace(BASE, **change))
     assert after.activations_gb < before.activations_gb
-    assert states_gb(after) == states_gb(before)
+    assert (after.weights_gb, after.optimizer_gb) == (before.weights_gb, before.optimizer_gb)
 
 
 def test_eager_attention_grows_with_the_square_of_the_row() -> None:
-    rows = [memory(replace(BASE, attention="eager", seq_len=length)).activations_gb for length in (2048, 4096)]
+    rows = [memory(replace(BASE, attention="eager", seq_len=length)).activations_gb for length in (8192, 16384)]
     assert rows[1] > 3 * rows[0]
 
 

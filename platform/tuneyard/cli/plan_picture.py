@@ -1,0 +1,69 @@
+"""Memory of a rank as a picture: one bar for each placement, a piece for each term, and the device's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tuneyard.catalog import gpu
+from tuneyard.planning.search import USABLE
+
+_WIDTH = 60
+_PIECES = {
+    "weights": ("█", "blue"),
+    "gradients": ("▓", "magenta"),
+    "optimizer": ("▒", "yellow"),
+    "activations": ("░", "green"),
+    "kv_cache": ("░", "green"),
+    "other": ("·", "white"),
+}
+"""Characters differ as well as colours, so that a file or a pipe shows the same."""
+_LIMIT = "|"
+
+
+def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
+    """A bar for each row that fits: what a rank holds, and `|` at what a plan may fill. Bars of one SKU have one scale."""
+    if not rows:
+        return
+    console = console or Console(highlight=False, soft_wrap=True)
+    names = [name for name in _PIECES if name in rows[0]["memory_gb"]]
+    legend = Text("\nmemory of a rank: ")
+    for name in names:
+        character, style = _PIECES[name]
+        legend.append(f"{character} ", style=style).append(f"{name.replace('_', ' ')}  ")
+    console.print(legend.append(f"{_LIMIT} limit"))
+    labels = [_label(row) for row in rows]
+    width = max(len(label) for label in labels)
+    for row, label in zip(rows, labels, strict=True):
+        console.print(Text(f"{label:<{width}} ").append_text(bar(row["memory_gb"], *_limits(row))))
+
+
+def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float) -> Text:
+    """`memory_gb` by term in pieces whose ends are rounded to a character, so that they add up; then free space and the limit."""
+    drawn, done, reached = Text(), 0, 0.0
+    for name, (character, style) in _PIECES.items():
+        reached += memory_gb.get(name, 0.0)
+        end = min(_WIDTH, round(reached / device_gb * _WIDTH))
+        drawn.append(character * (end - done), style=style)
+        done = max(done, end)
+    limit = min(_WIDTH, round(usable_gb / device_gb * _WIDTH))
+    drawn.append(" " * max(0, limit - done) + _LIMIT + " " * (_WIDTH - max(limit, done)))
+    return drawn.append(f" {reached:.3g} of {device_gb:.3g} GB")
+
+
+def _limits(row: Mapping[str, Any]) -> tuple[float, float]:
+    """What a rank may fill and has, in GB; ranks and engines on `cpu` share the machine."""
+    sharing = row.get("workers", row.get("engines", 1)) if row["sku"] == "cpu" else 1
+    device = gpu(row["sku"]).memory_gb / sharing
+    return (device if row["kind"] == "score" else USABLE * device), device
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    if row["kind"] == "score":
+        return f"{row['task']} {row['sku']}"
+    strategy = row["strategy"]
+    recompute = ", recompute" if strategy["recompute"] else ""
+    return f"{row['task']} {row['workers']} x {row['sku']}, zero {strategy['zero']}{recompute}, micro-batch {row['micro_batch']}"

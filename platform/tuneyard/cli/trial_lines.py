@@ -1,0 +1,27 @@
+"""A trial of a tune task in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.tracking import Tried
+
+
+def trial_line(event: Tried) -> str:
+    """What was tried, what was measured, how that compares, and what was expected."""
+    parts = [f"trial {event.number}/{event.of}", words(event.settings) or "settings of the file"]
+    if event.measured is None:
+        parts.append(f"failed: {event.failure}")
+    else:
+        parts.append(f"{event.measured:,.0f} tokens/s")
+        if event.against:
+            parts.append(f"{event.measured / event.against:.2f}x")
+    if event.predicted is not None:
+        parts.append(f"predicted {event.predicted:,.0f}")
+    return "  ".join([*parts, f"{event.seconds:.0f} s"])
+
+
+def words(settings: Mapping[str, Any]) -> str:
+    """Settings as people read them: last parts of the paths."""
+    return ", ".join(f"{path.removeprefix('strategy.')} {str(value).lower()}" for path, value in settings.items())

@@ -1,0 +1,83 @@
+"""What backward needs of the forward pass, per layer and at the loss: what autograd saves in a decoder layer of transformers 5.
+
+In the manner of Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a s^2 b bytes a layer for GPT with fp16.
+"""
+
+from __future__ import annotations
+
+from tuneyard.catalog import ModelShape
+from tuneyard.planning.setup import BYTES, Setup
+
+_LOSS_COPIES = 12
+"""Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and that of its input, in fp32 each."""
+_FUSED_COPIES = 8
+"""The fp32 copy, which becomes the gradient, and the gradient in the dtype of the logits with what the chunked backward pass gathers."""
+
+
+def tokens_of(setup: Setup) -> int:
+    """Tokens of one rank in one forward pass; preference training reads a chosen and a rejected row at once."""
+    return setup.layout.micro_batch * setup.layout.seq_len * (2 if setup.objective == "dpo" else 1)
+
+
+def layer_bytes(setup: Setup) -> float:
+    """Saved by one layer that is not recomputed."""
+    shape, layout = setup.shape, setup.layout
+    width, tokens, tensor = BYTES[layout.precision], tokens_of(setup), layout.tensor_parallel
+    queries, values = shape.heads * shape.head_dim, shape.heads * shape.value_dim
+    # Flash attention reads grouped heads as they are; the others repeat them for each query head.
+    heads = shape.kv_heads if layout.attention == "flash" else shape.heads
+    keys = heads * (shape.head_dim + shape.value_dim)
+    inside = (queries + keys + values + (4 if shape.gated else 2) * inner_width(shape)) * width / tensor
+    # Two norms: what they make and what it is scaled from, and their input, of which they work on an fp32 copy.
+    outside: float = 4 * shape.hidden * width + 2 * shape.hidden * 4
+    gathered: float = 0.0
+    if layout.engine in ("megatron", "nanotron"):
+        outside = 4.0 * shape.hidden * width  # fused norms keep their input as it is
+    if layout.sequence_parallel:
+        if layout.engine == "nanotron":
+            gathered = 2 * shape.hidden * width  # what query-key-value and the feed-forward read, whole
+            outside -= gathered
+        outside /= tensor
+    saved = tokens * (inside + outside + gathered)
+    if layout.attention == "eager":
+        # Softmax is kept in fp32 and in the compute dtype.
+        saved += tokens * shape.heads / tensor * layout.seq_len * (4 + width)
+    return saved
+
+
+def checkpoint_bytes(setup: Setup) -> float:
+    """Saved by a layer that is recomputed: its input."""
+    layout = setup.layout
+    split = layout.tensor_parallel if layout.sequence_parallel else 1
+    return tokens_of(setup) * setup.shape.hidden * (4 if layout.fp32_residual else BYTES[layout.precision]) / split
+
+
+def transient_bytes(setup: Setup) -> float:
+    """Gradients of activations that live at once while a layer goes backward: of the feed-forward's two inner tensors, or of the keys."""
+    width = BYTES[setup.layout.precision]
+    return tokens_of(setup) * (2 * inner_width(setup.shape) / setup.layout.tensor_parallel + setup.shape.hidden) * width
+
+
+def loss_bytes(setup: Setup) -> float:
+    """Around the loss: logits as they come out of the model, cross-entropy in fp32, and the last hidden states."""
+    shape, layout = setup.shape, setup.layout
+    width, tokens = BYTES[layout.precision], tokens_of(setup)
+    hidden = 3 * shape.hidden * width
+    if layout.liger:
+        return tokens * hidden  # it works in chunks
+    if layout.engine in ("megatron", "nanotron"):
+        # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another.
+        copies = 4 if layout.engine == "megatron" else 8
+        return tokens * (hidden + shape.vocab * (width + copies) / layout.tensor_parallel)
+    copies = _FUSED_COPIES if layout.fused_loss else _LOSS_COPIES
+    logits: float = width
+    if layout.engine == "fsdp" and layout.zero == 3:
+        copies -= 4  # logits come out in fp32 under mixed precision: no copy of them is made
+    elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
+        logits = 4  # accelerate hands out an fp32 copy under autocast
+    return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
+
+
+def inner_width(shape: ModelShape) -> int:
+    """Feed-forward elements per token: of the experts that it is routed to, and the shared ones."""
+    return shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.experts else shape.ffn

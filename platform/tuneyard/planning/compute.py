@@ -1,0 +1,185 @@
+"""What one rank computes for one micro-batch, as seconds of matmuls, attention and memory traffic: a roofline (Williams et al. 2009).
+
+FLOPs are the catalog's hardware FLOPs. A matmul of m rows whose narrower side is n wide on this rank reaches
+
+    peak * matmul * m / (m + matmul_tokens) * n / (n + matmul_width)
+
+which saturates as tiles fill the device. Elementwise work (norms, residuals, rotary embeddings, activations, the loss) does no FLOPs worth
+counting: its time is the bytes that unfused kernels read and write, over memory bandwidth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from tuneyard.api import Method
+from tuneyard.catalog import ModelShape, adapted_projections, train_flops, trainable_parameters
+from tuneyard.catalog.flops import attention_forward_flops
+from tuneyard.planning.calibration import Efficiency
+from tuneyard.planning.setup import BYTES, Setup
+
+_KERNELS_FORWARD = 26
+"""Kernels that transformers launches in the forward pass of a layer: about 9 matmuls and attention, the rest elementwise."""
+_KERNELS_FORWARD_LIGER = 16
+_ADAPTER_KERNELS = 5
+"""More per adapted matrix: cast, A, B, scale, add."""
+_QUANTIZED_KERNELS = 2
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """What a model and a method come to, for rows of one length: worked out once for all layouts.
+
+    FLOPs are per row of `seq_len` tokens: `model_flops` by the convention of MFU, the others as they are executed.
+    """
+
+    model_flops: float
+    matmul_flops: float
+    attention_flops: float
+    parameters: int
+    body_parameters: int
+    """Without embedding and head."""
+    trained: int
+    head_share: float
+    """Of the matmul FLOPs."""
+    adapted_per_layer: float
+    """Matrices with an adapter, in a layer."""
+    adapter_elements: float
+    """Elements per token and layer that adapters read and write beside the frozen matmuls (input; low-rank product, sum)."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Seconds of one micro-batch over all layers, on one tensor-parallel rank; `head_s` of them are the head's and the loss's."""
+
+    matmul_s: float
+    attention_s: float
+    traffic_s: float
+    kernels: float
+    head_s: float
+    backward_share: float
+    model: ModelWork
+
+    @property
+    def total_s(self) -> float:
+        return self.matmul_s + self.attention_s + self.traffic_s
+
+
+def work_of(setup: Setup, efficiency: Efficiency) -> Work:
+    """The compute of one micro-batch. Raises BadInput where the device has no units for the precision."""
+    layout, shape, gpu = setup.layout, setup.shape, setup.gpu
+    rows, degree = rows_of(setup), layout.tensor_parallel
+    tokens = rows * layout.seq_len
+    peak = gpu.rank_peak_flops(layout.precision, layout.workers)  # fp32 too: torch leaves TF32 off
+    model = model_work(setup)
+    bandwidth = gpu.memory_bandwidth_gb_s * 1e9 * efficiency.memory / (layout.workers if gpu.is_cpu else 1)
+    body, head = _slowdowns(shape, degree, tokens, efficiency.matmul_tokens, efficiency.matmul_width)
+    reference = 4 / 3 if setup.objective == "dpo" else 1.0  # the reference's forward pass
+    matmul = rows * model.matmul_flops * reference / degree / (peak * efficiency.matmul)
+    share = model.head_share
+    head_matmul = matmul * share * head
+    body_matmul = matmul * (1 - share) * body
+    attention = rows * model.attention_flops * reference / degree / (peak * efficiency.attention)
+    traffic, head_traffic = _traffic_bytes(setup, model, tokens)
+    return Work(
+        matmul_s=body_matmul + head_matmul,
+        attention_s=attention,
+        traffic_s=(traffic + head_traffic) * reference / bandwidth,
+        kernels=_kernels(setup, model),
+        head_s=head_matmul + head_traffic * reference / bandwidth,
+        backward_share=0.75 if layout.recompute else 2 / 3,
+        model=model,
+    )
+
+
+def rows_of(setup: Setup) -> int:
+    """Rows that a rank passes through the model in a micro-batch: a preference pair is two."""
+    return setup.layout.micro_batch * (2 if setup.objective == "dpo" else 1)
+
+
+def model_work(setup: Setup) -> ModelWork:
+    layout = setup.layout
+    return _model_work(setup.shape, setup.method.model_dump_json(), layout.seq_len, layout.recompute, layout.attention != "eager")
+
+
+@lru_cache(maxsize=4096)
+def _model_work(shape: ModelShape, method: str, seq_len: int, recompute: bool, fused: bool) -> ModelWork:
+    """`fused`: kernels that skip the masked half of causal attention, and compute scores twice; eager computes all, once."""
+    parsed = Method.model_validate_json(method)
+    kernel: Literal["flash", "eager"] = "flash" if fused else "eager"
+    executed = train_flops(
+        shape, tokens=seq_len, seq_len=seq_len, method=parsed, recompute=recompute, attention=kernel, causal=fused
+    ).hardware
+    forward = attention_forward_flops(shape, [seq_len], causal=fused, window=fused)
+    attention = forward * (1 + (2.5 if fused else 2.0) + recompute)
+    adapted = adapted_projections(shape, parsed.adapter) if parsed.adapter else frozenset()
+    return ModelWork(
+        model_flops=train_flops(shape, tokens=seq_len, seq_len=seq_len, method=parsed).model,
+        matmul_flops=max(0.0, executed - attention),
+        attention_flops=attention,
+        parameters=shape.parameters,
+        body_parameters=sum(p.parameters for p in shape.projections if p.stage != "head"),
+        trained=trainable_parameters(shape, parsed),
+        head_share=shape.head.weights / shape.linear_parameters,
+        adapted_per_layer=sum(p.layers for p in adapted) / shape.layers,
+        adapter_elements=sum(p.active * p.layers * (p.inputs + 3 * p.outputs) for p in adapted) / shape.layers,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _slowdowns(shape: ModelShape, degree: int, tokens: int, half_tokens: float, half_width: float) -> tuple[float, float]:
+    """How much longer than at full efficiency the body's matmuls and the head's take: means over their FLOPs."""
+    total, weighted = 0.0, 0.0
+    for p in shape.projections[:-1]:
+        rows = tokens * p.active / p.copies
+        # Tensor parallelism divides outputs on the way into a block, and inputs on the way out of it.
+        sides = (p.inputs / degree, p.outputs) if p.stage in ("output", "down") else (p.inputs, p.outputs / degree)
+        total += p.active_weights
+        weighted += p.active_weights * (1 + half_tokens / rows) * (1 + half_width / min(sides))
+    head = (1 + half_tokens / tokens) * (1 + half_width / min(shape.head.inputs, shape.head.outputs / degree))
+    return weighted / total, head
+
+
+def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, float]:
+    """Bytes that elementwise kernels of all layers move in a micro-batch, forward and backward, and those of the loss."""
+    layout, shape = setup.layout, setup.shape
+    width, degree = BYTES[layout.precision], layout.tensor_parallel
+    fused = layout.liger or layout.engine in ("megatron", "nanotron")
+    inner = shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.experts else shape.ffn
+    stream = (8 if fused else 18) * shape.hidden / (degree if layout.sequence_parallel else 1)
+    blocks = (4 if fused else 8) * (shape.heads + shape.kv_heads) * shape.head_dim + (3 if fused else 5 if shape.gated else 4) * inner
+    passes = 4 if layout.recompute else 3
+    per_token = passes * width * (stream + blocks / degree) + 3 * width * model.adapter_elements
+    moved = shape.layers * tokens * per_token + _weight_bytes(setup, model, width)
+    if layout.attention == "eager":
+        moved += passes * shape.layers * rows_of(setup) * shape.heads / degree * layout.seq_len**2 * (3 * width + 8)
+    logits = tokens * shape.vocab / degree * (3 * width if layout.liger or layout.fused_loss else 4 * width + 24)
+    return moved, logits
+
+
+def _weight_bytes(setup: Setup, model: ModelWork, width: int) -> float:
+    """Weights that are unpacked from 4 bits before each matmul (read, write, read again), and those whose norms DoRA takes."""
+    layout = setup.layout
+    body = model.body_parameters / layout.tensor_parallel
+    passes = 3 if layout.recompute else 2
+    if setup.method.qlora is not None:
+        # Unpacking looks up a table for each element and reaches a third of the bandwidth.
+        return body * passes * 3 * (0.5 + 2 * width)
+    if setup.method.dora is not None:
+        return body * (passes - 1) * 4 * width
+    if layout.zero == 0 and layout.engine == "deepspeed" and width < 4 and setup.method.adapter is None:
+        return body * (4 + width)  # autocast copies fp32 weights once per micro-batch
+    return 0.0
+
+
+def _kernels(setup: Setup, model: ModelWork) -> float:
+    """Kernels launched for a micro-batch over all layers, backward (two for each) and recomputation included."""
+    layout, shape = setup.layout, setup.shape
+    forward = float(_KERNELS_FORWARD_LIGER if layout.liger else _KERNELS_FORWARD)
+    forward += 8 * shape.experts if shape.experts else 0
+    forward += _ADAPTER_KERNELS * model.adapted_per_layer
+    if setup.method.qlora is not None:
+        forward += _QUANTIZED_KERNELS * 7
+    return shape.layers * forward * (4 if layout.recompute else 3)

@@ -1,0 +1,156 @@
+"""What an engine of a score task takes: weights, KV cache per token, tensor parallelism, and how many sequences it holds at once.
+
+As vLLM does it: of `memory_fraction` of a GPU, weights and the activations of one scheduler step go first, the KV cache takes the rest
+(Kwon et al. 2023, PagedAttention, 4). Weights are divided over the tensor-parallel ranks; so are key heads, as long as there are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import BadInput, ScoreTask
+from tuneyard.api.quantities import parse_size_bytes
+from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.planning.setup import BYTES, Precision
+
+LONGEST_AUTO = 8192
+_STEP_TOKENS = 8192
+"""Tokens of one scheduler step (vLLM's `max_num_batched_tokens` for large GPUs), whose activations the profiling run measures."""
+_OUTSIDE_GB = 1.5
+"""CUDA context, NCCL and CUDA graphs. What `memory_fraction` leaves free may hold them; where it does not, the cache gives way."""
+_CPU_CACHE_BYTES = 4 * 1024**3
+_DEGREES = (1, 2, 4, 8, 16)
+_ENOUGH_SEQUENCES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePlan:
+    """One engine of a score task; sizes in 1e9 bytes are those of one of its GPUs."""
+
+    sku: str
+    tensor_parallel: int
+    engines_per_node: int
+    """On `cpu`: as many as the task asks for, which share the machine."""
+    precision: Precision
+    max_length: int
+    """Tokens of a prompt and its answer."""
+    weights_gb: float
+    other_gb: float
+    """Activations of one step, and what is kept free."""
+    kv_gb: float
+    kv_bytes_per_token: float
+    """Over all GPUs of the engine, at full length (layers with a sliding window keep no more than it)."""
+    kv_tokens: int
+    """Tokens of sequences of full length that the cache holds."""
+    max_sequences: int
+    """Sequences of full length in flight at once: what the cache holds, and no more than `engine.batch`."""
+
+    @property
+    def total_gb(self) -> float:
+        return self.weights_gb + self.other_gb + self.kv_gb
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "total_gb": self.total_gb}
+
+
+def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instances: int = 1, gpus_per_node: int = 8) -> EnginePlan:
+    """The engine of `task` on GPUs of one kind: at the task's tensor parallelism, or the smallest at which it fits where it names none.
+
+    It fits when the cache holds one sequence of full length. Where the task names no degree, it is the smallest at which the cache holds
+    eight (or `engine.batch`), or failing that, the most. `instances`: engines that the task asks for. Raises BadInput where it does not
+    fit, with the degree that would, or the degree cannot divide the model's heads.
+    """
+    asked = task.engine.tensor_parallel
+    if "tensor_parallel" not in task.engine.model_fields_set and not gpu.is_cpu:
+        found = _smallest(task, shape, gpu, instances, gpus_per_node)
+        if found is not None:
+            return found
+    if shape.heads % asked:
+        raise BadInput(f"tensorParallel {asked} does not divide {shape.heads} heads", _advice(task, shape, gpu, gpus_per_node))
+    plan = _engine(task, shape, gpu, asked, instances, gpus_per_node)
+    if plan.max_sequences:
+        return plan
+    raise BadInput(
+        f"an engine does not fit on {asked} x {gpu.sku}: weights take {plan.weights_gb:.1f} GB of each, and a sequence of "
+        f"{plan.max_length} tokens {plan.kv_bytes_per_token * plan.max_length / asked / 1e9:.1f} GB, of "
+        f"{task.engine.memory_fraction * gpu.memory_gb:.1f} GB",
+        _advice(task, shape, gpu, gpus_per_node),
+    )
+
+
+def _smallest(task: ScoreTask, shape: ModelShape, gpu: Gpu, instances: int, gpus_per_node: int) -> EnginePlan | None:
+    """The engine at the smallest degree that holds enough sequences to be worth its weights; None where not even one fits."""
+    enough = min(_ENOUGH_SEQUENCES, task.engine.batch)
+    degrees = [degree for degree in _DEGREES if degree <= gpus_per_node and shape.heads % degree == 0]
+    engines = [_engine(task, shape, gpu, degree, instances, gpus_per_node) for degree in degrees]
+    most = max(engines, key=lambda engine: engine.max_sequences)
+    found = next((engine for engine in engines if engine.max_sequences >= enough), most)
+    return found if found.max_sequences else None
+
+
+def kv_bytes_per_sequence(shape: ModelShape, length: int, precision: Precision, tensor_parallel: int = 1) -> float:
+    """Bytes of the KV cache of one sequence of `length` tokens, over all GPUs of an engine.
+
+    Key and value of each key head and layer; with latent attention (MLA) one latent for all heads, on every rank. Ranks beyond the number
+    of key heads repeat them. A layer with a sliding window keeps no more than that.
+    """
+    latent = next((p.outputs for p in shape.projections if p.name == "kv_a_proj_with_mqa"), None)
+    if latent is not None:
+        per_layer = float(latent * tensor_parallel)
+    else:
+        per_layer = float(max(shape.kv_heads, tensor_parallel) * (shape.head_dim + shape.value_dim))
+    windowed = min(length, shape.sliding_window or length)
+    tokens = (shape.layers - shape.sliding_layers) * length + shape.sliding_layers * windowed
+    return per_layer * tokens * BYTES[precision]
+
+
+def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances: int, gpus_per_node: int) -> EnginePlan:
+    engine = task.engine
+    precision = _precision(task, gpu)
+    longest = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length
+    width = BYTES[precision]
+    weights = shape.parameters * width / degree
+    sequence = kv_bytes_per_sequence(shape, longest, precision, degree)
+    # The widest moment of a layer, and logits of the sequences that are in flight, in fp32.
+    step = min(_STEP_TOKENS, engine.batch * longest)
+    activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.batch * shape.vocab
+    if gpu.is_cpu:
+        given = parse_size_bytes(engine.kv_cache) if engine.kv_cache else min((engine.batch + 1) * sequence, _CPU_CACHE_BYTES)
+        room = gpu.memory_gb * 1e9 / instances - weights - activations
+        cache = float(given) if given <= room else 0.0
+        other = activations
+        nodes = instances
+    else:
+        free = (1 - engine.memory_fraction) * gpu.memory_gb * 1e9
+        other = activations + max(0.0, _OUTSIDE_GB * 1e9 - free)
+        cache = max(0.0, engine.memory_fraction * gpu.memory_gb * 1e9 - weights - other)
+        nodes = gpus_per_node // degree
+    held = int(cache * degree / sequence)
+    return EnginePlan(
+        sku=gpu.sku,
+        tensor_parallel=degree,
+        engines_per_node=nodes,
+        precision=precision,
+        max_length=longest,
+        weights_gb=weights / 1e9,
+        other_gb=other / 1e9,
+        kv_gb=cache / 1e9,
+        kv_bytes_per_token=sequence / longest,
+        kv_tokens=int(cache * degree / sequence * longest),
+        max_sequences=min(held, engine.batch),
+    )
+
+
+def _precision(task: ScoreTask, gpu: Gpu) -> Precision:
+    asked = task.engine.precision
+    if asked != "auto":
+        return asked
+    return "fp32" if gpu.is_cpu else "bf16" if gpu.has_bf16 else "fp16"
+
+
+def _advice(task: ScoreTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int) -> str:
+    found = None if gpu.is_cpu else _smallest(task, shape, gpu, 1, gpus_per_node)
+    if found is not None:
+        return f"set engine.tensorParallel to {found.tensor_parallel}"
+    return f"use a device with more memory than {gpu.sku}, a smaller model, or a shorter engine.maxLength"

@@ -1,0 +1,83 @@
+"""What moves between devices, and how long it takes: ring collectives with latency and bandwidth (Thakur et al. 2005, section 4).
+
+Ranks are numbered with tensor-parallel ranks next to each other, then data-parallel ones, then pipeline stages, as Megatron-LM does. A
+group that spans machines is one ring through all of them: each step is as slow as the slowest link, and groups that run at the same time
+share a machine's network cards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuneyard.catalog import Gpu
+from tuneyard.planning.calibration import Efficiency
+from tuneyard.planning.setup import Setup
+
+_NETWORK_GB_S = {
+    "a100-40gb": 200.0,
+    "a100-80gb": 200.0,
+    "h100-80gb": 400.0,
+    "h200-141gb": 400.0,
+    "b200-180gb": 400.0,
+    "h100-pcie-80gb": 50.0,
+    "l40s-48gb": 25.0,
+    "a10g-24gb": 12.5,
+    "v100-16gb": 12.5,
+    "v100-32gb": 50.0,
+    "t4-16gb": 6.25,
+}
+"""What a usual machine of eight sends: DGX A100 and H100 (8 x 200 and 8 x 400 Gb/s), cloud machines of the others."""
+_OTHER_NETWORK_GB_S = 12.5
+GIGA = 1e9
+
+
+def usual_network_gb_s(gpu: Gpu) -> float:
+    """What a machine of the SKU usually sends to others, in 1e9 bytes a second."""
+    return _NETWORK_GB_S.get(gpu.sku, _OTHER_NETWORK_GB_S)
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links of a setup: `inside_gb_s` of one GPU in one direction, `network_gb_s` of one machine."""
+
+    inside_gb_s: float
+    network_gb_s: float
+    gpus_per_node: int
+    inside_latency_s: float
+    network_latency_s: float
+
+    @classmethod
+    def of(cls, setup: Setup, efficiency: Efficiency) -> Links:
+        gpu = setup.gpu
+        # Ranks on `cpu` talk through the machine's memory, which each byte crosses about four times (gloo copies in and out of sockets).
+        inside = gpu.memory_bandwidth_gb_s / (4 * setup.layout.workers) if gpu.is_cpu else gpu.link_gb_s / 2
+        network = setup.network_gb_s if setup.network_gb_s is not None else usual_network_gb_s(gpu)
+        return cls(
+            inside_gb_s=inside * efficiency.link,
+            network_gb_s=network * efficiency.network,
+            gpus_per_node=setup.layout.workers if gpu.is_cpu else setup.gpus_per_node,
+            inside_latency_s=efficiency.link_latency_s,
+            network_latency_s=efficiency.network_latency_s,
+        )
+
+    def ring_s(self, size: float, ranks: int, stride: int = 1) -> float:
+        """Seconds of one all-gather or reduce-scatter of `size` bytes in all, over `ranks` that are `stride` apart.
+
+        (n - 1) steps of size / n bytes; an all-reduce is two of these. A ring over several machines crosses each machine's network
+        once, and shares it with the rings of the other ranks there. Raises nothing; one rank takes no time.
+        """
+        if ranks == 1:
+            return 0.0
+        moved = size * (ranks - 1) / ranks / GIGA
+        here = min(ranks, max(1, self.gpus_per_node // stride))
+        if here == ranks:
+            return moved / self.inside_gb_s + (ranks - 1) * self.inside_latency_s
+        across = self.network_gb_s * here / self.gpus_per_node
+        rate = min(self.inside_gb_s, across) if here > 1 else across
+        return moved / rate + (ranks - 1) * self.network_latency_s
+
+    def send_s(self, size: float, stride: int) -> float:
+        """Seconds that one rank takes to send `size` bytes to the rank `stride` further, while all others of its machine do the same."""
+        if stride < self.gpus_per_node:
+            return size / GIGA / self.inside_gb_s + self.inside_latency_s
+        return size / GIGA / (self.network_gb_s / self.gpus_per_node) + self.network_latency_s

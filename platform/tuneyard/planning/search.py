@@ -1,0 +1,235 @@
+"""The plans of a train task on a placement that fit in memory, with their speed: pruned, not tried one by one.
+
+Memory grows with the micro-batch, so that of each layout only the largest that fits is looked for (by bisection), and smaller ones matter
+only to a pipeline, whose bubble they shrink. Recomputation is tried only where a layout without it does not hold all rows of a step at
+once. A layout whose weights and optimizer states alone are too large is passed over without an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tuneyard.api import BadInput, Strategy, TrainTask
+from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.planning.calibration import DEFAULT, Calibration
+from tuneyard.planning.memory import Estimate, estimate_memory
+from tuneyard.planning.plan import Plan, Speed
+from tuneyard.planning.setup import BYTES, Attention, Layout, Precision, Setup
+from tuneyard.planning.speed import estimate_speed
+
+USABLE = 0.92
+"""Share of a device's memory that a plan may fill; the rest is for what an estimate misses."""
+Zero = Literal[0, 1, 2, 3]
+_STATES_AT_LEAST = {"adamw": 8.0, "adamw-8bit": 2.0}
+"""Bytes of optimizer states per trained parameter, at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A train task on `workers` devices of one kind, and what may be chosen. `seq_len`: tokens of a row."""
+
+    task: TrainTask
+    shape: ModelShape
+    gpu: Gpu
+    workers: int
+    host_memory_gb: float | None
+    seq_len: int
+    precision: Precision
+    attention: Attention
+    liger: bool
+    tensor_parallel: tuple[int, ...] = (1,)
+    pipeline_parallel: tuple[int, ...] = (1,)
+    gpus_per_node: int = 8
+    network_gb_s: float | None = None
+    calibration: Calibration = DEFAULT
+
+    def plans(self) -> list[Plan]:
+        """All plans that fit and that no other is better than in every respect, fastest first. Raises BadInput where no batch divides."""
+        found = [self.plan(layout) for layout in self._fitting()]
+        return sorted(found, key=lambda plan: -plan.speed.tokens_per_s if plan.speed else 0.0)
+
+    def fits_at_all(self) -> bool:
+        return next(self._fitting(), None) is not None
+
+    def _fitting(self) -> Iterator[Layout]:
+        self._check_batch()
+        for layout in self.layouts():
+            batches = self.micro_batches(layout)
+            if not batches or self._surely_too_large(layout):
+                continue
+            plain = self._fitting_batches(layout, batches) if self._strategy.recompute is not True else []
+            yield from plain
+            if self._strategy.recompute is not False and (not plain or plain[0].micro_batch < batches[0]):
+                yield from self._fitting_batches(replace(layout, recompute=True), batches)
+
+    def _fitting_batches(self, layout: Layout, batches: list[int]) -> list[Layout]:
+        """The layout with the largest micro-batch that fits, and for a pipeline with each smaller one; none if none fits."""
+        first = self._largest(layout, batches)
+        if first is None:
+            return []
+        kept = batches[first:] if layout.pipeline_parallel > 1 else batches[first : first + 1]
+        return [self.with_batch(layout, micro) for micro in kept]
+
+    def _largest(self, layout: Layout, batches: list[int]) -> int | None:
+        """Index of the largest micro-batch that fits, in `batches` from the largest to the smallest.
+
+        A single micro-batch in a step keeps no gradients of earlier ones: it may fit where half of it does not, and is tried first.
+        """
+        if self.fits(self.with_batch(layout, batches[0])):
+            return 0
+        low, high = 1, len(batches)
+        while low < high:
+            middle = (low + high) // 2
+            if self.fits(self.with_batch(layout, batches[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        return low if low < len(batches) else None
+
+    def with_batch(self, layout: Layout, micro: int) -> Layout:
+        accum = self.task.batch.global_ // (layout.data_parallel * micro)
+        return replace(layout, micro_batch=micro, grad_accum=accum)
+
+    @property
+    def _strategy(self) -> Strategy:
+        return self.task.layout
+
+    def smallest(self) -> Layout:
+        """The layout of all allowed that takes least, for saying how much that is."""
+        layout = replace(list(self.layouts())[-1], recompute=self._strategy.recompute is not False)
+        return self.with_batch(layout, (self.micro_batches(layout) or [1])[-1])
+
+    def layouts(self) -> Iterator[Layout]:
+        """Every legal layout, without recomputation and micro-batch."""
+        asked = self._strategy
+        for tensor, pipeline in self._degrees():
+            for zero in self._stages():
+                if pipeline > 1 and zero > 1:
+                    continue  # stages 2 and 3 reduce gradients after each micro-batch, of which a pipeline has many in flight
+                yield Layout(
+                    workers=self.workers,
+                    zero=zero,
+                    precision=self.precision,
+                    attention=self.attention,
+                    micro_batch=1,
+                    seq_len=self.seq_len,
+                    liger=self.liger,
+                    offload_optimizer=asked.offload.optimizer,
+                    offload_parameters=asked.offload.parameters,
+                    tensor_parallel=tensor,
+                    pipeline_parallel=pipeline,
+                    sequence_parallel=tensor > 1,
+                    engine="megatron" if pipeline > 1 else "deepspeed",
+                )
+
+    def _degrees(self) -> Iterator[tuple[int, int]]:
+        """Tensor and pipeline degrees that divide the workers and the model."""
+        asked = self._strategy.tensor_parallel
+        for tensor in (asked,) if asked > 1 else self.tensor_parallel:
+            if self.shape.heads % tensor or self.shape.kv_heads % tensor:
+                continue
+            for pipeline in self.pipeline_parallel:
+                if self.workers % (tensor * pipeline) == 0 and pipeline <= self.shape.layers:
+                    yield tensor, pipeline
+
+    def _stages(self) -> tuple[Zero, ...]:
+        """ZeRO stages to try. Offloading needs one; several ranks gain from each; what a stage cannot do leaves it out."""
+        asked, offload = self._strategy.zero, self._strategy.offload
+        if asked != "auto":
+            return (asked,)
+        if offload.parameters != "none" or offload.optimizer == "nvme":
+            return (3,)
+        if offload.optimizer == "cpu":
+            return (2, 3) if self.workers > 1 and self.task.method.qlora is None else (2,)
+        if self.workers == 1 or self.task.optimizer.name == "adafactor":
+            return (0,)
+        return (0, 1, 2) if self.task.method.qlora else (0, 1, 2, 3)
+
+    def _check_batch(self) -> None:
+        """Raises BadInput where the global batch divides into the ranks of no layout."""
+        batch = self.task.batch
+        replicas = sorted({self.workers // (tensor * pipeline) for tensor, pipeline in self._degrees()})
+        if not replicas:
+            raise BadInput(
+                f"{self.workers} workers cannot hold a model of {self.shape.heads} heads and {self.shape.kv_heads} key heads in parts",
+                "choose degrees of tensor and pipeline parallelism that divide the workers and the heads",
+            )
+        micro = 1 if batch.micro == "auto" else batch.micro
+        if any(batch.global_ % (count * micro) == 0 for count in replicas):
+            return
+        unit = replicas[0] * micro
+        nearest = max(unit, round(batch.global_ / unit) * unit)
+        parts = f"{replicas[0]} workers" + ("" if batch.micro == "auto" else f" x micro-batch {batch.micro}")
+        raise BadInput(f"global batch {batch.global_} does not divide into {parts}", f"set batch.global to {nearest}")
+
+    def micro_batches(self, layout: Layout) -> list[int]:
+        """Micro-batches to try, largest first: powers of two that divide the rows of a rank. None where these do not divide."""
+        batch = self.task.batch
+        rows, rest = divmod(batch.global_, layout.data_parallel)
+        if rest:
+            return []
+        if batch.micro != "auto":
+            return [batch.micro] if rows % batch.micro == 0 else []
+        return [2**power for power in reversed(range(rows.bit_length())) if rows % 2**power == 0]
+
+    def _surely_too_large(self, layout: Layout) -> bool:
+        """True where weights and optimizer states of the layers alone, in their smallest dtypes, do not fit."""
+        task, replicas = self.task, layout.data_parallel
+        layers = self.shape.parameters - 2 * self.shape.embedding_parameters  # embedding and head are on the ends of a pipeline
+        needed = 0.0
+        if layout.offload_parameters == "none":
+            needed += layers * (0.5 if task.method.qlora else BYTES[self.precision]) / (replicas if layout.zero == 3 else 1)
+        if task.method.adapter is None and layout.offload_optimizer == "none":
+            needed += layers * _STATES_AT_LEAST.get(task.optimizer.name, 0.0) / (replicas if layout.zero else 1)
+        return needed / (layout.tensor_parallel * layout.pipeline_parallel) / 1e9 > self.usable_gb
+
+    def setup(self, layout: Layout) -> Setup:
+        return Setup(
+            shape=self.shape,
+            gpu=self.gpu,
+            layout=layout,
+            method=self.task.method,
+            optimizer=self.task.optimizer.name,
+            objective=self.task.objective,
+            gpus_per_node=self.gpus_per_node,
+            network_gb_s=self.network_gb_s,
+        )
+
+    def estimate(self, layout: Layout) -> Estimate:
+        return estimate_memory(self.setup(layout))
+
+    @property
+    def usable_gb(self) -> float:
+        """What one rank may fill; ranks on `cpu` share the machine."""
+        return USABLE * self.gpu.memory_gb / (self.workers if self.gpu.is_cpu else 1)
+
+    def fits(self, layout: Layout) -> bool:
+        estimate = self.estimate(layout)
+        on_host = self.host_memory_gb is None or estimate.host_gb <= self.host_memory_gb
+        return on_host and estimate.device.total_gb <= self.usable_gb
+
+    def plan(self, layout: Layout) -> Plan:
+        setup = self.setup(layout)
+        estimate = estimate_memory(setup)
+        speed: Speed = estimate_speed(setup, self.calibration)
+        return Plan(
+            sku=self.gpu.sku,
+            workers=self.workers,
+            zero=layout.zero,
+            offload_optimizer=layout.offload_optimizer,
+            offload_parameters=layout.offload_parameters,
+            nvme_path=self._strategy.offload.nvme_path,
+            tensor_parallel=layout.tensor_parallel,
+            pipeline_parallel=layout.pipeline_parallel,
+            recompute=layout.recompute,
+            precision=layout.precision,
+            attention=layout.attention,
+            liger=layout.liger,
+            micro_batch=layout.micro_batch,
+            grad_accum=layout.grad_accum,
+            memory=estimate.device,
+            host_memory_gb=estimate.host_gb,
+            speed=speed,
+        )

@@ -1,0 +1,198 @@
+"""How long a training step takes, before anything runs: compute, what is sent between ranks, and what is moved to and from the host.
+
+A step is `grad_accum` micro-batches through a pipeline of stages (Narayanan et al. 2021: (p - 1) / (m + p - 1) of it is the bubble), and
+then an optimizer step. Each term is the part that is not hidden under another, so that they add up. What can hide: collectives of
+gradients under the last backward pass, gathers of ZeRO-3 and of offloaded weights under a micro-batch's compute, launches under all of it.
+"""
+
+from __future__ import annotations
+
+from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
+from tuneyard.planning.compute import Work, rows_of, work_of
+from tuneyard.planning.links import GIGA, Links
+from tuneyard.planning.plan import Speed, StepTime
+from tuneyard.planning.setup import BYTES, Setup
+
+_KERNELS_PER_COLLECTIVE = 2
+"""What the call of a collective costs the CPU, in launches of kernels."""
+_MATRICES = 7
+"""Of a layer: query, key, value, output, gate, up and down."""
+_STATE_TRAFFIC = {"adamw": 24.0, "adamw-8bit": 12.0, "adafactor": 16.0, "sgd": 8.0}
+"""Bytes per trained parameter that an optimizer step reads and writes, beside its fp32 gradient and the 16-bit weight."""
+
+
+def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
+    """The speed of a step. Raises BadInput where the device cannot compute in the precision."""
+    layout = setup.layout
+    step = _Step(setup, calibration)
+    terms = step.terms()
+    step_s = terms.total_s
+    rows = rows_of(setup) * layout.grad_accum * layout.data_parallel
+    tokens_per_s = rows * layout.seq_len / step_s
+    peak = setup.gpu.rank_peak_flops(layout.precision, layout.workers)
+    reference = 4 / 3 if setup.objective == "dpo" else 1.0
+    mfu = reference * rows * step.work.model.model_flops / step_s / (peak * layout.workers)
+    return Speed(terms=terms, tokens_per_s=tokens_per_s, tokens_per_s_per_gpu=tokens_per_s / layout.workers, mfu=mfu)
+
+
+class _Step:
+    """The terms of one step on one rank. Sizes in bytes."""
+
+    def __init__(self, setup: Setup, calibration: Calibration) -> None:
+        self.setup, self.layout, self.shape = setup, setup.layout, setup.shape
+        self.calibration = calibration
+        self.efficiency: Efficiency = calibration.of(setup.gpu.sku)
+        self.software: Software = calibration.software(setup.layout.engine)
+        # On `cpu` the cores that would send are those that compute.
+        self.overlap = 0.0 if setup.gpu.is_cpu else self.software.overlap
+        self.links = Links.of(setup, self.efficiency)
+        self.width = BYTES[setup.layout.precision]
+        self.work: Work = work_of(setup, self.efficiency)
+        self.trained = self.work.model.trained
+
+    def terms(self) -> StepTime:
+        layout, work = self.layout, self.work
+        stages, accum = layout.pipeline_parallel, layout.grad_accum
+        # Of one micro-batch, over all layers: each stage has its share of it.
+        compute = work.total_s
+        tensor = self._tensor_parallel_s()
+        gathers, moved = self._exposed(self._gathers_s(), self._offloaded_weights_s(), self.overlap * compute)
+        busy = compute + tensor + gathers + moved
+        launch = max(0.0, self._launch_s() - busy)
+        micro = busy + launch
+        stage = max(micro / stages, work.head_s if stages > 1 else 0.0) + self._sends_s()
+        pipeline = (accum + stages - 1) * stage - accum * micro / stages
+        reduced = self._gradients_s(stage * work.backward_share)
+        offload, on_cpu, on_device = self._update_s()
+        times = accum / stages
+        return StepTime(
+            matmul_s=work.matmul_s * times,
+            attention_s=work.attention_s * times,
+            elementwise_s=work.traffic_s * times,
+            tensor_parallel_s=tensor * times,
+            data_parallel_s=reduced,
+            gathers_s=gathers * times,
+            pipeline_s=pipeline,
+            offload_s=offload + moved * times,
+            cpu_optimizer_s=on_cpu,
+            optimizer_s=on_device,
+            launch_s=launch * times,
+        )
+
+    def _tokens(self) -> int:
+        return rows_of(self.setup) * self.layout.seq_len
+
+    def _tensor_parallel_s(self) -> float:
+        """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
+
+        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes.
+        """
+        degree = self.layout.tensor_parallel
+        if degree == 1:
+            return 0.0
+        size = self._tokens() * self.shape.hidden * self.width
+        return self._synchronisations() * 2 * self.links.ring_s(size, degree)
+
+    def _launch_s(self) -> float:
+        """What the CPU, and the queue to the device, take for the kernels of a micro-batch: a floor under all that the device does."""
+        layout = self.layout
+        if self.setup.gpu.is_cpu:
+            return 0.0
+        rings = 2 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
+        waits = 0.0
+        if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
+            waits = rings * layout.tensor_parallel * self.efficiency.queue_s
+        if layout.zero == 3:
+            # Forward, backward and gradients; DeepSpeed gathers each matrix by itself.
+            rings += 3 * self.shape.layers * (_MATRICES if layout.engine == "deepspeed" else 1)
+        kernels = self.work.kernels + _KERNELS_PER_COLLECTIVE * rings
+        return self.software.launch_factor * self.efficiency.launch_s * kernels + waits
+
+    def _synchronisations(self) -> int:
+        """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
+        passes = 3 if self.layout.recompute else 2
+        return 2 * passes * self.shape.layers + 2
+
+    def _sends_s(self) -> float:
+        """The residual stream, sent on to the next stage and its gradient back, as far as that is not done meanwhile."""
+        layout = self.layout
+        if layout.pipeline_parallel == 1:
+            return 0.0
+        size = self._tokens() * self.shape.hidden * self.width / (layout.tensor_parallel if layout.sequence_parallel else 1)
+        return 2 * self.links.send_s(size, layout.tensor_parallel * layout.data_parallel)
+
+    @property
+    def _shards(self) -> int:
+        return self.layout.tensor_parallel * self.layout.pipeline_parallel
+
+    def _weight_bytes(self) -> float:
+        return self.work.model.parameters * self.width / self._shards
+
+    def _gathers_s(self) -> float:
+        """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
+        layout = self.layout
+        if layout.zero != 3 or layout.data_parallel == 1:
+            return 0.0
+        ring = self._ring_s(self._weight_bytes())
+        again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
+        return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
+
+    def _ring_s(self, size: float) -> float:
+        return self.links.ring_s(size, self.layout.data_parallel, stride=self.layout.tensor_parallel)
+
+    def _gradients_s(self, backward_s: float) -> float:
+        """Reduction of gradients and gathering of updated weights, less what hides under backward.
+
+        DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
+        """
+        layout = self.layout
+        if layout.data_parallel == 1 or layout.zero == 3:
+            return 0.0
+        gradients = self.trained * (4 if layout.engine in ("megatron", "nanotron") or layout.zero == 0 else self.width) / self._shards
+        scatter = self._ring_s(gradients)
+        hidden = self.overlap * backward_s
+        if layout.zero == 0:
+            return max(0.0, 2 * scatter - hidden)
+        gather = self._ring_s(self.trained * self.width / self._shards)
+        times = layout.grad_accum if layout.zero == 2 else 1
+        return times * max(0.0, scatter - hidden) + gather
+
+    @staticmethod
+    def _exposed(gathers_s: float, moved_s: float, hidden_s: float) -> tuple[float, float]:
+        """What does not hide of the gathers between ranks and of the moves from the host, which go over different links at once."""
+        longer = max(0.0, max(gathers_s, moved_s) - hidden_s)
+        return (longer, 0.0) if gathers_s >= moved_s else (0.0, longer)
+
+    def _offloaded_weights_s(self) -> float:
+        """Weights from the host (or a disk) for each pass of a micro-batch: each rank moves its shard, others send it theirs."""
+        layout = self.layout
+        if layout.offload_parameters == "none":
+            return 0.0
+        passes = 3 if layout.recompute else 2
+        return self._host_s(passes * self._weight_bytes() / layout.data_parallel, layout.offload_parameters)
+
+    def _host_s(self, size: float, place: str) -> float:
+        """Seconds to move `size` bytes of one rank to or from the host's memory or disks, which the ranks of a machine share."""
+        if self.setup.gpu.is_cpu:
+            return size / GIGA / self.links.inside_gb_s
+        over_pcie = size / GIGA / (self.setup.gpu.pcie_gb_s / 2 * self.efficiency.pcie)
+        return over_pcie if place == "cpu" else max(over_pcie, size * self._ranks_here / GIGA / self.calibration.nvme_gb_s)
+
+    @property
+    def _ranks_here(self) -> int:
+        return min(self.layout.workers, self.links.gpus_per_node)
+
+    def _update_s(self) -> tuple[float, float, float]:
+        """Seconds of offload traffic, of the CPU's optimizer, and of the device's."""
+        layout = self.layout
+        owned = self.trained / self._shards / (layout.data_parallel if layout.zero else 1)
+        if layout.offload_optimizer == "none":
+            bandwidth = self.setup.gpu.memory_bandwidth_gb_s * GIGA * self.efficiency.memory
+            if self.setup.gpu.is_cpu:
+                bandwidth /= layout.workers
+            return 0.0, 0.0, owned * (_STATE_TRAFFIC[self.setup.optimizer] + 4 + self.width) / bandwidth
+        gradients = self._host_s(owned * self.width * (layout.grad_accum if layout.zero >= 2 else 1), "cpu")
+        traffic = gradients + self._host_s(owned * self.width, "cpu")
+        if layout.offload_optimizer == "nvme":
+            traffic += self._host_s(owned * _STATE_TRAFFIC[self.setup.optimizer], "nvme")
+        return traffic, owned * self._ranks_here / self.calibration.cpu_optimizer_parameters_s, 0.0

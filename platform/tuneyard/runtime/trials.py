@@ -1,0 +1,115 @@
+"""One short run of a train task with given settings: an ordinary attempt, of which only the speed is kept."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tuneyard.api import BadInput, FailureKind, Retries, Task, TuneyardError
+from tuneyard.runtime.environment import hide
+from tuneyard.runtime.train import TrainSetting, run_train
+from tuneyard.storage import open_store
+from tuneyard.tracking import Event, Step, TaskEvent
+from tuneyard.training.request import TrainRequest
+
+WARM_UP = 0.25
+"""Share of a trial's steps that are not counted: caches fill, kernels are chosen, and allocators grow."""
+_LEAST_WARM_UP = 2
+_STOP_GRACE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one. `tokens_per_s` over all ranks, None where it failed; `failure` is a FailureKind, or "Hang"."""
+
+    point: dict[str, Any]
+    tokens_per_s: float | None
+    spread: float = 0.0
+    """Half the distance between the quartiles of the steps, as a share of the median."""
+    failure: str = ""
+    message: str = ""
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def short(task: Task, steps: int) -> Task:
+    """The task with so many steps, without checkpoints, evaluations and artifacts beside the last."""
+    assert task.train is not None
+    train = task.train
+    changes: dict[str, Any] = {
+        "steps": steps,
+        "epochs": None,
+        "checkpoint": train.checkpoint.model_copy(update={"every_steps": 10 * steps}),
+        "data": train.data.model_copy(update={"validation": None, "validation_fraction": 0.0}),
+    }
+    return task.model_copy(update={"train": train.model_copy(update=changes)})
+
+
+@dataclass
+class Listener:
+    """Hears a trial's steps, and passes its events on as those of `label`: run history keeps them, the job's report does not."""
+
+    label: str
+    emit: Callable[[Event], None]
+    rates: list[float] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self.rates.append(event.tokens_per_s)
+            self.emit(replace(event, task=self.label))
+
+    def speed(self, steps: int) -> tuple[float, float] | None:
+        """Median tokens per second after warm-up, and its spread; None where no step came after it."""
+        counted = sorted(self.rates[max(_LEAST_WARM_UP, int(WARM_UP * steps)) :])
+        if not counted:
+            return None
+        middle = statistics.median(counted)
+        quarter = len(counted) // 4
+        return middle, (counted[-1 - quarter] - counted[quarter]) / 2 / middle
+
+
+def run_trial(
+    point: Mapping[str, Any],
+    request: TrainRequest,
+    setting: TrainSetting,
+    listener: Listener,
+    settings: dict[str, Any],
+    *,
+    limit_s: float,
+    should_stop: Callable[[], bool],
+) -> Trial:
+    """Run it. A failure or a hang (longer than `limit_s`) is a result; only a stop that was asked for ends the search."""
+    began = time.monotonic()
+
+    def stop() -> bool:
+        return should_stop() or time.monotonic() - began > limit_s
+
+    def tell(state: Any, **more: Any) -> None:
+        listener.emit(TaskEvent(task=listener.label, state=state, kind="train", **more))
+
+    tell("started", plan=request.plan.to_dict(), settings=settings)
+    failure, message = "", ""
+    alone = replace(setting, retries=Retries(max=0), stop_grace_s=_STOP_GRACE_S)
+    try:
+        result = run_train(request, alone, listener, stop)
+    except BadInput as error:
+        failure, message = FailureKind.USER_ERROR.value, str(error)
+    except TuneyardError as error:
+        failure, message = str(error.kind), hide(error.cause, setting.secrets)
+    finally:
+        open_store(request.output).delete_prefix("")
+    seconds = time.monotonic() - began
+    if seconds > limit_s and not should_stop():
+        failure, message = "Hang", f"not done after {limit_s:.0f} s"
+    measured = listener.speed(request.task.steps or 0) if not failure else None
+    if measured is None:
+        tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
+        return Trial(dict(point), None, 0.0, failure or "Stopped", message.splitlines()[0] if message else "", seconds)
+    peaks = {"peak_memory_gb": result.peak_memory_gb, "tokens_per_s": measured[0], "mfu": result.mfu, "world_size": result.world_size}
+    tell("succeeded", result=peaks)
+    return Trial(dict(point), *measured, seconds=seconds)

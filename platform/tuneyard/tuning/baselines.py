@@ -1,0 +1,109 @@
+"""What a tuner has to beat on the same budget: chance, a general optimizer, DeepSpeed's order of trials, and a person's first choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuneyard.tuning.space import Key, Point, Space
+
+
+class _Listed:
+    """Legal points in an order that is fixed from the start; what is measured changes nothing."""
+
+    def __init__(self, space: Space, order: Sequence[Key]) -> None:
+        self._space, self._left = space, list(order)
+
+    def ask(self, k: int = 1) -> list[dict[str, Any]]:
+        asked, self._left = self._left[: max(k, 0)], self._left[max(k, 0) :]
+        return [self._space.point(key) for key in asked]
+
+    def tell(self, point: Point, measured: float | None) -> None:  # noqa: ARG002 -- the order is fixed
+        key = self._space.key(point)
+        self._left = [other for other in self._left if other != key]
+
+
+def _keys(space: Space, rng: np.random.Generator) -> list[Key]:
+    return [tuple(int(i) for i in key) for key in space.legal_keys(rng)]
+
+
+class Random(_Listed):
+    """Legal points in random order."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        keys = _keys(space, rng)
+        super().__init__(space, [keys[i] for i in rng.permutation(len(keys))])
+
+
+class DeepSpeedOrder(_Listed):
+    """The order of DeepSpeed's autotuner (0.19, `autotuning/autotuner.py`): ZeRO stages from the one that saves least memory to the one
+    that saves most, and in each the largest micro-batch first.
+
+    `saving` and `micro_batch` give a point's stage (any number that grows with what is saved) and its micro-batch; ties are in random
+    order, as DeepSpeed says nothing about tensor and pipeline parallelism.
+    """
+
+    def __init__(
+        self, space: Space, rng: np.random.Generator, *, saving: Callable[[Point], float], micro_batch: Callable[[Point], float]
+    ) -> None:
+        keys = _keys(space, rng)
+        mixed = [keys[i] for i in rng.permutation(len(keys))]
+        points = {key: space.point(key) for key in mixed}
+        super().__init__(space, sorted(mixed, key=lambda key: (saving(points[key]), -micro_batch(points[key]))))
+
+
+class Default(_Listed):
+    """What a person would run: the legal points by `preference`, least first. Ties are in random order."""
+
+    def __init__(self, space: Space, rng: np.random.Generator, *, preference: Callable[[Point], Any]) -> None:
+        keys = _keys(space, rng)
+        mixed = [keys[i] for i in rng.permutation(len(keys))]
+        super().__init__(space, sorted(mixed, key=lambda key: preference(space.point(key))))
+
+
+class Tpe:
+    """Optuna's TPE (Bergstra et al. 2011) through ask and tell, over the settings as categories. Failures are told as slower than all that
+    was measured.
+
+    TPE knows no mask. What it proposes that is illegal or known already costs no trial; after `patience` such proposals in a row, the legal
+    point that shares most settings with the last of them is taken instead.
+    """
+
+    def __init__(self, space: Space, rng: np.random.Generator, *, patience: int = 8) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._space, self._rng, self._patience, self._optuna = space, rng, patience, optuna
+        self._open = dict.fromkeys(_keys(space, rng))
+        sampler = optuna.samplers.TPESampler(seed=int(rng.integers(2**31)), n_startup_trials=3, multivariate=False)
+        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        self._kinds = {name: optuna.distributions.CategoricalDistribution(range(len(values))) for name, values in space.settings.items()}
+        self._slowest = 0.0
+
+    def ask(self, k: int = 1) -> list[dict[str, Any]]:
+        return [self._space.point(self._next()) for _ in range(min(k, len(self._open)))]
+
+    def tell(self, point: Point, measured: float | None) -> None:
+        key = self._space.key(point)
+        self._open.pop(key, None)
+        value = self._slowest - 1 if measured is None else float(np.log(max(measured, 1e-9)))
+        self._slowest = min(self._slowest, value)
+        settings = dict(zip(self._kinds, key, strict=True))
+        self._study.add_trial(self._optuna.trial.create_trial(params=settings, distributions=self._kinds, value=value))
+
+    def _next(self) -> Key:
+        key: Key = ()
+        for _ in range(self._patience):
+            trial = self._study.ask(self._kinds)
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            key = tuple(trial.params[name] for name in self._kinds)
+            if key in self._open:
+                break
+        if key not in self._open:
+            left = list(self._open)
+            shared = (np.array(left) == np.array(key)).sum(1) + self._rng.random(len(left)) / 2
+            key = left[int(shared.argmax())]
+        del self._open[key]
+        return key

@@ -1,0 +1,95 @@
+"""Runs of this platform as rows of history: the columns of published runs, so that both teach the same predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tuneyard.api import TrainTask
+from tuneyard.catalog import ModelShape
+from tuneyard.planning import Plan
+from tuneyard.tuning.rows import INPUTS, OUTCOMES, check_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STATUS = {"succeeded": "ok", "OutOfMemory": "oom", "Deadline": "hang", "Settings": "failed"}
+"""By failure, else by status. What failed for another reason says nothing about its settings."""
+_FAILURES = {"oom": "OutOfMemory", "hang": "Deadline", "failed": "Settings"}
+"""By how a status of published runs begins; that it failed without a reason given is held against the settings."""
+
+
+def settings_row(task: TrainTask, shape: ModelShape, plan: Plan, *, gpus_per_node: int = 8) -> dict[str, Any]:
+    """What a predictor reads of a run (`rows.INPUTS`), known before it starts."""
+    adapter = task.method.adapter
+    places = (("optimizer", plan.offload_optimizer), ("parameters", plan.offload_parameters))
+    offloads = [f"{what} to {where}" for what, where in places if where != "none"]
+    return {
+        "params_b": shape.parameters / 1e9,
+        "layers": shape.layers,
+        "hidden": shape.hidden,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "ffn": shape.ffn,
+        "vocab": shape.vocab,
+        "seq_len": task.data.max_length,
+        "gpus": plan.workers,
+        "gpus_per_node": gpus_per_node,
+        "gpu_type": plan.sku,
+        "micro_batch": plan.micro_batch,
+        "grad_accum": plan.grad_accum,
+        "global_batch": plan.global_batch,
+        "precision": plan.precision,
+        "dp": plan.workers // plan.tensor_parallel,
+        "tp": plan.tensor_parallel,
+        "pp": 1,
+        "cp": 1,
+        "sharding": f"zero{plan.zero}",
+        "zero_stage": plan.zero,
+        "activation_checkpointing": plan.recompute,
+        "offload": ", ".join(offloads) or "none",
+        "attention_impl": plan.attention,
+        "method": task.method.name,
+        "lora_rank": adapter.rank if adapter else None,
+        "framework": "tuneyard",
+    }
+
+
+def history_frame(attempts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of past attempts, as `History.training_runs` gives them: what was known before, and what came of it. May be empty."""
+    import pandas as pd
+
+    return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OUTCOMES])
+
+
+def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    result = attempt.get("result") or {}
+    row = dict(attempt["settings"])
+    per_gpu = result.get("tokens_per_s_per_gpu")
+    if per_gpu is None and result.get("tokens_per_s") and row.get("gpus"):
+        per_gpu = result["tokens_per_s"] / row["gpus"]
+    peaks = result.get("peak_memory_gb")
+    status = _STATUS.get(attempt.get("failure") or attempt["status"], "not reported")
+    return row | {"tokens_per_sec_per_gpu": per_gpu, "peak_mem_gb": max(peaks) if peaks else None, "status": status}
+
+
+def published_runs(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with the columns of published runs as `History.add_training_runs` takes them: source, settings, status, failure, result.
+
+    Raises BadInput where a column that a predictor reads is missing.
+    """
+    check_columns(rows, (*INPUTS, *OUTCOMES))
+    return [_published(row) for row in rows.astype(object).where(rows.notna(), None).to_dict("records")]
+
+
+def _published(row: Mapping[str, Any]) -> dict[str, Any]:
+    status = str(row["status"] or "").lower()
+    failure = next((kind for word, kind in _FAILURES.items() if status.startswith(word)), "")
+    known = {"tokens_per_s_per_gpu": row["tokens_per_sec_per_gpu"], "peak_memory_gb": [row["peak_mem_gb"]] if row["peak_mem_gb"] else None}
+    return {
+        "source": str(row.get("source") or "csv"),
+        "settings": {name: row[name] for name in INPUTS},
+        "status": "succeeded" if status == "ok" else "failed",
+        "failure": failure,
+        "result": {name: value for name, value in known.items() if value is not None},
+    }

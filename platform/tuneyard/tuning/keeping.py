@@ -1,0 +1,101 @@
+"""A predictor as bytes: gzipped JSON with a version, nothing that could run. Floats are kept to the last bit."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tuneyard.api import BadInput
+from tuneyard.tuning.boosting import Bag
+from tuneyard.tuning.features import FEATURES
+from tuneyard.tuning.kernel import Kernel
+from tuneyard.tuning.leftover import Leftover
+from tuneyard.tuning.predictor import Predictor
+from tuneyard.tuning.roofline import FACTORS, Roofline
+from tuneyard.tuning.rows import INPUTS, OUTCOMES
+
+FORMAT = 1
+"""Raised whenever what is kept, or what a feature means, changes."""
+_AGAIN = "fit it again from history (Predictor.fit)"
+
+
+def to_bytes(predictor: Predictor) -> bytes:
+    """The predictor with its history. The same predictor gives the same bytes."""
+    parts = {
+        "format": FORMAT,
+        "features": [feature.name for feature in FEATURES],
+        "factors": list(FACTORS),
+        "grown_from": predictor.grown_from.to_csv(index=False),
+        "late": predictor.late.to_csv(index=False),
+        "seed": predictor.seed,
+        "rooflines": {name: roofline.log_factors.tolist() for name, roofline in predictor.rooflines.items()},
+        "speed": _leftover(predictor.speed),
+        "memory": _leftover(predictor.memory),
+        "failure": predictor.failure.texts,
+        "seen": _array(predictor.seen),
+        "timed_rows": predictor.timed_rows,
+        "late_speed": _kernel(predictor.late_speed),
+        "late_failure": _kernel(predictor.late_failure),
+    }
+    return gzip.compress(json.dumps(parts).encode(), compresslevel=4, mtime=0)
+
+
+def from_bytes(data: bytes) -> Predictor:
+    """Raises BadInput where the bytes are no predictor, or one of another version."""
+    try:
+        parts: dict[str, Any] = json.loads(gzip.decompress(data))
+        version = parts["format"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"this is not a predictor: {error}", _AGAIN) from error
+    if version != FORMAT:
+        raise BadInput(f"the predictor is of format {version}, and this Tuneyard reads format {FORMAT}", _AGAIN)
+    if parts["features"] != [feature.name for feature in FEATURES] or parts["factors"] != list(FACTORS):
+        raise BadInput("the predictor was made with other features", _AGAIN)
+    return Predictor(
+        grown_from=_read_rows(parts["grown_from"]),
+        late=_read_rows(parts["late"]),
+        seed=parts["seed"],
+        rooflines={name: Roofline(np.array(values)) for name, values in parts["rooflines"].items()},
+        speed=_read_leftover(parts["speed"]),
+        memory=_read_leftover(parts["memory"]),
+        failure=Bag(tuple(parts["failure"])),
+        seen=_read_array(parts["seen"]),
+        timed_rows=parts["timed_rows"],
+        late_speed=_read_kernel(parts["late_speed"]),
+        late_failure=_read_kernel(parts["late_failure"]),
+    )
+
+
+def _read_rows(kept: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(kept), low_memory=False)[list(INPUTS + OUTCOMES)]
+
+
+def _array(values: np.ndarray) -> dict[str, Any]:
+    return {"shape": values.shape, "values": values.ravel().tolist()}
+
+
+def _read_array(kept: dict[str, Any]) -> np.ndarray:
+    return np.array(kept["values"], dtype=float).reshape(kept["shape"])
+
+
+def _kernel(kernel: Kernel) -> dict[str, Any]:
+    scalars = {"variance": kernel.variance, "noise": kernel.noise, "shared": kernel.shared}
+    return {"points": _array(kernel.points), "values": _array(kernel.values), **scalars}
+
+
+def _read_kernel(kept: dict[str, Any]) -> Kernel:
+    return Kernel(_read_array(kept["points"]), _read_array(kept["values"]), kept["variance"], kept["noise"], kept["shared"])
+
+
+def _leftover(leftover: Leftover) -> dict[str, Any]:
+    trees = {"trees": leftover.trees.texts, "noise": leftover.noise.texts}
+    return {**trees, "like": _kernel(leftover.like), "usual_noise": leftover.usual_noise}
+
+
+def _read_leftover(kept: dict[str, Any]) -> Leftover:
+    return Leftover(Bag(tuple(kept["trees"])), _read_kernel(kept["like"]), Bag(tuple(kept["noise"])), kept["usual_noise"])

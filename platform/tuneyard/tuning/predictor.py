@@ -1,0 +1,224 @@
+"""Speed, failure and peak memory of a run that has not run, from the runs that have.
+
+Speed is the roofline, calibrated by history (the planner's estimate while there is none), times what trees and like runs say is left over.
+Failure starts from the planner's memory over the device's, memory from the planner's terms; history corrects both in the same way.
+Far from all history there is no pretence: the answer is the planner's, and `supported` is false.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from tuneyard.tuning.analytic import calibrated, failure_logit, log_memory, log_seconds, sigmoid
+from tuneyard.tuning.boosting import Bag, fit_bag
+from tuneyard.tuning.features import describe
+from tuneyard.tuning.kernel import Kernel, distances, places
+from tuneyard.tuning.leftover import Leftover
+from tuneyard.tuning.roofline import Roofline
+from tuneyard.tuning.rows import INPUTS, OUTCOMES, check_columns, failed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REACH = 2.5
+"""Distance (see `kernel`) to the nearest run of history beyond which history says nothing."""
+REBOOST = 0.1
+"""Growth of history after which trees are grown anew; until then, new rows speak through a kernel."""
+UNKNOWN = "size, GPU, sequence length or batch is not given, or not known to the catalog"
+FAR = "no run like it in history: the planner's estimate"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the trees say of rows, before rows that came after them are heard. All shapes (usable rows,)."""
+
+    points: np.ndarray
+    """Places (see `kernel`). Shape (usable rows, dimensions)."""
+    usable: np.ndarray
+    """Which of all rows these are. Shape (rows,)."""
+    step_tokens: np.ndarray
+    log_seconds: np.ndarray
+    planned_log_seconds: np.ndarray
+    sigma: np.ndarray
+    fails: np.ndarray
+    planned_fails: np.ndarray
+    log_memory: np.ndarray
+    planned_log_memory: np.ndarray
+
+    def only(self, row: int) -> Forecast:
+        """That of one row alone."""
+        at = int(self.usable[:row].sum())
+        kept = slice(at, at + int(self.usable[row]))
+        parts = {name: value[kept] for name, value in vars(self).items() if name != "usable"}
+        return Forecast(usable=self.usable[row : row + 1], **parts)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Made by `fit`; never changes. `updated` makes another."""
+
+    grown_from: pd.DataFrame
+    """Rows of history that the trees know."""
+    late: pd.DataFrame
+    """Rows of history that came after the trees."""
+    seed: int
+    rooflines: dict[str, Roofline]
+    """By software; "" for all others."""
+    speed: Leftover
+    memory: Leftover
+    failure: Bag
+    seen: np.ndarray
+    """Places of all usable rows. Shape (rows, dimensions)."""
+    timed_rows: int
+    """Rows with a speed that the trees know."""
+    late_speed: Kernel
+    """Rows that came after the trees: how far their log seconds were from the prediction."""
+    late_failure: Kernel
+
+    @classmethod
+    def fit(cls, rows: pd.DataFrame, *, seed: int = 0) -> Self:
+        """Learn from rows with the columns of training_runs.csv; any number of them, none included.
+
+        Rows that lack what a prediction needs (size, GPU, batch) are passed over. Raises BadInput for missing columns.
+        """
+        check_columns(rows, INPUTS + OUTCOMES)
+        history = rows[list(INPUTS + OUTCOMES)].reset_index(drop=True)
+        described = describe(history)
+        usable = described.usable
+        described, outcome = described.at(usable), history[usable]
+        points = places(described)
+        speed, measured = _positive(outcome, "tokens_per_sec_per_gpu")
+        timed = described.at(measured)
+        seconds = np.log(timed.step_tokens / speed[measured])
+        rooflines = calibrated(timed, seconds)
+        left = seconds - log_seconds(timed, rooflines, len(seconds))
+        peak, weighed = _positive(outcome, "peak_mem_gb")
+        heavy = described.at(weighed)
+        above = np.log(peak[weighed]) - log_memory(heavy)
+        verdict = failed(outcome)
+        judged = np.isfinite(verdict)
+        court, offset = described.at(judged), failure_logit(described)[judged]
+        failure, _ = fit_bag(court.features, verdict[judged], seed=seed + 4, objective="binary", offset=offset, members=3, trees=150)
+        return cls(
+            grown_from=history,
+            late=history[:0],
+            seed=seed,
+            rooflines=rooflines,
+            speed=Leftover.fit(timed, points[measured], left, seed=seed, noise=0.4),
+            memory=Leftover.fit(heavy, points[weighed], above, seed=seed + 2, noise=0.25),
+            failure=failure,
+            seen=points,
+            timed_rows=len(seconds),
+            late_speed=Kernel.empty(points.shape[1], variance=0.25, noise=0.05, shared=0.1),
+            late_failure=Kernel.empty(points.shape[1], variance=0.25, noise=0.05, shared=0.02),
+        )
+
+    def updated(self, rows: pd.DataFrame) -> Predictor:
+        """With more rows known. Cheap for a few, which correct predictions around them; trees are grown anew once history is a tenth
+        longer.
+
+        Raises BadInput for missing columns.
+        """
+        check_columns(rows, INPUTS + OUTCOMES)
+        return self.learned(self.forecast(rows), rows[list(INPUTS + OUTCOMES)].reset_index(drop=True))
+
+    def learned(self, forecast: Forecast, rows: pd.DataFrame) -> Predictor:
+        """As `updated`, for rows that this predictor's trees have forecast already."""
+        import pandas as pd
+
+        late = pd.concat([self.late, rows], ignore_index=True) if len(self.late) else rows
+        if len(late) > max(REBOOST * len(self.grown_from), 10):
+            return Predictor.fit(pd.concat([self.grown_from, late], ignore_index=True) if len(self.grown_from) else late, seed=self.seed)
+        outcome = rows[forecast.usable]
+        speed, measured = _positive(outcome, "tokens_per_sec_per_gpu")
+        off = np.log(forecast.step_tokens[measured] / speed[measured]) - forecast.log_seconds[measured]
+        verdict = failed(outcome)
+        judged = np.isfinite(verdict)
+        return replace(
+            self,
+            late=late,
+            seen=np.vstack([self.seen, forecast.points]),
+            late_speed=self.late_speed.longer(forecast.points[measured], off),
+            late_failure=self.late_failure.longer(forecast.points[judged], verdict[judged] - forecast.fails[judged]),
+        )
+
+    def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """For each row: `tokens_per_sec_per_gpu` with its `_low` and `_high` (one standard deviation), `sigma_log`, `fail_probability`,
+        `peak_mem_gb`, `supported`, and `why_not` where it is not. NaN where not even the planner can say.
+
+        Raises BadInput for missing columns.
+        """
+        answer = self.answers(self.forecast(rows))
+        answer.index = rows.index
+        return answer
+
+    def to_bytes(self) -> bytes:
+        """To keep, with a format version; see `keeping`."""
+        from tuneyard.tuning.keeping import to_bytes
+
+        return to_bytes(self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Predictor:
+        """What `to_bytes` made. Raises BadInput where it is something else, or of another version."""
+        from tuneyard.tuning.keeping import from_bytes
+
+        return from_bytes(data)
+
+    def forecast(self, rows: pd.DataFrame) -> Forecast:
+        """What does not change until trees are grown anew. Raises BadInput for missing columns."""
+        described = describe(rows)
+        usable = described.usable
+        found = described.at(usable)
+        points = places(found)
+        base, logit, memory = log_seconds(found, self.rooflines, self.timed_rows), failure_logit(found), log_memory(found)
+        return Forecast(
+            points=points,
+            usable=usable,
+            step_tokens=found.step_tokens,
+            log_seconds=base + self.speed.mean(found, points),
+            planned_log_seconds=log_seconds(found, {"": Roofline.prior()}, 0),
+            sigma=self.speed.sigma(found, points),
+            fails=sigmoid(logit + self.failure.members(found.features).mean(0)),
+            planned_fails=sigmoid(logit),
+            log_memory=memory + self.memory.mean(found, points),
+            planned_log_memory=memory,
+        )
+
+    def answers(self, forecast: Forecast) -> pd.DataFrame:
+        """The columns of `predict`, with the rows heard that came after the trees."""
+        import pandas as pd
+
+        points = forecast.points
+        near = distances(points, self.seen).min(1) <= REACH if len(self.seen) else np.zeros(len(points), dtype=bool)
+        seconds = np.where(near, forecast.log_seconds + self.late_speed.mean(points), forecast.planned_log_seconds)
+        # Half of what a run cannot be known by is where it stands: that much goes once a neighbour is measured.
+        unheard = self.late_speed.spread(points) / np.sqrt(self.late_speed.variance + self.late_speed.shared)
+        columns = {
+            "tokens_per_sec_per_gpu": forecast.step_tokens * np.exp(-seconds),
+            "fail_probability": np.where(
+                near, np.clip(forecast.fails + self.late_failure.mean(points), 0.001, 0.999), forecast.planned_fails
+            ),
+            "peak_mem_gb": np.exp(np.where(near, forecast.log_memory, forecast.planned_log_memory)),
+            "sigma_log": np.where(near, forecast.sigma * (0.5 + 0.5 * unheard), 1.0),
+        }
+        answer = pd.DataFrame(np.nan, index=range(len(forecast.usable)), columns=list(columns))
+        answer.loc[forecast.usable] = np.stack(list(columns.values()), axis=1)
+        answer["tokens_per_sec_per_gpu_low"] = answer.tokens_per_sec_per_gpu * np.exp(-answer.sigma_log)
+        answer["tokens_per_sec_per_gpu_high"] = answer.tokens_per_sec_per_gpu * np.exp(answer.sigma_log)
+        why = np.full(len(forecast.usable), UNKNOWN, dtype=object)
+        why[forecast.usable] = np.where(near, "", FAR)
+        answer["supported"] = why == ""
+        answer["why_not"] = why
+        return answer
+
+
+def _positive(rows: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """A column as numbers, and where they are positive."""
+    import pandas as pd
+
+    values = pd.to_numeric(rows[column], errors="coerce").to_numpy(float)
+    return values, np.isfinite(values) & (values > 0)

@@ -1,0 +1,77 @@
+"""What a tuner may choose: settings, the values of each, and which combinations can work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tuneyard.api import BadInput
+
+Point = Mapping[str, Hashable]
+"""A value for each setting of a space."""
+Key = tuple[int, ...]
+"""A point as indices of its values, in the order of the space's settings."""
+
+
+def _anything(_: Point) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Space:
+    """The cross product of the settings' values, without what `legal` refuses (the planner's mask)."""
+
+    settings: Mapping[str, Sequence[Any]]
+    """Values of a setting from first to last, each once; ordered where they have an order."""
+    legal: Callable[[Point], bool] = field(default=_anything)
+
+    def __post_init__(self) -> None:
+        """Raises BadInput for a space without settings, and for a setting without values or with one twice."""
+        if not self.settings:
+            raise BadInput("there is nothing to tune: the search space has no setting", "name at least one setting with its values")
+        for name, values in self.settings.items():
+            if not values:
+                raise BadInput(f"{name} has no value to choose from", f"give {name} at least one value, or leave it out")
+            if len(set(values)) < len(values):
+                raise BadInput(f"{name} has a value twice", f"name each value of {name} once")
+
+    @property
+    def size(self) -> int:
+        """Combinations, legal or not."""
+        return prod(len(values) for values in self.settings.values())
+
+    def point(self, key: Key) -> dict[str, Any]:
+        return {name: values[index] for (name, values), index in zip(self.settings.items(), key, strict=True)}
+
+    def key(self, point: Point) -> Key:
+        """The indices of a point's values. Raises BadInput where it is not of this space."""
+        try:
+            return tuple(list(values).index(point[name]) for name, values in self.settings.items())
+        except (KeyError, ValueError) as error:
+            raise BadInput(f"{dict(point)} is not a point of the search space", f"choose from {dict(self.settings)}") from error
+
+    def legal_keys(self, rng: np.random.Generator, most: int = 20_000) -> np.ndarray:
+        """Keys of legal points: all of them where there are at most `most` combinations, else a random part. Shape (points, settings).
+
+        Raises BadInput where none is found: the smallest change that would help is the mask's to say.
+        """
+        found = [key for key in self._candidates(rng, most) if self.legal(self.point(key))]
+        if not found:
+            raise BadInput(
+                f"no combination of {', '.join(self.settings)} can work",
+                "allow more values (a smaller micro-batch, a higher ZeRO stage, offload), or a larger GPU",
+            )
+        return np.array(found, dtype=int)
+
+    def _candidates(self, rng: np.random.Generator, most: int) -> Iterator[Key]:
+        ranges = [range(len(values)) for values in self.settings.values()]
+        if self.size <= most:
+            yield from product(*ranges)
+            return
+        drawn = np.stack([rng.integers(len(r), size=most) for r in ranges], axis=1)
+        yield from dict.fromkeys(tuple(int(i) for i in key) for key in drawn)

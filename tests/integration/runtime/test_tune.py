@@ -1,0 +1,77 @@
+"""A search of settings by short real runs: from the command to the tuned job; a trial that fails; a search that is ended and goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
+
+from tuneyard.api import load_jobspec
+from tuneyard.tracking.history import History
+from tuneyard.tuning import history_frame
+
+SEARCH = {"task": "chat", "budget": {"trials": 2, "rounds": 1}, "stepsPerTrial": 6, "space": {"batch.micro": [1, 4]}}
+
+
+def search(write_job: WriteJob, **changes: object) -> Path:
+    chat = {"name": "chat", "train": train(batch={"global": 8}), "resources": {"workers": 1}}
+    return write_job(chat, {"name": "search", "tune": SEARCH | changes})
+
+
+@pytest.mark.timeout(1800)
+def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    out = tmp_path / "out"
+    done = tuneyard("tune", search(write_job), "--out", out, TUNEYARD_HISTORY="on", TUNEYARD_HISTORY_URL=url)
+    assert done.returncode == 0, done.stderr
+
+    found = read_report(out)["tasks"]["search"]
+    assert sorted(trial["point"]["batch.micro"] for trial in found["trials"]) == [1, 4]
+    assert all(trial["tokens_per_s"] > 0 for trial in found["trials"])
+    assert len(found["pairs"]) == 3
+    assert "batch.micro" in done.stdout
+    assert "trial 1/" in done.stderr
+    assert not list((out / "search" / "trials").rglob("*.safetensors")), "trials leave no weights behind"
+    assert not (out / "chat").exists(), "the tuned task itself does not run"
+    if found["gain"] > 0:
+        tuned = load_jobspec(out / "tuned.yaml").spec
+        assert [task.name for task in tuned.tasks] == ["chat"]
+        body = tuned.tasks[0].train
+        assert body is not None
+        assert body.batch.micro == found["best"]["batch.micro"]
+
+    history = History.open(url)
+    rows = history_frame(history.training_runs())
+    history.close()
+    assert len(rows) == len(found["trials"]) + len(found["own"]) + 2 * len(found["pairs"])
+    assert (rows.tokens_per_sec_per_gpu > 0).all()
+
+
+@pytest.mark.timeout(1800)
+def test_what_was_measured_is_not_run_again(write_job: WriteJob, tmp_path: Path) -> None:
+    """As after a kill in the middle of a search: trials.json holds what has been measured."""
+    file, out = search(write_job, budget={"trials": 1, "rounds": 1}, space={"batch.micro": [2]}), tmp_path / "out"
+    point = {"batch.micro": 2}
+    (out / "search").mkdir(parents=True)
+    known = {"point": point, "tokens_per_s": 0.001, "spread": 0.0, "failure": "", "message": "", "seconds": 1.0}
+    (out / "search" / "trials.json").write_text(json.dumps([known]))
+    (out / "job.json").write_text(json.dumps(load_jobspec(file).to_yaml_dict()))
+
+    done = tuneyard("tune", file, "--out", out, "--resume", "--trials", "1")
+    assert done.returncode == 0, done.stderr
+    (trial,) = read_report(out)["tasks"]["search"]["trials"]
+    assert trial["tokens_per_s"] == 0.001
+
+
+def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
+    done = tuneyard("tune", search(write_job, task="search"), "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "no train task" in done.stderr or "wait for each other" in done.stderr
+
+
+def test_a_space_in_which_nothing_fits_is_refused_with_the_reason(write_job: WriteJob, tmp_path: Path) -> None:
+    done = tuneyard("tune", search(write_job, space={"batch.micro": [3]}), "--out", tmp_path / "out")
+    assert done.returncode != 0
+    assert "no combination of batch.micro can work" in done.stderr

@@ -1,0 +1,130 @@
+"""The search for plans: all of them fit and divide the batch, the fastest is first, and nothing better was passed over."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B
+
+from tuneyard.api import BadInput, TrainTask
+from tuneyard.catalog import gpu
+from tuneyard.planning import Plan, best, plans, resolve
+from tuneyard.planning.refusing import changes
+from tuneyard.planning.resolve import search_of
+from tuneyard.planning.search import USABLE, Search
+
+
+def train(method: str = "full", *, strategy: dict[str, Any] | None = None, **fields: Any) -> TrainTask:
+    values: dict[str, Any] = {"model": {"name": "m"}, "data": {"source": "d.jsonl"}, "method": {method: {}}, **fields}
+    return TrainTask.model_validate(values | ({"strategy": strategy} if strategy is not None else {}))
+
+
+def search(task: TrainTask, sku: str, workers: int, **choices: Any) -> Search:
+    defaults = {"host_memory_gb": None, "max_seq": None, "flash_available": True, "liger_available": False}
+    return search_of(task, LLAMA_8B, gpu(sku), workers, **{**defaults, **choices})
+
+
+tasks = st.builds(
+    train,
+    st.sampled_from(["full", "lora", "qlora"]),
+    batch=st.fixed_dictionaries({"global": st.sampled_from([8, 24, 32, 128])}),
+    data=st.fixed_dictionaries({"source": st.just("d"), "maxLength": st.sampled_from([512, 2048, 16384])}),
+)
+skus = st.sampled_from(["a100-40gb", "h100-80gb", "h200-141gb", "l40s-48gb"])
+degrees = st.sampled_from([(1,), (1, 2), (1, 2, 4, 8)])
+
+
+def found(task: TrainTask, sku: str, workers: int, **choices: Any) -> list[Plan]:
+    try:
+        return plans(task, LLAMA_8B, gpu(sku), workers, **choices)
+    except BadInput:
+        return []
+
+
+@settings(deadline=None, max_examples=60)
+@given(tasks, skus, st.sampled_from([1, 2, 4, 8, 16, 24]), degrees, degrees)
+def test_plans_fit_divide_the_batch_and_are_sorted(
+    task: TrainTask, sku: str, workers: int, tensor: tuple[int, ...], pipeline: tuple[int, ...]
+) -> None:
+    ranked = found(task, sku, workers, tensor_parallel=tensor, pipeline_parallel=pipeline)
+    for plan in ranked:
+        assert plan.fits
+        assert plan.memory.total_gb <= USABLE * gpu(sku).memory_gb
+        assert plan.global_batch == task.batch.global_
+        assert plan.data_parallel * plan.tensor_parallel * plan.pipeline_parallel == workers
+        assert plan.tensor_parallel in tensor
+        assert plan.pipeline_parallel in pipeline
+        assert Plan.from_dict(plan.to_dict()) == plan
+    speeds = [plan.speed.tokens_per_s for plan in ranked if plan.speed]
+    assert len(speeds) == len(ranked)
+    assert speeds == sorted(speeds, reverse=True)
+
+
+@settings(deadline=None, max_examples=25)
+@given(tasks, skus, st.sampled_from([1, 2, 8]))
+def test_pruning_passes_over_no_faster_plan(task: TrainTask, sku: str, workers: int) -> None:
+    """Against every stage, recomputation and micro-batch, one by one."""
+    searched = search(task, sku, workers, tensor_parallel=(1, 2), pipeline_parallel=(1, 2))
+    ranked = searched.plans()
+    fastest = ranked[0].speed.tokens_per_s if ranked and ranked[0].speed else 0.0
+    for grid, recompute in product(searched.layouts(), (False, True)):
+        for micro in searched.micro_batches(grid):
+            layout = searched.with_batch(replace(grid, recompute=recompute), micro)
+            if searched.fits(layout):
+                speed = searched.plan(layout).speed
+                assert speed is not None
+                assert speed.tokens_per_s <= fastest * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(tasks, skus, st.sampled_from([1, 2, 8]))
+def test_the_change_that_a_refusal_names_does_fit(task: TrainTask, sku: str, workers: int) -> None:
+    searched = search(task, sku, workers)
+    if searched.plans():
+        return
+    with pytest.raises(BadInput) as refused:
+        resolve(task, LLAMA_8B, gpu(sku), workers, flash_available=True)
+    proposed = [changed for words, changed in changes(searched) if words == refused.value.next_step]
+    assert proposed or refused.value.next_step.startswith("use a GPU with more memory")
+    assert all(changed.plans() for changed in proposed)
+
+
+def test_training_is_never_given_tensor_parallelism_that_nobody_asked_for() -> None:
+    assert all((plan.tensor_parallel, plan.pipeline_parallel) == (1, 1) for plan in found(train(), "h100-80gb", 8))
+    asked = resolve(train(strategy={"tensorParallel": 2}), LLAMA_8B, gpu("h100-80gb"), 8)
+    assert (asked.tensor_parallel, asked.data_parallel, asked.global_batch) == (2, 4, 32)
+
+
+def test_of_plans_that_are_as_fast_the_simplest_is_taken() -> None:
+    ranked = found(train(batch={"global": 64}), "h200-141gb", 8)
+    chosen = best(ranked)
+    assert chosen.speed is not None
+    assert ranked[0].speed is not None
+    assert chosen.speed.tokens_per_s >= 0.98 * ranked[0].speed.tokens_per_s
+    simpler = [plan for plan in ranked if plan.zero < chosen.zero and plan.recompute <= chosen.recompute and plan.speed]
+    assert all(plan.speed and plan.speed.tokens_per_s < 0.98 * ranked[0].speed.tokens_per_s for plan in simpler)
+
+
+def test_a_slow_network_keeps_a_large_model_in_its_machine() -> None:
+    task = train(batch={"global": 64}, data={"source": "d", "maxLength": 4096})
+    choices: dict[str, Any] = {"tensor_parallel": (1, 8), "pipeline_parallel": (1, 4), "flash_available": True}
+    slow = plans(task, LLAMA_70B, gpu("h100-80gb"), 32, network_gb_s=3.0, **choices)[0]
+    fast = plans(task, LLAMA_70B, gpu("h100-80gb"), 32, network_gb_s=400.0, **choices)[0]
+    assert slow.pipeline_parallel > 1  # gathering all weights from other machines would take longer than a bubble
+    assert slow.speed is not None
+    assert fast.speed is not None
+    assert fast.speed.tokens_per_s > slow.speed.tokens_per_s
+
+
+def test_a_batch_that_divides_into_no_layout_is_refused() -> None:
+    with pytest.raises(BadInput, match="global batch 10 does not divide into 4 workers"):
+        plans(train(batch={"global": 10}), LLAMA_8B, gpu("h100-80gb"), 4)
+    with pytest.raises(BadInput, match="cannot hold a model of 32 heads"):
+        plans(train(), LLAMA_8B, gpu("h100-80gb"), 4, tensor_parallel=(3,))
+
+
+def test_nothing_that_fits_is_an_empty_list() -> None:
+    assert plans(train(), LLAMA_70B, gpu("a10g-24gb"), 4) == []

@@ -1,0 +1,159 @@
+"""What history teaches, and what is said where it teaches nothing."""
+
+import json
+from gzip import compress, decompress
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import kendalltau
+from tests.unit.tuning.runs import grid, row
+
+from tuneyard.api import BadInput
+from tuneyard.planning import estimate_memory, estimate_speed
+from tuneyard.tuning import INPUTS, Predictor, setup_of
+
+ANSWERS = [
+    "tokens_per_sec_per_gpu",
+    "fail_probability",
+    "peak_mem_gb",
+    "tokens_per_sec_per_gpu_low",
+    "tokens_per_sec_per_gpu_high",
+    "sigma_log",
+]
+
+
+def one(**changes: object) -> pd.DataFrame:
+    return pd.DataFrame([row(**changes)])  # type: ignore[arg-type]
+
+
+def test_runs_that_were_not_seen_are_ranked(history: pd.DataFrame) -> None:
+    unseen = history.index % 4 == 0
+    fine = history[unseen & (history.status == "ok")]
+    found = Predictor.fit(history[~unseen]).predict(fine)
+    assert kendalltau(found.tokens_per_sec_per_gpu, fine.tokens_per_sec_per_gpu).statistic > 0.8
+    assert np.median(np.abs(found.peak_mem_gb / fine.peak_mem_gb - 1)) < 0.15
+    assert found.supported.all()
+
+
+def test_failures_are_told_from_runs(predictor: Predictor, history: pd.DataFrame) -> None:
+    fails = predictor.predict(history).fail_probability
+    assert fails[history.status == "oom"].min() > fails[history.status == "ok"].median()
+
+
+def test_without_history_the_planner_answers() -> None:
+    wish = one(tp=2, dp=4)
+    nothing = Predictor.fit(grid()[:0])
+    found = nothing.predict(wish).iloc[0]
+    setup = setup_of(row(tp=2, dp=4))
+    assert setup is not None
+    assert found.tokens_per_sec_per_gpu == pytest.approx(estimate_speed(setup).tokens_per_s_per_gpu)
+    assert found.peak_mem_gb == pytest.approx(estimate_memory(setup).device.total_gb)
+    assert not found.supported
+    assert "planner" in found.why_not
+
+
+def test_without_history_what_does_not_fit_probably_fails() -> None:
+    nothing = Predictor.fit(grid()[:0])
+    large, small = (nothing.predict(one(model="8b", micro_batch=rows, zero_stage=0)).fail_probability.iloc[0] for rows in (64, 1))
+    assert large > 0.9 > small or large > 0.9
+
+
+def test_one_model_teaches_about_another(history: pd.DataFrame) -> None:
+    learned = Predictor.fit(grid("1b"))
+    other = history[(history.hidden == 4096) & (history.status == "ok")]
+    assert kendalltau(learned.predict(other).tokens_per_sec_per_gpu, other.tokens_per_sec_per_gpu).statistic > 0.6
+
+
+def test_far_from_history_there_is_no_pretence(predictor: Predictor) -> None:
+    wish = {"gpu_type": "V100-16GB", "framework": "other", "precision": "fp16", "method": "qlora", "offload": "cpu", "gpus": 1, "dp": 1}
+    found = predictor.predict(one(**wish)).iloc[0]
+    assert not found.supported
+    assert found.sigma_log == 1.0
+    assert np.isfinite(found.tokens_per_sec_per_gpu)
+
+
+def test_what_the_catalog_does_not_know_is_not_answered(predictor: Predictor) -> None:
+    rows = pd.DataFrame([row(gpu_type="TPU v5p"), row()], index=["tpu", "gpu"])
+    found = predictor.predict(rows)
+    assert np.isnan(found.tokens_per_sec_per_gpu["tpu"])
+    assert not found.supported["tpu"]
+    assert "catalog" in found.why_not["tpu"]
+    assert found.supported["gpu"]
+
+
+def test_contradictory_rows_widen_the_answer(history: pd.DataFrame) -> None:
+    fine = history[history.status == "ok"]
+    rng = np.random.default_rng(0)
+    noisy = fine.assign(tokens_per_sec_per_gpu=fine.tokens_per_sec_per_gpu * np.exp(rng.normal(0, 1, len(fine))))
+    calm, unsure = Predictor.fit(fine).predict(fine), Predictor.fit(pd.concat([noisy, fine])).predict(fine)
+    assert unsure.sigma_log.median() > 2 * calm.sigma_log.median()
+    assert np.isfinite(unsure[ANSWERS].to_numpy()).all()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12])
+def test_a_few_rows_are_enough_to_answer(history: pd.DataFrame, rows: int) -> None:
+    found = Predictor.fit(history[:rows]).predict(history)
+    assert np.isfinite(found[ANSWERS].to_numpy()).all()
+
+
+def test_failures_alone_are_history(history: pd.DataFrame) -> None:
+    found = Predictor.fit(history[history.status == "oom"]).predict(history)
+    assert np.isfinite(found[ANSWERS].to_numpy()).all()
+
+
+def test_missing_columns_are_named(predictor: Predictor, history: pd.DataFrame) -> None:
+    with pytest.raises(BadInput, match="micro_batch"):
+        Predictor.fit(history.drop(columns="micro_batch"))
+    with pytest.raises(BadInput, match="status"):
+        Predictor.fit(history.drop(columns="status"))
+    with pytest.raises(BadInput, match="tp, pp"):
+        predictor.predict(history.drop(columns=["tp", "pp"]))
+
+
+def test_outcomes_are_not_needed_to_predict_nor_looked_at(predictor: Predictor, history: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(predictor.predict(history[list(INPUTS)]), predictor.predict(history))
+
+
+def test_new_rows_correct_predictions_around_them(predictor: Predictor) -> None:
+    wish = one(model="8b", tp=2, dp=4)
+    before = predictor.predict(wish).iloc[0]
+    told = wish.assign(status="ok", tokens_per_sec_per_gpu=before.tokens_per_sec_per_gpu / 3)
+    after = predictor.updated(told).predict(wish).iloc[0]
+    assert after.tokens_per_sec_per_gpu < 0.6 * before.tokens_per_sec_per_gpu
+    assert after.sigma_log < before.sigma_log
+
+
+def test_a_failure_makes_failure_likelier_there(predictor: Predictor) -> None:
+    wish = one(tp=2, dp=4)
+    before = predictor.predict(wish).fail_probability.iloc[0]
+    after = predictor.updated(wish.assign(status="oom")).predict(wish).fail_probability.iloc[0]
+    assert after > before + 0.3
+
+
+def test_trees_are_grown_anew_when_history_has_grown(history: pd.DataFrame) -> None:
+    grown = Predictor.fit(history[:40]).updated(history[40:])
+    again = Predictor.fit(history)
+    pd.testing.assert_frame_equal(grown.predict(history), again.predict(history))
+
+
+def test_the_same_seed_gives_the_same_answers(predictor: Predictor, history: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(Predictor.fit(history).predict(history), predictor.predict(history))
+
+
+def test_kept_and_read_again_it_says_the_same(predictor: Predictor, history: pd.DataFrame) -> None:
+    late = predictor.updated(one(tp=2, dp=4).assign(status="ok", tokens_per_sec_per_gpu=9000.0))
+    read = Predictor.from_bytes(late.to_bytes())
+    pd.testing.assert_frame_equal(read.predict(history), late.predict(history))
+    more = history[:5]
+    pd.testing.assert_frame_equal(read.updated(more).predict(history), late.updated(more).predict(history))
+
+
+def test_other_versions_and_other_files_are_refused(predictor: Predictor) -> None:
+    kept = json.loads(decompress(predictor.to_bytes()))
+    with pytest.raises(BadInput, match="format 99"):
+        Predictor.from_bytes(compress(json.dumps({**kept, "format": 99}).encode()))
+    with pytest.raises(BadInput, match="other features"):
+        Predictor.from_bytes(compress(json.dumps({**kept, "features": ["x"]}).encode()))
+    with pytest.raises(BadInput, match="not a predictor"):
+        Predictor.from_bytes(b"\x89PNG")

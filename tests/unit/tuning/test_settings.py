@@ -1,0 +1,163 @@
+"""Which settings a tuner may choose, and what becomes of the task; runs of the platform as rows of history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.catalog import ModelShape, gpu
+from tuneyard.cli.tune import with_search
+from tuneyard.planning import resolve
+from tuneyard.tracking import TaskEvent
+from tuneyard.tracking.history import History
+from tuneyard.tuning import (
+    INPUTS,
+    OUTCOMES,
+    Predictor,
+    applied,
+    default_settings,
+    history_frame,
+    listed_settings,
+    published_runs,
+    settings_row,
+    strategy_of,
+)
+
+SHAPE = ModelShape.from_config(
+    {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+    | {"intermediate_size": 512, "vocab_size": 1000}
+)
+
+
+def some_job(*, train: bool = False) -> JobSpec:
+    work = train_task() if train else Task.model_validate({"name": "work", "process": {"command": ["true"]}})
+    values = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": {"name": "bot"}}
+    return JobSpec.model_validate(values | {"spec": {"tasks": [work.to_yaml_dict()]}})
+
+
+def train_task(**train: Any) -> Task:
+    body = {"model": {"name": "m"}, "data": {"source": "d", "maxLength": 128}, "batch": {"global": 16}, **train}
+    return Task.model_validate({"name": "chat", "train": body})
+
+
+def test_a_choice_is_written_into_the_task_and_nothing_else_is() -> None:
+    task = train_task(strategy={"recompute": True}, optimizer={"learningRate": 3e-4})
+    found = applied(task, {"strategy.zero": 2, "batch.micro": 4, "strategy.offload.optimizer": "cpu", "resources.workers": 2})
+    assert found.train is not None
+    assert found.train.layout.zero == 2
+    assert found.train.layout.recompute is True
+    assert found.train.layout.offload.optimizer == "cpu"
+    assert found.train.batch.micro == 4
+    assert found.resources.workers == 2
+    assert found.to_yaml_dict()["train"]["optimizer"] == {"learningRate": 3e-4}
+
+
+def test_a_strategy_left_to_the_planner_is_opened_for_a_choice() -> None:
+    found = applied(train_task(strategy="auto"), {"strategy.zero": 3})
+    assert found.train is not None
+    assert found.train.layout.zero == 3
+
+
+def test_a_value_that_the_field_does_not_take_is_refused() -> None:
+    with pytest.raises(BadInput):
+        applied(train_task(), {"strategy.zero": 7})
+
+
+def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
+    on_cpu = default_settings(train_task(), workers=[1, 2], is_cpu=True, flash=False, liger=False)
+    assert set(on_cpu) == {"batch.micro", "strategy.zero", "strategy.recompute", "model.attention", "resources.workers"}
+    assert on_cpu["batch.micro"] == (1, 2, 4, 8, 16)
+    on_gpu = default_settings(train_task(), workers=[8], is_cpu=False, flash=True, liger=True)
+    assert on_gpu["model.attention"] == ("flash", "sdpa")
+    assert "strategy.offload.optimizer" in on_gpu
+
+
+def test_a_listed_path_that_cannot_be_tuned_is_refused_with_those_that_can() -> None:
+    with pytest.raises(BadInput, match=r"optimizer\.learningRate cannot be tuned") as error:
+        listed_settings({"optimizer.learningRate": [1e-3]})
+    assert "strategy.zero" in error.value.next_step
+
+
+def test_a_choice_reads_like_the_file() -> None:
+    assert strategy_of({"strategy.zero": 2, "batch.micro": 4}) == {"strategy": {"zero": 2}, "batch": {"micro": 4}}
+
+
+# --- history
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    task = train_task()
+    assert task.train is not None
+    plan = resolve(task.train, SHAPE, gpu("a100"), 2)
+    return settings_row(task.train, SHAPE, plan) | changes
+
+
+def test_a_run_has_all_that_a_predictor_reads() -> None:
+    assert set(row()) == set(INPUTS)
+
+
+def test_every_run_becomes_a_row_and_teaches_the_predictor(tmp_path: Path) -> None:
+    from tuneyard.tracking.history_sink import HistorySink
+    from tuneyard.tracking.sink import Warnings
+
+    url = f"sqlite:///{tmp_path}/history.db"
+    sink = HistorySink(some_job(), "", Warnings(), url=url)
+    for number in range(3):
+        sink.record(TaskEvent(task=f"search/{number}", state="started", kind="train", settings=row(micro_batch=2**number)))
+        result = {"tokens_per_s": 1000.0 * (number + 1), "peak_memory_gb": [3.0, 4.0]}
+        ended = TaskEvent(task=f"search/{number}", state="succeeded", kind="train", result=result)
+        oom = TaskEvent(task=f"search/{number}", state="failed", kind="train", failure="OutOfMemory")
+        sink.record(oom if number == 2 else ended)
+    sink.close("succeeded", "")
+
+    history = History.open(url)
+    rows = history_frame(history.training_runs())
+    history.close()
+    assert list(rows.tokens_per_sec_per_gpu[:2]) == [500.0, 1000.0]
+    assert list(rows.status) == ["ok", "ok", "oom"]
+    assert rows.peak_mem_gb[0] == 4.0
+    assert Predictor.fit(rows).timed_rows == 2
+
+
+def test_a_failure_that_says_nothing_about_the_settings_is_not_held_against_them() -> None:
+    (status,) = history_frame([{"settings": row(), "status": "failed", "failure": "NodeLost", "result": None}]).status
+    assert status == "not reported"
+
+
+def test_published_runs_are_taken_in_once(tmp_path: Path) -> None:
+    published = pd.DataFrame([row(), row(micro_batch=4)], columns=list(INPUTS)).assign(
+        tokens_per_sec_per_gpu=[100.0, None], peak_mem_gb=[7.0, None], status=["ok", "failed (crashed)"], source="paper"
+    )
+    history = History.open(f"sqlite:///{tmp_path}/history.db")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert history.add_training_runs(published_runs(published), now) == 2
+    assert history.add_training_runs(published_runs(published), now) == 0
+    rows = history_frame(history.training_runs())
+    history.close()
+    assert sorted(rows.status) == ["failed", "ok"]
+    assert list(rows.columns) == [*INPUTS, *OUTCOMES]
+
+
+def test_a_csv_without_a_column_is_refused_by_its_name() -> None:
+    with pytest.raises(BadInput, match="micro_batch"):
+        published_runs(pd.DataFrame([row()]).drop(columns="micro_batch"))
+
+
+# --- what to tune
+
+
+def test_a_job_with_one_train_task_gets_a_search() -> None:
+    job, name = with_search(some_job(train=True), trials=3, minutes=None, searcher="random")
+    search = job.spec.task(name).tune
+    assert search is not None
+    assert (search.budget.trials, search.searcher) == (3, "random")
+
+
+def test_a_job_without_any_is_refused() -> None:
+    with pytest.raises(BadInput, match="not clear what to tune"):
+        with_search(some_job(), trials=None, minutes=None, searcher=None)
