@@ -51,6 +51,13 @@ def nanotron_rows() -> pd.DataFrame:
     return rows.drop_duplicates(["model", "gpus", *SETTINGS]).reset_index(drop=True)
 
 
+TRUST = """How far to trust this: the planner has constants fitted on 220 of the 1B and 3B runs (planner.md), so "none" and "no run of the
+size" are strictly true of the 8B tasks only, whose means stand above. The predictor's settings were compared on rows of this
+grid; the searcher's were not varied. DeepSpeed's order is rendered without its early stop, and its memory check knows states
+only: with ZeRO-0 first and the largest micro-batch first, most of its trials fail. It says nothing of tensor and pipeline
+parallelism, which are in random order."""
+
+
 @dataclass
 class Task:
     model: str
@@ -188,7 +195,10 @@ def main() -> None:
     for history, (aim, trials) in AIMS.items():
         mean = found[history, "Tuneyard"][..., trials - 1].mean()
         verdict = "met" if mean >= aim else f"missed by {aim - mean:.3f}"
-        verdicts.append(f"- With {history}: {mean:.3f} after {trials} trials; aim {aim:.2f}, {verdict}.")
+        clean = found[history, "Tuneyard"][[task.model == "llama-8B" for task in tasks], :, trials - 1].mean()
+        verdicts.append(
+            f"- With {history}: {mean:.3f} after {trials} trials; aim {aim:.2f}, {verdict}. Tasks of the 8B model alone: {clean:.2f}."
+        )
     write_page(
         "tuner_tabular",
         "Tuning on a table of real runs",
@@ -204,6 +214,8 @@ def main() -> None:
             "",
             "*The planner's order* is the same searcher with no history but its own trials. *Human default*: what the planner says fits,",
             "without pipeline, with the least tensor parallelism, ZeRO-1 and the largest micro-batch, and on from there.",
+            "",
+            *TRUST.splitlines(),
             "",
             "By task (share after so many trials, with the model's size unseen or seen):",
             "",

@@ -26,7 +26,7 @@ from tuneyard.runtime.placing import choose_workers
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, Trial, run_trial, short
 from tuneyard.storage import NotFound, open_store
-from tuneyard.tracking import Tried, Warned
+from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import (
     PolicySearcher,
@@ -97,7 +97,8 @@ class _Search:
         predictor = Predictor.fit(self._history())
         searcher = self._searcher(space, predictor)
         remembered = self._remembered()
-        self._say(f"{space.size} combinations, {predictor.timed_rows} timed runs in history")
+        known = f"{predictor.timed_rows} timed runs in history" if predictor.timed_rows else "no history: by the planner's estimates"
+        self.context.emit(Stage(task=self.task.name, name=f"searching {space.size} combinations, {known}"))
         per_round = -(-self.tune.budget.trials // self.tune.budget.rounds)
         best, quiet = 0.0, 0
         while len(self.trials) < self.tune.budget.trials and not self._is_over() and quiet < 2:
@@ -270,7 +271,7 @@ class _Search:
                 runs = history.training_runs()
                 history.close()
             except (StorageError, BadInput) as error:
-                self._say(f"searching without history: {error.cause}")
+                self.context.emit(Warned(task=self.task.name, message=f"searching without history: {error.cause}"))
         return history_frame(runs)
 
     # --- what is kept
@@ -323,9 +324,6 @@ class _Search:
                 rates[_key(point)] = trial.tokens_per_s
             found.append((rates[_key({})], rates[_key(best.point)]))
         return found
-
-    def _say(self, message: str) -> None:
-        self.context.emit(Warned(task=self.task.name, message=message))
 
 
 def _key(point: Mapping[str, Any]) -> str:
