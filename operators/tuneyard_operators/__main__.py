@@ -7,10 +7,12 @@ import asyncio
 import json
 import logging
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import uvloop
 
+from tuneyard.federation import POLICIES
 from tuneyard_operators.hub import Settings, run_hub
 from tuneyard_operators.rendering import Defaults
 
@@ -46,6 +48,9 @@ def _arguments() -> argparse.Namespace:
     hub.add_argument(
         "--member-lost-after", type=float, default=own.member_lost_s, metavar="S", help="seconds until a silent member is lost"
     )
+    hub.add_argument(
+        "--settle-after", type=float, default=own.policy.settled_s, metavar="S", help="seconds for which a team may keep what it borrows"
+    )
     hub.add_argument("--log-format", choices=("json", "text"), default="json")
     hub.add_argument("--log-level", default="info")
     return parser.parse_args()
@@ -62,6 +67,7 @@ def main() -> int:
         qps=arguments.qps,
         member_qps=arguments.member_qps,
         member_lost_s=arguments.member_lost_after,
+        policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
     )
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

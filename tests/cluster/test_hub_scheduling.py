@@ -35,7 +35,7 @@ def stage(cluster_folder: Any) -> Iterator[Clusters]:
 
 @pytest.fixture(scope="module")
 def operator(stage: Clusters) -> Iterator[Operator]:
-    made = Operator(stage.hub.folder, stage.hub.kubeconfig)
+    made = Operator(stage.hub.folder, stage.hub.kubeconfig, options=("--settle-after", "3"))
     made.start()
     yield made
     made.stop()

@@ -35,6 +35,7 @@ from tuneyard_operators.rendering import needed_secrets
 
 log = logging.getLogger(__name__)
 _BETWEEN_CYCLES_S = 0.1
+_LONGEST_PAUSE_S = 30.0
 _SWEEP_EVERY_S = 60.0
 _LOOKS_PER_SWEEP = 6000
 _SECRET_EVERY_S = 10.0
@@ -121,8 +122,9 @@ class Hub:
     async def _place_forever(self) -> None:
         await self.jobs.synced.wait()
         while True:
+            soon = self.placing.scheduler.again_at - time.time() if self.placing.asks else _LONGEST_PAUSE_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), 30.0)
+                await asyncio.wait_for(self._room.wait(), min(max(soon, _BETWEEN_CYCLES_S), _LONGEST_PAUSE_S))
             self._alive = time.monotonic()
             self._room.clear()
             # Every job must have been looked at once: what their attempts hold is known by then, and who waits.

@@ -263,4 +263,4 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Mach
     assert report_of(output)["tasks"]["judge"]["rows"] == ROWS
     reader = LogReader(output, "judge", 1)
     assert reader.sources() == ["driver", "engine-0", "engine-1"]
-    assert "vllm" in reader.read("engine-1").text.lower()
+    assert "Loading safetensors checkpoint shards" in reader.read("engine-1").text
