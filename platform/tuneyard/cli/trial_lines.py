@@ -15,8 +15,8 @@ def trial_line(event: Tried) -> str:
         parts.append(f"failed: {event.failure}")
     else:
         parts.append(f"{event.measured:,.0f} tokens/s")
-        if event.against:
-            parts.append(f"{event.measured / event.against:.2f}x")
+        if event.ratio is not None:
+            parts.append(f"{event.ratio:.2f}x")
     if event.predicted is not None:
         parts.append(f"predicted {event.predicted:,.0f}")
     return "  ".join([*parts, f"{event.seconds:.0f} s"])

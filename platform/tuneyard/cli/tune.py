@@ -9,7 +9,6 @@ import typer
 
 from tuneyard.api import BadInput, JobSpec, Task, TuneTask, TuneyardError, load_jobspec
 
-TUNED = "tuned.yaml"
 _SHOWN = 10
 
 
@@ -23,7 +22,8 @@ def tune(
 ) -> int:
     """Try settings in short runs, and find those under which a train task is fastest here.
 
-    The plan of the file runs beside them, and the winner is confirmed against it in pairs. tuned.yaml in DIR is the job with the winner.
+    The plan of the file runs beside them, and the winner is confirmed against it in pairs. The job with the winner's settings is written
+    beside FILE, as NAME.tuned.yaml.
 
     Example: tuneyard tune jobspecs/tune-quickstart.yaml
     """
@@ -43,10 +43,13 @@ def tune(
             failure = None
     if failure is not None:
         raise failure
-    found = report.tasks[name]
-    _show(found)
-    if found["gain"] > 0:
-        typer.echo(f"tuned job: {_write(job, name, found, Path(target))}")
+    found = report.tasks.get(name, {})
+    if "gain" in found:
+        _show(found)
+        if found["gain"] > 0:
+            typer.echo(f"tuned job: {_write(job, name, found, file)}")
+    if report.status == "stopped":
+        typer.echo(f"stopped: go on with tuneyard tune {file} --resume --out {target}", err=True)
     return 0 if report.status == "succeeded" else 1
 
 
@@ -79,30 +82,35 @@ def _show(found: dict[str, Any]) -> None:
     from tuneyard.cli.output import print_table
     from tuneyard.cli.trial_lines import words
 
-    own = [trial["tokens_per_s"] for trial in found["own"] if trial["tokens_per_s"]]
-    base = sum(own) / len(own) if own else 0.0
-    best = sorted(found["trials"], key=lambda trial: -(trial["tokens_per_s"] or 0.0))
-    rows = [{"settings": "of the file", "tokens_per_s": base, "ratio": 1.0, "seconds": None}] if base else []
-    for trial in best[:_SHOWN]:
-        rate = trial["tokens_per_s"]
-        told = {"tokens_per_s": rate, "ratio": rate / base} if rate and base else {"tokens_per_s": trial["failure"], "ratio": None}
-        rows.append({"settings": words(trial["point"]), **told, "seconds": trial["seconds"]})
-    print_table(["settings", "tokens_per_s", "ratio", "seconds"], rows)
-    pairs = ", ".join(f"{theirs / one:.3f}" for one, theirs in found["pairs"])
+    best = sorted(found["trials"], key=lambda trial: -(trial["ratio"] or 0.0))
+    rows = [{**each, "settings": words(each["point"]) or "of the file"} for each in [*found["own"], *best[:_SHOWN]]]
+    print_table(["settings", "tokens_per_s", "ratio", "failure", "seconds"], rows)
+    pairs = ", ".join(f"{ratio:.3f}" for ratio in found["ratios"])
+    what = "cheaper" if found["objective"] == "cost" else "faster"
     if found["gain"] > 0:
-        typer.echo(f"{words(found['best'])}: {found['gain']:+.1%} against the settings of the file (pairs: {pairs})")
+        typer.echo(f"{words(found['best'])}: {found['gain']:+.1%} {what} than the settings of the file (pairs: {pairs})")
+    elif found["tried_best"]:
+        typer.echo(
+            f"the settings of the file stay: {words(found['tried_best'])} came first, but is not {what} in all pairs ({pairs or 'none'})"
+        )
     else:
-        typer.echo(f"nothing was confirmed to be faster than the settings of the file (pairs: {pairs or 'none'})")
+        typer.echo("no trial ran to its end: the settings of the file stay")
 
 
-def _write(job: JobSpec, name: str, found: dict[str, Any], folder: Path) -> Path:
-    """The job with the winner's settings, and without the search."""
+def _write(job: JobSpec, name: str, found: dict[str, Any], file: Path) -> Path:
+    """The job with the winner's settings, and without the search. Beside its file: relative paths go on meaning the same."""
     import yaml
 
     from tuneyard.tuning import applied
 
     tasks = [applied(task, found["best"]) if task.name == found["tuned"] else task for task in job.spec.tasks if task.name != name]
-    tuned = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
-    target = folder / TUNED
-    target.write_text(yaml.safe_dump(tuned.to_yaml_dict(), sort_keys=False))
+    freed = [task.model_copy(update={"depends_on": [other for other in task.depends_on if other != name]}) for task in tasks]
+    tuned = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": freed})})
+    target = file.with_name(f"{file.stem}.tuned.yaml")
+    text = yaml.safe_dump(tuned.to_yaml_dict(), sort_keys=False)
+    try:
+        target.write_text(text)
+    except OSError as error:
+        typer.echo(text)
+        raise BadInput(f"{target} cannot be written: {error.strerror}", "the tuned job is printed above") from error
     return target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, Retries, Task, TuneyardError
@@ -14,27 +14,12 @@ from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Step, TaskEvent
 from tuneyard.training.request import TrainRequest
+from tuneyard.tuning import Trial
 
 WARM_UP = 0.25
 """Share of a trial's steps that are not counted: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What came of one. `tokens_per_s` over all ranks, None where it failed; `failure` is a FailureKind, or "Hang"."""
-
-    point: dict[str, Any]
-    tokens_per_s: float | None
-    spread: float = 0.0
-    """Half the distance between the quartiles of the steps, as a share of the median."""
-    failure: str = ""
-    message: str = ""
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def short(task: Task, steps: int) -> Task:
@@ -74,6 +59,7 @@ class Listener:
 
 
 def run_trial(
+    number: int,
     point: Mapping[str, Any],
     request: TrainRequest,
     setting: TrainSetting,
@@ -109,7 +95,8 @@ def run_trial(
     measured = listener.speed(request.task.steps or 0) if not failure else None
     if measured is None:
         tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
-        return Trial(dict(point), None, 0.0, failure or "Stopped", message.splitlines()[0] if message else "", seconds)
+        why = message.splitlines()[0] if message else ""
+        return Trial(number=number, point=dict(point), failure=failure or "Stopped", message=why, seconds=seconds)
     peaks = {"peak_memory_gb": result.peak_memory_gb, "tokens_per_s": measured[0], "mfu": result.mfu, "world_size": result.world_size}
     tell("succeeded", result=peaks)
-    return Trial(dict(point), *measured, seconds=seconds)
+    return Trial(number=number, point=dict(point), tokens_per_s=measured[0], spread=measured[1], seconds=seconds)

@@ -141,8 +141,8 @@ class Tried(Event):
     settings: Mapping[str, Any] = field(default_factory=dict)
     predicted: float | None = None
     measured: float | None = None
-    against: float | None = None
-    """The rate of the file's own settings, measured in the same round."""
+    ratio: float | None = None
+    """Over the file's own settings, measured in the same round or pair."""
     failure: str = ""
     seconds: float = 0.0
 

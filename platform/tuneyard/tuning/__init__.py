@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.rows import INPUTS, OUTCOMES, setup_of
+    from tuneyard.tuning.search import IncumbentFailed, Record, Search, Trial
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
-    from tuneyard.tuning.settings import applied, default_settings, listed_settings, strategy_of
+    from tuneyard.tuning.settings import applied, default_settings, listed_settings
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
@@ -27,8 +28,9 @@ _ROOMS = {
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
     "rows": ("INPUTS", "OUTCOMES", "setup_of"),
+    "search": ("IncumbentFailed", "Record", "Search", "Trial"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
-    "settings": ("applied", "default_settings", "listed_settings", "strategy_of"),
+    "settings": ("applied", "default_settings", "listed_settings"),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
@@ -40,6 +42,7 @@ __all__ = [
     "Default",
     "Expectation",
     "Feature",
+    "IncumbentFailed",
     "Outlook",
     "Point",
     "PolicySearcher",
@@ -47,10 +50,13 @@ __all__ = [
     "Predictor",
     "PredictorExpectation",
     "Random",
+    "Record",
+    "Search",
     "SearchSettings",
     "Searcher",
     "Space",
     "Tpe",
+    "Trial",
     "applied",
     "default_settings",
     "describe",
@@ -59,7 +65,6 @@ __all__ = [
     "published_runs",
     "settings_row",
     "setup_of",
-    "strategy_of",
 ]
 
 

@@ -26,7 +26,7 @@ class Searcher(Protocol):
         """Up to `k` points to try, the most promising first."""
 
     def tell(self, point: Point, measured: float | None) -> None:
-        """The speed of a point (larger is better; tokens/s/GPU), or None where it failed, hung or ran out of memory."""
+        """What a point is worth (larger is better: a speed), or None where it failed, hung or ran out of memory."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,28 @@ class Expectation(Protocol):
         """Of all points, in the order in which they were given."""
 
     def learn(self, point: Point, measured: float | None) -> None:
-        """Speed of a point, or None where it failed."""
+        """What a point was worth, or None where it failed."""
 
 
 class PredictorExpectation:
-    """A Predictor over a fixed list of points. `row_of` says which row (columns of training_runs.csv) running a point would make.
+    """A Predictor over a fixed list of points. `row_of` says which row (columns of training_runs.csv) running a point would make;
+    `counted` how many times its tokens/s/GPU a point is worth, such as its workers where the tokens of all of them count.
 
     Trees look at the points once; what is measured corrects them, until there is so much of it that trees are grown anew.
     """
 
-    def __init__(self, predictor: Predictor, points: Sequence[Point], row_of: Callable[[Point], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        points: Sequence[Point],
+        row_of: Callable[[Point], dict[str, Any]],
+        counted: Callable[[Point], float] = lambda _: 1.0,
+    ) -> None:
         import pandas as pd
 
         self.predictor = predictor
         self._rows = pd.DataFrame([row_of(point) for point in points])
+        self._counted = np.array([counted(point) for point in points], dtype=float)
         self._position = {_frozen(point): at for at, point in enumerate(points)}
         self._forecast = predictor.forecast(self._rows)
 
@@ -70,7 +78,7 @@ class PredictorExpectation:
 
     def outlook(self) -> Outlook:
         found = self.predictor.answers(self._forecast)
-        speed = np.log(found.tokens_per_sec_per_gpu.to_numpy(float))
+        speed = np.log(found.tokens_per_sec_per_gpu.to_numpy(float) * self._counted)
         # Where nothing can be said, nothing is promised: as slow as the slowest, and very unsure.
         lowest = float(np.nanmin(speed)) if np.isfinite(speed).any() else 0.0
         return Outlook(
@@ -82,7 +90,7 @@ class PredictorExpectation:
     def learn(self, point: Point, measured: float | None) -> None:
         at = self._position[_frozen(point)]
         before = self.predictor.grown_from
-        row = _outcome(self._rows.iloc[[at]], measured)
+        row = _outcome(self._rows.iloc[[at]], None if measured is None else measured / self._counted[at])
         self.predictor = self.predictor.learned(self._forecast.only(at), row)
         if self.predictor.grown_from is not before:
             self._forecast = self.predictor.forecast(self._rows)

@@ -66,15 +66,3 @@ def applied(task: Task, point: Point) -> Task:
         return Task.model_validate(values)
     except ValidationError as error:
         raise BadInput(f"{dict(point)}: {error.errors()[0]['msg']}", "take other values") from error
-
-
-def strategy_of(point: Point) -> dict[str, Any]:
-    """A choice as a person would write it into the file: nested, by the fields' names."""
-    found: dict[str, Any] = {}
-    for path, value in point.items():
-        *groups, last = path.split(".")
-        place = found
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = value
-    return found

@@ -55,6 +55,11 @@ class Space:
         except (KeyError, ValueError) as error:
             raise BadInput(f"{dict(point)} is not a point of the search space", f"choose from {dict(self.settings)}") from error
 
+    def has(self, point: Point) -> bool:
+        """Whether a point is of this space, and legal."""
+        named = point.keys() == self.settings.keys() and all(point[name] in values for name, values in self.settings.items())
+        return named and self.legal(point)
+
     def legal_keys(self, rng: np.random.Generator, most: int = 20_000) -> np.ndarray:
         """Keys of legal points: all of them where there are at most `most` combinations, else a random part. Shape (points, settings).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.integration.runtime.conftest import WriteJob, read_report, train, tun
 
 from tuneyard.api import load_jobspec
 from tuneyard.tracking.history import History
-from tuneyard.tuning import history_frame
+from tuneyard.tuning import Trial, history_frame
 
 SEARCH = {"task": "chat", "budget": {"trials": 2, "rounds": 1}, "stepsPerTrial": 6, "space": {"batch.micro": [1, 4]}}
 
@@ -26,24 +27,25 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     url = f"sqlite:///{tmp_path}/history.db"
     file, out = search(write_job), tmp_path / "out"
     (out / "search").mkdir(parents=True)
-    known = {"point": {"batch.micro": 1}, "tokens_per_s": 0.001, "spread": 0.0, "failure": "", "message": "", "seconds": 1.0}
-    (out / "search" / "trials.json").write_text(json.dumps([known]))
+    known = asdict(Trial(number=2, point={"batch.micro": 1}, tokens_per_s=0.001, seconds=1.0, ratio=0.01))
+    own = asdict(Trial(number=1, point={}, tokens_per_s=0.1, seconds=60.0))
+    (out / "search" / "trials.json").write_text(json.dumps({"own": [own], "trials": [known], "pairs": [], "numbers": 2}))
     (out / "job.json").write_text(json.dumps(load_jobspec(file).to_yaml_dict()))
 
     done = tuneyard("tune", file, "--out", out, "--resume", TUNEYARD_HISTORY="on", TUNEYARD_HISTORY_URL=url)
     assert done.returncode == 0, done.stderr
 
     found = read_report(out)["tasks"]["search"]
-    assert sorted(trial["point"]["batch.micro"] for trial in found["trials"]) == [1, 4]
-    assert known in found["trials"]
+    assert [trial["point"]["batch.micro"] for trial in found["trials"]] == [1, 4]
+    assert found["trials"][0] == known
     assert found["tried_best"] == {"batch.micro": 4}
     assert len(found["pairs"]) == 3
     assert "batch.micro" in done.stdout
-    assert "trial 1/" in done.stderr
+    assert "trial 3/" in done.stderr
     assert not list((out / "search" / "trials").rglob("*.safetensors")), "trials leave no weights behind"
     assert not (out / "chat").exists(), "the tuned task itself does not run"
     if found["gain"] > 0:
-        tuned = load_jobspec(out / "tuned.yaml").spec
+        tuned = load_jobspec(file.with_name(f"{file.stem}.tuned.yaml")).spec
         assert [task.name for task in tuned.tasks] == ["chat"]
         body = tuned.tasks[0].train
         assert body is not None
@@ -52,7 +54,7 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     history = History.open(url)
     rows = history_frame(history.training_runs())
     history.close()
-    assert len(rows) == 1 + len(found["own"]) + 2 * len(found["pairs"])
+    assert len(rows) == 1 + (len(found["own"]) - 1) + 2 * len(found["pairs"])
     assert (rows.tokens_per_sec_per_gpu > 0).all()
 
 

@@ -25,7 +25,6 @@ from tuneyard.tuning import (
     listed_settings,
     published_runs,
     settings_row,
-    strategy_of,
 )
 
 SHAPE = ModelShape.from_config(
@@ -81,10 +80,6 @@ def test_a_listed_path_that_cannot_be_tuned_is_refused_with_those_that_can() -> 
     with pytest.raises(BadInput, match=r"optimizer\.learningRate cannot be tuned") as error:
         listed_settings({"optimizer.learningRate": [1e-3]})
     assert "strategy.zero" in error.value.next_step
-
-
-def test_a_choice_reads_like_the_file() -> None:
-    assert strategy_of({"strategy.zero": 2, "batch.micro": 4}) == {"strategy": {"zero": 2}, "batch": {"micro": 4}}
 
 
 # --- history

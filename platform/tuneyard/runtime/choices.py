@@ -1,0 +1,79 @@
+"""What a tune task can choose here: each point as a task, its plan for this machine, and the row of history that running it would make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from tuneyard.api import BadInput, Device, Task, check_task
+from tuneyard.catalog import gpu
+from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.placing import Machine, choose_workers
+from tuneyard.training.request import TrainRequest
+from tuneyard.tuning import Space, applied, default_settings, listed_settings, settings_row
+
+Plans = Callable[[Task], TrainRequest]
+"""Plans a train task for this machine. Raises BadInput where it cannot run."""
+
+
+class Choices:
+    """Points over a train task; the empty point is the task as its file has it. What the planner says is remembered."""
+
+    def __init__(self, task: Task, machine: Machine, plan: Plans) -> None:
+        """Raises BadInput where the task itself cannot run here."""
+        self._task, self._machine, self._plan = task, machine, plan
+        self._facts = gpu(machine.sku)
+        self._requests: dict[str, TrainRequest | None] = {"{}": self._planned(task)}
+
+    def space(self, listed: Mapping[str, Any]) -> Space:
+        """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
+        settings = listed_settings(listed) or default_settings(
+            self._task,
+            workers=self._worker_counts(),
+            is_cpu=self._facts.is_cpu,
+            flash=find_spec("flash_attn") is not None,
+            liger=find_spec("liger_kernel") is not None,
+        )
+        return Space(settings, lambda point: self._find(point) is not None)
+
+    def request(self, point: Mapping[str, Any]) -> TrainRequest:
+        """Raises BadInput where these settings cannot work or do not fit."""
+        found = self._find(point)
+        if found is None:
+            raise BadInput(f"{dict(point)} cannot work here", "take one of the combinations that can")
+        return found
+
+    def workers(self, point: Mapping[str, Any]) -> int:
+        return self.request(point).plan.workers
+
+    def row(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        request = self.request(point)
+        shape = model_shape(request.model_uri, request.task.model.revision)
+        return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, self._machine.devices))
+
+    def _find(self, point: Mapping[str, Any]) -> TrainRequest | None:
+        key = json.dumps(point, sort_keys=True)
+        if key not in self._requests:
+            try:
+                self._requests[key] = self._planned(applied(self._task, point))
+            except BadInput:
+                self._requests[key] = None
+        return self._requests[key]
+
+    def _planned(self, task: Task) -> TrainRequest:
+        facts = self._facts
+        here = task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [facts.sku]})})
+        device = Device(sku=facts.sku, flash=facts.has_flash, bf16="bf16" in facts.peak_flops, is_cpu=facts.is_cpu)
+        broken = check_task(here, device=device)
+        if broken:
+            raise BadInput(broken[0].reason, "take one of the combinations that work")
+        return self._plan(task)
+
+    def _worker_counts(self) -> list[int]:
+        most = choose_workers(self._task, self._machine)
+        if isinstance(self._task.resources.workers, int):
+            return [most]
+        assert self._task.train is not None
+        return [count for count in range(1, most + 1) if self._task.train.batch.global_ % count == 0]
