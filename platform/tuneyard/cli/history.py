@@ -68,7 +68,7 @@ def import_runs(
         new = history.add_training_runs(runs, datetime.now(UTC))
     finally:
         history.close()
-    typer.echo(f"{new:,} runs are new, {len(runs) - new:,} were known")
+    typer.echo(f"{new:,} runs are new, {len(runs) - new:,} were known already or are twice in the file")
 
 
 def _row(job: PastJob) -> dict[str, object]:

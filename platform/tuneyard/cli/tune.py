@@ -89,6 +89,8 @@ def _show(found: dict[str, Any]) -> None:
     what = "cheaper" if found["objective"] == "cost" else "faster"
     if found["gain"] > 0:
         typer.echo(f"{words(found['best'])}: {found['gain']:+.1%} {what} than the settings of the file (pairs: {pairs})")
+    elif found["tried_best"] and found["status"] == "stopped":
+        typer.echo(f"{words(found['tried_best'])} is the best so far; it is not confirmed in pairs yet")
     elif found["tried_best"]:
         typer.echo(
             f"the settings of the file stay: {words(found['tried_best'])} came first, but is not {what} in all pairs ({pairs or 'none'})"

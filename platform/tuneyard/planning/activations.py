@@ -11,7 +11,8 @@ from tuneyard.planning.setup import BYTES, Setup
 _LOSS_COPIES = 12
 """Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and that of its input, in fp32 each."""
 _FUSED_COPIES = 8
-"""The fp32 copy, which becomes the gradient, and the gradient in the dtype of the logits with what the chunked backward pass gathers."""
+"""With fms-acceleration's fused cross-entropy: the fp32 copy, which becomes the gradient, and four more. Read off its Mistral and Llama-3
+rows (benchmarks/memory.py), not off its source."""
 
 
 def tokens_of(setup: Setup) -> int:
@@ -72,7 +73,7 @@ def loss_bytes(setup: Setup) -> float:
     copies = _FUSED_COPIES if layout.fused_loss else _LOSS_COPIES
     logits: float = width
     if layout.engine == "fsdp" and layout.zero == 3:
-        copies -= 4  # logits come out in fp32 under mixed precision: no copy of them is made
+        copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate hands out an fp32 copy under autocast
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tuneyard.planning.activations import checkpoint_bytes, layer_bytes, loss_bytes, transient_bytes
 from tuneyard.planning.plan import Memory
 from tuneyard.planning.setup import BYTES, Setup
-from tuneyard.planning.states import States, states_of
+from tuneyard.planning.states import States, quantised_width, states_of
 
 BUCKET_ELEMENTS = 50_000_000
 """As in training's DeepSpeed configuration, for reduction and for gathering."""
@@ -117,8 +117,8 @@ def _gathered(setup: Setup, states: States) -> tuple[float, float]:
     shape, layout, width = setup.shape, setup.layout, states.parameter_width
     if layout.zero == 3 and layout.data_parallel > 1:
         inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
-        quantised = setup.method.qlora is not None
-        layer = inner / shape.layers * (0.53 if quantised else width)
+        qlora = setup.method.qlora
+        layer = inner / shape.layers * (quantised_width(scales_too=qlora.double_quantization) if qlora is not None else width)
         root = (shape.embedding_parameters + (0 if shape.tied else shape.head.weights)) * width
         # FSDP keeps the root unit whole from its forward pass to its backward pass; DeepSpeed gathers each by itself.
         if layout.engine == "fsdp":

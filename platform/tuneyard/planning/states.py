@@ -108,5 +108,9 @@ def _frozen(setup: Setup, width: int) -> float:
     if qlora is None:
         return float(shape.parameters * width)
     quantised = sum(p.layers * p.copies * p.weights for p in shape.projections if p.stage != "head" and not p.stacked)
-    scale = (1 + 4 / 256) / 64 if qlora.double_quantization else 4 / 64
-    return quantised * (0.5 + scale) + (shape.parameters - quantised) * width
+    return quantised * quantised_width(scales_too=qlora.double_quantization) + (shape.parameters - quantised) * width
+
+
+def quantised_width(*, scales_too: bool) -> float:
+    """Bytes of a weight in 4 bits, with its share of the scales, which may be quantised too."""
+    return 0.5 + ((1 + 4 / 256) / 64 if scales_too else 4 / 64)

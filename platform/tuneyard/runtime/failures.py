@@ -166,9 +166,10 @@ def answer_to(kind: FailureKind, retries: Retries, attempt: int) -> Answer:
 
 
 def shrunk(plan: Plan) -> Plan | None:
-    """The plan with at most half the micro-batch and the same global batch; None at micro-batch 1."""
+    """The plan with at most half the micro-batch and the same global batch; None at micro-batch 1. What was estimated for the larger one
+    holds no more: its speed is dropped, and its memory is an upper bound."""
     rows = plan.micro_batch * plan.grad_accum
     smaller = [size for size in range(1, plan.micro_batch // 2 + 1) if rows % size == 0]
     if not smaller:
         return None
-    return replace(plan, micro_batch=smaller[-1], grad_accum=rows // smaller[-1])
+    return replace(plan, micro_batch=smaller[-1], grad_accum=rows // smaller[-1], speed=None)

@@ -41,6 +41,8 @@ def default_url() -> str:
 
 IMPORTED = "imported"
 """Namespace and team of runs that others have made."""
+_SAME = ("settings", "result", "failure")
+"""What makes two runs of one source the same run."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class History:
         return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
 
     def jobs(self, limit: int = 50, *, team: str | None = None) -> list[PastJob]:
-        """The newest jobs first."""
+        """The newest jobs first; what was imported only where its team is asked for."""
         job, attempt, usage = tables.jobs.c, tables.attempts.c, tables.usage.c
         query = (
             sa.select(
@@ -138,8 +140,7 @@ class History:
             .order_by(job.started_at.desc())
             .limit(limit)
         )
-        if team is not None:
-            query = query.where(job.team == team)
+        query = query.where(job.team == team if team is not None else job.namespace != IMPORTED)
         return [PastJob(**row) for row in self._rows(query)]
 
     def attempts(self, job_id: str) -> list[dict[str, Any]]:
@@ -158,22 +159,20 @@ class History:
 
     def add_training_runs(self, runs: Sequence[Mapping[str, Any]], at: datetime) -> int:
         """Keep runs of others (`tuning.published_runs`), a job for each source. Those that are there already stay; how many came new."""
-        known = {row["id"] for row in self._rows(sa.select(tables.attempts.c.id))}
-        changes: dict[str, Insert] = {}
-        new = 0
-        for run in runs:
-            job_id = _digest("source", run["source"])
-            values = {"id": job_id, "name": run["source"], "namespace": IMPORTED, "team": IMPORTED, "status": "succeeded", "message": ""}
-            changes[job_id] = Insert(tables.jobs, {**values, "output": "", "spec": {}, "started_at": at, "ended_at": at})
-            attempt_id = _digest(run["source"], json.dumps([run["settings"], run["result"], run["failure"]], sort_keys=True, default=str))
-            new += attempt_id not in known and attempt_id not in changes
-            told = {name: run[name] for name in ("status", "failure", "result", "settings")}
-            settings = run["settings"]
-            place = {"sku": str(settings.get("gpu_type") or "")[:63], "workers": int(settings.get("gpus") or 1), "plan": None}
-            attempt = {"id": attempt_id, "job_id": job_id, "task": "run", "kind": "train", "number": 1, "message": "", **told, **place}
-            changes[attempt_id] = Insert(tables.attempts, {**attempt, "started_at": at, "ended_at": at})
-        self.write([change for change in changes.values() if change.values["id"] not in known])
-        return new
+        sources = {_digest("source", source): source for source in dict.fromkeys(run["source"] for run in runs)}
+        attempts = {_digest(run["source"], json.dumps([run[name] for name in _SAME], sort_keys=True, default=str)): run for run in runs}
+        of_sources = tables.attempts.c.job_id.in_(list(sources))
+        known = {row["id"] for row in self._rows(sa.select(tables.attempts.c.id).where(of_sources))}
+        new = {key: run for key, run in attempts.items() if key not in known}
+        touched = {run["source"] for run in new.values()}
+        of_others = {"namespace": IMPORTED, "team": IMPORTED, "status": "succeeded", "message": "", "output": "", "spec": {}}
+        changes = [
+            Insert(tables.jobs, {"id": key, "name": source, **of_others, "started_at": at, "ended_at": at})
+            for key, source in sources.items()
+            if source in touched
+        ]
+        self.write([*changes, *(_imported(key, run, at) for key, run in new.items())])
+        return len(new)
 
     def steps(self, attempt_id: str) -> list[dict[str, Any]]:
         """Steps of an attempt, in order."""
@@ -260,3 +259,12 @@ def _grouped(changes: Sequence[Insert | Update]) -> Iterator[tuple[Insert | Upda
             continue
         yield change, rows
         rows = []
+
+
+def _imported(key: str, run: Mapping[str, Any], at: datetime) -> Insert:
+    """An attempt that others have made."""
+    settings = run["settings"]
+    told = {name: run[name] for name in ("status", "failure", "result", "settings")}
+    place = {"sku": str(settings.get("gpu_type") or "")[:63], "workers": int(settings.get("gpus") or 1), "plan": None}
+    of_job = {"job_id": _digest("source", run["source"]), "task": "run", "kind": "train", "number": 1, "message": ""}
+    return Insert(tables.attempts, {"id": key, **of_job, **told, **place, "started_at": at, "ended_at": at})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.history import history_frame, published_runs, settings_row
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
-    from tuneyard.tuning.rows import INPUTS, OUTCOMES, setup_of
+    from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import IncumbentFailed, Record, Search, Trial
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
     from tuneyard.tuning.settings import applied, default_settings, listed_settings
@@ -27,7 +27,7 @@ _ROOMS = {
     "history": ("history_frame", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
-    "rows": ("INPUTS", "OUTCOMES", "setup_of"),
+    "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "search": ("IncumbentFailed", "Record", "Search", "Trial"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "settings": ("applied", "default_settings", "listed_settings"),
@@ -37,6 +37,7 @@ _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
 __all__ = [
     "FEATURES",
     "INPUTS",
+    "OPTIONAL",
     "OUTCOMES",
     "DeepSpeedOrder",
     "Default",

@@ -41,6 +41,7 @@ LAYOUT = (
     Feature("adapter", "0 or 1", "an adapter is trained and the rest is frozen"),
     Feature("quantised", "0 or 1", "frozen weights are in 4 bits"),
     Feature("compute_bytes", "bytes", "width of matmul inputs"),
+    Feature("packed", "0 or 1", "samples fill the sequences: no padding"),
 )
 RATIOS = (
     Feature("log_rank_tokens", "log2 tokens", "tokens of one rank in one pass"),
@@ -131,7 +132,9 @@ def _features(known: pd.DataFrame, found: pd.DataFrame, step_s: np.ndarray, memo
     k = known
     prior = found.to_numpy() * np.exp(Roofline.prior().log_factors)
     columns = {f"log_{name}": log2(k[name]) for name in ("dp", "tp", "pp", "cp", "gpus", "micro_batch", "grad_accum")}
-    columns |= {name: k[name] for name in ("zero", "recompute", "offload", "adapter", "quantised", "compute_bytes", "shape_known")}
+    columns |= {
+        name: k[name] for name in ("zero", "recompute", "offload", "adapter", "quantised", "compute_bytes", "packed", "shape_known")
+    }
     slots = k.grad_accum + k.pp - 1
     columns |= {
         "log_rank_tokens": log2(k.micro_batch * k.seq_len / k.cp),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuneyard.api import TrainTask
 from tuneyard.catalog import ModelShape
 from tuneyard.planning import Plan
-from tuneyard.tuning.rows import INPUTS, OUTCOMES, check_columns
+from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, check_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ _FAILURES = {"oom": "OutOfMemory", "hang": "Deadline", "failed": "Settings"}
 
 
 def settings_row(task: TrainTask, shape: ModelShape, plan: Plan, *, gpus_per_node: int = 8) -> dict[str, Any]:
-    """What a predictor reads of a run (`rows.INPUTS`), known before it starts."""
+    """What a predictor reads of a run (`rows.INPUTS` and `rows.OPTIONAL`), known before it starts."""
     adapter = task.method.adapter
     places = (("optimizer", plan.offload_optimizer), ("parameters", plan.offload_parameters))
     offloads = [f"{what} to {where}" for what, where in places if where != "none"]
@@ -52,6 +52,7 @@ def settings_row(task: TrainTask, shape: ModelShape, plan: Plan, *, gpus_per_nod
         "method": task.method.name,
         "lora_rank": adapter.rank if adapter else None,
         "framework": "tuneyard",
+        "packed": 1.0 if task.data.pack else 0.0,
     }
 
 
@@ -59,7 +60,7 @@ def history_frame(attempts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of past attempts, as `History.training_runs` gives them: what was known before, and what came of it. May be empty."""
     import pandas as pd
 
-    return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OUTCOMES])
+    return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OPTIONAL, *OUTCOMES])
 
 
 def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def _published(row: Mapping[str, Any]) -> dict[str, Any]:
     known = {"tokens_per_s_per_gpu": row["tokens_per_sec_per_gpu"], "peak_memory_gb": [row["peak_mem_gb"]] if row["peak_mem_gb"] else None}
     return {
         "source": str(row.get("source") or "csv"),
-        "settings": {name: row[name] for name in INPUTS},
+        "settings": {name: row.get(name) for name in (*INPUTS, *OPTIONAL)},
         "status": "succeeded" if status == "ok" else "failed",
         "failure": failure,
         "result": {name: value for name, value in known.items() if value is not None},

@@ -17,9 +17,9 @@ from tuneyard.tuning.kernel import Kernel
 from tuneyard.tuning.leftover import Leftover
 from tuneyard.tuning.predictor import Predictor
 from tuneyard.tuning.roofline import FACTORS, Roofline
-from tuneyard.tuning.rows import INPUTS, OUTCOMES
+from tuneyard.tuning.rows import kept
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever what is kept, or what a feature means, changes."""
 _AGAIN = "fit it again from history (Predictor.fit)"
 
@@ -71,8 +71,8 @@ def from_bytes(data: bytes) -> Predictor:
     )
 
 
-def _read_rows(kept: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(kept), low_memory=False)[list(INPUTS + OUTCOMES)]
+def _read_rows(rows: str) -> pd.DataFrame:
+    return kept(pd.read_csv(io.StringIO(rows), low_memory=False))
 
 
 def _array(values: np.ndarray) -> dict[str, Any]:

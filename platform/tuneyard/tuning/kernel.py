@@ -30,6 +30,9 @@ SHAPE_OCTAVES = 3.0
 STRANGERS = 1.5
 """Distance between runs of different software, and between runs on different SKUs."""
 
+PADDING = 1.5
+"""Distance between runs with filled sequences and with padded ones."""
+
 
 def places(rows: Described) -> np.ndarray:
     """Rows as points whose Euclidean distances say how unlike they are. Shape (rows, dimensions)."""
@@ -37,6 +40,7 @@ def places(rows: Described) -> np.ndarray:
     columns = [features[name].to_numpy() / unit for name, unit in OCTAVES.items()]
     columns += [np.log2(known[name].to_numpy(float)) / SHAPE_OCTAVES for name in ("hidden", "layers")]
     columns.append(np.log2(known["seq_len"].to_numpy(float)) / 5.0)
+    columns.append(known["packed"].to_numpy(float) * PADDING)
     columns += [(known[name].to_numpy(float) > limit) / 4.0 for name, limit in (("dp", 1), ("pp", 1), ("tp", 8))]
     for name in ("framework", "sku"):
         # Words on orthogonal axes of a few pseudo-random directions: equal words coincide, others are about STRANGERS apart.

@@ -18,7 +18,7 @@ from tuneyard.tuning.features import describe
 from tuneyard.tuning.kernel import Kernel, distances, places
 from tuneyard.tuning.leftover import Leftover
 from tuneyard.tuning.roofline import Roofline
-from tuneyard.tuning.rows import INPUTS, OUTCOMES, check_columns, failed
+from tuneyard.tuning.rows import failed, kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +84,7 @@ class Predictor:
 
         Rows that lack what a prediction needs (size, GPU, batch) are passed over. Raises BadInput for missing columns.
         """
-        check_columns(rows, INPUTS + OUTCOMES)
-        history = rows[list(INPUTS + OUTCOMES)].reset_index(drop=True)
+        history = kept(rows)
         described = describe(history)
         usable = described.usable
         described, outcome = described.at(usable), history[usable]
@@ -122,8 +121,7 @@ class Predictor:
 
         Raises BadInput for missing columns.
         """
-        check_columns(rows, INPUTS + OUTCOMES)
-        return self.learned(self.forecast(rows), rows[list(INPUTS + OUTCOMES)].reset_index(drop=True))
+        return self.learned(self.forecast(rows), kept(rows))
 
     def learned(self, forecast: Forecast, rows: pd.DataFrame) -> Predictor:
         """As `updated`, for rows that this predictor's trees have forecast already."""

@@ -25,6 +25,9 @@ INPUTS = (
     *("activation_checkpointing", "offload", "attention_impl", "method", "lora_rank", "framework"),
 )
 """What a prediction reads."""
+OPTIONAL = ("packed",)
+"""What a prediction reads too where a source has the column. `packed`: 1 where samples fill the sequences, which is taken for granted of
+sources that do not say (pre-training does so), 0 where each sequence holds one sample and its padding."""
 OUTCOMES = ("tokens_per_sec_per_gpu", "peak_mem_gb", "status")
 """What history teaches."""
 FAILED = ("oom", "failed", "hang")
@@ -40,7 +43,13 @@ _SKU_WORDS = (
 """What sources' names of GPUs contain, and the SKU that it means. The first that fits counts."""
 _OTHER_DEVICES = ("gb200", "gb300", "tpu", "nvl-")
 _STAGES: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
-_ENGINES: Mapping[str, Literal["deepspeed", "fsdp", "megatron"]] = {"nanotron": "megatron", "megatron": "megatron", "nemo": "megatron"}
+_ENGINES: Mapping[str, Literal["megatron", "nanotron"]] = {"nanotron": "nanotron", "megatron": "megatron", "nemo": "megatron"}
+
+
+def kept(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns that history consists of. Raises BadInput for those that are missing."""
+    check_columns(rows, INPUTS + OUTCOMES)
+    return rows.reindex(columns=[*INPUTS, *OPTIONAL, *OUTCOMES]).reset_index(drop=True)
 
 
 def check_columns(rows: pd.DataFrame, columns: tuple[str, ...]) -> None:
@@ -101,6 +110,8 @@ def clean(rows: pd.DataFrame) -> pd.DataFrame:
     )
     known["sku"] = [found.sku if (found := device(name)) else "" for name in text["gpu_type"]]
     known["framework"] = text["framework"].to_numpy(dtype=object)
+    packed = rows["packed"] if "packed" in rows.columns else pd.Series(1.0, index=rows.index)
+    known["packed"] = pd.to_numeric(packed, errors="coerce").fillna(1.0).to_numpy(float)
     known.index = rows.index
     return known
 

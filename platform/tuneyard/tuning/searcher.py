@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tuneyard.tuning.policy import PolicySettings, reinforce
-from tuneyard.tuning.rows import INPUTS, OUTCOMES
+from tuneyard.tuning.rows import kept
 from tuneyard.tuning.space import Key, Point, Space
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _frozen(point: Point) -> frozenset[tuple[str, Any]]:
 def _outcome(row: pd.DataFrame, measured: float | None) -> pd.DataFrame:
     speed = np.nan if measured is None else measured
     told = row.assign(tokens_per_sec_per_gpu=speed, status="failed" if measured is None else "ok", peak_mem_gb=np.nan)
-    return told[list(INPUTS + OUTCOMES)].reset_index(drop=True)
+    return kept(told)
 
 
 @dataclass(frozen=True, kw_only=True)

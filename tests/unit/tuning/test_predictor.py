@@ -131,6 +131,20 @@ def test_a_failure_makes_failure_likelier_there(predictor: Predictor) -> None:
     assert after > before + 0.3
 
 
+def test_what_padding_costs_is_learned_from_a_few_runs(predictor: Predictor) -> None:
+    """A filled sequence is known from one that is padded, and what one says of the other is little."""
+    padded, filled = one(packed=0.0), one(packed=1.0)
+    before = predictor.predict(filled).tokens_per_sec_per_gpu.iloc[0]
+    slow = predictor.predict(padded).tokens_per_sec_per_gpu.iloc[0] / 2
+    after = predictor.updated(padded.assign(status="ok", tokens_per_sec_per_gpu=slow))
+    assert after.predict(padded).tokens_per_sec_per_gpu.iloc[0] < 0.65 * 2 * slow
+    assert after.predict(filled).tokens_per_sec_per_gpu.iloc[0] > 0.7 * before
+
+
+def test_rows_that_do_not_speak_of_padding_have_none(predictor: Predictor) -> None:
+    pd.testing.assert_frame_equal(predictor.predict(one()), predictor.predict(one(packed=1.0)))
+
+
 def test_trees_are_grown_anew_when_history_has_grown(history: pd.DataFrame) -> None:
     grown = Predictor.fit(history[:40]).updated(history[40:])
     again = Predictor.fit(history)

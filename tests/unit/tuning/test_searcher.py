@@ -178,3 +178,21 @@ def test_a_search_without_history_grows_its_own() -> None:
         for point in trials.searcher.ask(1):
             trials.searcher.tell(point, law(point))
     assert trials.searcher.ask(1)
+
+
+def test_all_tokens_count_where_that_is_asked_for(predictor: Predictor) -> None:
+    """Speed per GPU falls a little with each doubling; that of all of them nearly doubles."""
+    space = Space({"gpus": (1, 2, 4, 8)})
+
+    def asked(counted: Callable[[Point], float]) -> list[Any]:
+        def row_of(point: Point) -> dict[str, Any]:
+            gpus: Any = point["gpus"]
+            return row("1b", **point, tp=gpus, dp=1, gpus_per_node=8)
+
+        searcher = PolicySearcher(
+            space, lambda points: PredictorExpectation(predictor, points, row_of, counted), np.random.default_rng(0), QUICK
+        )
+        return [point["gpus"] for point in searcher.ask(1)]
+
+    assert asked(lambda _: 1.0)[0] < 8
+    assert asked(lambda point: float(str(point["gpus"]))) == [8]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from tuneyard.catalog import ModelShape, gpu
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import resolve
 from tuneyard.tracking import TaskEvent
-from tuneyard.tracking.history import History
+from tuneyard.tracking.history import IMPORTED, History
 from tuneyard.tuning import (
     INPUTS,
+    OPTIONAL,
     OUTCOMES,
     Predictor,
     applied,
@@ -93,7 +94,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_run_has_all_that_a_predictor_reads() -> None:
-    assert set(row()) == set(INPUTS)
+    assert set(row()) == {*INPUTS, *OPTIONAL}
 
 
 def test_every_run_becomes_a_row_and_teaches_the_predictor(tmp_path: Path) -> None:
@@ -125,17 +126,20 @@ def test_a_failure_that_says_nothing_about_the_settings_is_not_held_against_them
 
 
 def test_published_runs_are_taken_in_once(tmp_path: Path) -> None:
-    published = pd.DataFrame([row(), row(micro_batch=4)], columns=list(INPUTS)).assign(
-        tokens_per_sec_per_gpu=[100.0, None], peak_mem_gb=[7.0, None], status=["ok", "failed (crashed)"], source="paper"
+    published = pd.DataFrame([row(), row(micro_batch=4), row()], columns=list(INPUTS)).assign(
+        tokens_per_sec_per_gpu=[100.0, None, 100.0], peak_mem_gb=[7.0, None, 7.0], status=["ok", "failed (crashed)", "ok"], source="paper"
     )
     history = History.open(f"sqlite:///{tmp_path}/history.db")
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert history.add_training_runs(published_runs(published), now) == 2
-    assert history.add_training_runs(published_runs(published), now) == 0
+    assert history.add_training_runs(published_runs(published), now + timedelta(days=1)) == 0
+    (job,) = history.jobs(team=IMPORTED)
+    assert (job.name, job.attempts, job.started_at.replace(tzinfo=UTC)) == ("paper", 2, now)
+    assert history.jobs() == [], "what others ran is not among one's own"
     rows = history_frame(history.training_runs())
     history.close()
     assert sorted(rows.status) == ["failed", "ok"]
-    assert list(rows.columns) == [*INPUTS, *OUTCOMES]
+    assert list(rows.columns) == [*INPUTS, *OPTIONAL, *OUTCOMES]
 
 
 def test_a_csv_without_a_column_is_refused_by_its_name() -> None:
