@@ -13,7 +13,7 @@ from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
 
 FINALIZER = "tuneyard.dev/members"
-_NOT_YET = {"tune": "the tuner is not built yet", "rank": "rankers are not built yet"}
+_NOT_YET = {"rank": "rankers are not built yet"}
 
 
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True) -> Goal:
@@ -62,6 +62,10 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         where = f"spec.tasks.{index}"
         if task.kind in _NOT_YET:
             yield f"{where}.{task.kind}: {_NOT_YET[task.kind]}; take the task out"
+        if task.tune is not None and job.spec.gang_of(task).train is None:
+            yield f"{where}.tune.task: {task.tune.task} is no train task; name one"
+        if task.tune is not None and "resources.workers" in task.tune.space:
+            yield f"{where}.tune.space: a search on a cluster runs on one gang; leave resources.workers out"
         for source in task.sources():
             if source.source is not None and "://" not in source.source and not source.source.startswith("/"):
                 yield f"{where}: {source.source} is a path beside the file, which a cluster does not have; use a URI such as s3://bucket/file"

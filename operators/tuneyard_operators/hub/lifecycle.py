@@ -180,7 +180,7 @@ class _Advance:
             if failed is not None and answer_to(failed, self._failures(task.name), spec.retries) == "stop":
                 self._fail(task.name, failed)
                 return ()
-            if over or spec.suspend or self.goal.missing or not set(task.upstream()) <= done:
+            if over or spec.suspend or self.goal.missing or not set(spec.needs(task)) <= done:
                 continue
             wait_s = not_before(self._own(task.name), self.settings, self.now)
             if wait_s > 0:

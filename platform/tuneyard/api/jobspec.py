@@ -92,7 +92,7 @@ class Job(Fields):
             for name in [*task.upstream(), *([task.tune.task] if task.tune else [])]:
                 if name not in by_name:
                     raise ValueError(f"task {task.name!r} refers to {name!r}, which is none of: {', '.join(by_name)}")
-        needs = {task.name: self._needs(task) for task in self.tasks}
+        needs = {task.name: self.needs(task) for task in self.tasks}
         sorter = TopologicalSorter(needs)
         try:
             order = list(sorter.static_order())
@@ -110,14 +110,18 @@ class Job(Fields):
         waiting = [name]
         while waiting:
             found.add(current := waiting.pop())
-            waiting += [up for up in self._needs(self.task(current)) if up not in found]
+            waiting += [up for up in self.needs(self.task(current)) if up not in found]
         return found
 
-    def _needs(self, task: Task) -> list[str]:
+    def needs(self, task: Task) -> list[str]:
         """Names of tasks that must come before: a tune task runs on what the tuned task reads, and that one takes what it has found."""
         if task.tune is not None:
             return [*task.upstream(), *(name for name in self.task(task.tune.task).upstream() if name != task.name)]
         return [*task.upstream(), *(other.name for other in self.tasks if other.tune is not None and other.tune.task == task.name)]
+
+    def gang_of(self, task: Task) -> Task:
+        """The task whose ranks an attempt of `task` starts: the tuned one of a search, else itself."""
+        return self.task(task.tune.task) if task.tune is not None else task
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)

@@ -26,6 +26,7 @@ class Budget(Fields):
     trials: int = Field(default=20, ge=1)
     minutes: float | None = Field(default=None, gt=0)
     rounds: int = Field(default=5, ge=1)
+    pairs: int = Field(default=3, ge=1, description="runs of the winner beside the file's settings, all of which it must win")
 
 
 class TuneTask(Fields):

@@ -12,6 +12,7 @@ from tuneyard.cli.checks import check_file
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import SCORE_COLUMNS, TRAIN_COLUMNS, Placements, flat, rows_of
+from tuneyard.planning import Calibration
 
 
 def plan(
@@ -29,7 +30,13 @@ def plan(
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
     placements = Placements(
-        skus=sku, workers=workers, every=every, prices=_prices(price or []), gpus_per_node=gpus_per_node, network_gb_s=network_gb_s
+        skus=sku,
+        workers=workers,
+        every=every,
+        prices=_prices(price or []),
+        gpus_per_node=gpus_per_node,
+        network_gb_s=network_gb_s,
+        calibration=_calibration(),
     )
     rows = list(rows_of(_job(file), file.parent, placements))
     if output is Format.JSON:
@@ -49,6 +56,18 @@ def plan(
         show_memory([row for row in score if row["fits"]])
     for reason in dict.fromkeys(row["reason"] for row in rows if "reason" in row):
         typer.echo(reason)
+
+
+def _calibration() -> Calibration:
+    """Of this platform's own runs, where there are any."""
+    from tuneyard.runtime.past import past_runs
+    from tuneyard.tuning import calibration_of
+
+    rows = past_runs(lambda why: typer.echo(f"planned without history: {why}", err=True))
+    found, runs = calibration_of(rows)
+    if runs:
+        typer.echo(f"speeds are calibrated by {runs} runs of your history", err=True)
+    return found
 
 
 def _job(file: Path) -> JobSpec:

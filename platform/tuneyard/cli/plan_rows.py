@@ -10,7 +10,7 @@ from typing import Any
 from tuneyard.api import BadInput, JobSpec, Task, WorkerRange, check_task
 from tuneyard.catalog import ModelShape, gpu, local_sku
 from tuneyard.cli.checks import device
-from tuneyard.planning import EnginePlan, Plan, best, plans, resolve, resolve_engine_plan
+from tuneyard.planning import DEFAULT, Calibration, EnginePlan, Plan, Site, best, plans, resolve, resolve_engine_plan
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.references import named_model
 
@@ -37,6 +37,8 @@ class Placements:
     prices: Mapping[str, float]
     gpus_per_node: int = 8
     network_gb_s: float | None = None
+    calibration: Calibration = DEFAULT
+    """Shares of peaks that machines reach."""
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -73,9 +75,9 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
         return
     try:
         kind = gpu(sku)
-        ranked = plans(task.train, shape, kind, workers, gpus_per_node=placements.gpus_per_node, network_gb_s=placements.network_gb_s) or [
-            resolve(task.train, shape, kind, workers)
-        ]
+        site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
+        site["calibration"] = placements.calibration
+        ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
     except BadInput as error:
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
         return

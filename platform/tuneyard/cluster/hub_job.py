@@ -114,4 +114,4 @@ def _outline(found: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOut
             TaskOutline(task["name"], next((kind for kind in TASK_KINDS if kind in task), ""), tuple(task.get("dependsOn") or ()))
             for task in spec.get("tasks") or []
         )
-    return tuple(TaskOutline(task.name, task.kind, tuple(task.upstream())) for task in job.task_order())
+    return tuple(TaskOutline(task.name, task.kind, tuple(job.needs(task))) for task in job.task_order())

@@ -130,7 +130,7 @@ def waiting_tasks(job: JobSpec, status: JobStatus) -> list[str]:
         return []
     done = {task.name for task in status.tasks if task.phase is Phase.SUCCEEDED}
     busy = {attempt.task for attempt in status.attempts if attempt.ended_at is None}
-    return [task.name for task in job.spec.task_order() if task.name not in done | busy and set(task.upstream()) <= done]
+    return [task.name for task in job.spec.task_order() if task.name not in done | busy and set(job.spec.needs(task)) <= done]
 
 
 def created_at(item: Mapping[str, Any]) -> float:

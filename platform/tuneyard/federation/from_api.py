@@ -26,7 +26,8 @@ def job_name(job: JobSpec) -> str:
 def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> Ask:
     """The ask of one task of a job."""
     task = job.spec.task(task_name)
-    worlds, unit = _worlds(task)
+    gang = job.spec.gang_of(task)
+    worlds, unit = _worlds(gang)
     own = [attempt for attempt in status.attempts if attempt.task == task_name]
     return Ask(
         job=job_name(job),
@@ -36,7 +37,7 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> A
         created=created,
         worlds=worlds,
         unit=unit,
-        skus=_skus(task, job.spec.placement.skus),
+        skus=_skus(gang, job.spec.placement.skus),
         clusters=tuple(job.spec.placement.clusters),
         avoid=frozenset(
             (attempt.placement.cluster, attempt.failed_node)
@@ -44,7 +45,7 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> A
             if attempt.failed_node and attempt.placement and attempt.failure != FailureKind.PREEMPTED
         ),
         seconds=_left_s(job, task_name, status, own),
-        near=tuple(_near(task, status)),
+        near=tuple(_near(gang, status)),
         preemptible=job.preemptible,
     )
 

@@ -5,7 +5,7 @@ from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
 from tuneyard.planning.memory import Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
-from tuneyard.planning.resolve import best, plans, resolve
+from tuneyard.planning.resolve import Site, best, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
 
@@ -19,6 +19,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Setup",
+    "Site",
     "Speed",
     "StepTime",
     "best",

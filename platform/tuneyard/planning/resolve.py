@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypedDict, Unpack
 
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
@@ -18,82 +19,46 @@ _AS_FAST_ON_CPU = 0.7
 """There, ranks share cores, caches and bandwidth, and what DeepSpeed costs beside DDP is not in the estimate."""
 
 
-def resolve(
-    task: TrainTask,
-    shape: ModelShape,
-    gpu: Gpu,
-    workers: int,
-    *,
-    host_memory_gb: float | None = None,
-    max_seq: int | None = None,
-    flash_available: bool = False,
-    liger_available: bool = False,
-    calibration: Calibration = DEFAULT,
-) -> Plan:
+class Site(TypedDict, total=False):
+    """What else is known of the place where a task will run."""
+
+    host_memory_gb: float | None
+    """What offloading may take per rank; None: not limited."""
+    max_seq: int | None
+    """The longest row of the data, where it is known."""
+    flash_available: bool
+    """Whether the kernels of flash attention are installed there."""
+    liger_available: bool
+    tensor_parallel: Sequence[int]
+    """Degrees that may be chosen, by default 1; a degree in the task's strategy goes before."""
+    pipeline_parallel: Sequence[int]
+    gpus_per_node: int
+    network_gb_s: float | None
+    """Of a machine; None: what is usual for the SKU."""
+    calibration: Calibration
+
+
+def resolve(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan:
     """The plan of `task` on `workers` devices of one kind: the simplest of those that are within 2 % of the fastest (`cpu`: 30 %).
 
-    Simplest is: without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power of two). `host_memory_gb`: what
-    offloading may take per rank; None: not limited. `max_seq`: the longest row of the data, where it is known. `flash_available`,
-    `liger_available`: whether the kernels are installed where the task will run. Workers on `cpu` share one machine.
-    Raises BadInput where the global batch does not divide, a setting cannot work on the device, or nothing fits: then with the memory it
-    would take, and the smallest change that would fit.
+    Simplest is: without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power of two). Workers on `cpu` share
+    one machine. Raises BadInput where the global batch does not divide, a setting cannot work on the device, or nothing fits: then with
+    the memory it would take, and the smallest change that would fit.
     """
-    search = search_of(
-        task,
-        shape,
-        gpu,
-        workers,
-        host_memory_gb=host_memory_gb,
-        max_seq=max_seq,
-        flash_available=flash_available,
-        liger_available=liger_available,
-        calibration=calibration,
-    )
+    search = search_of(task, shape, gpu, workers, **site)
     found = search.plans()
     if not found:
         raise refusal(search)
     return best(found)
 
 
-def plans(
-    task: TrainTask,
-    shape: ModelShape,
-    gpu: Gpu,
-    workers: int,
-    *,
-    host_memory_gb: float | None = None,
-    max_seq: int | None = None,
-    flash_available: bool = False,
-    liger_available: bool = False,
-    tensor_parallel: Sequence[int] = (1,),
-    pipeline_parallel: Sequence[int] = (1,),
-    gpus_per_node: int = 8,
-    network_gb_s: float | None = None,
-    calibration: Calibration = DEFAULT,
-) -> list[Plan]:
+def plans(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> list[Plan]:
     """All plans of `task` on `workers` devices that fit, fastest first; empty where none fits (`resolve` says why).
 
-    Of plans that differ only in a micro-batch, only the largest that fits is there, unless there is a pipeline. `tensor_parallel`,
-    `pipeline_parallel`: degrees that may be chosen; a degree in the task's strategy goes before. `gpus_per_node`, `network_gb_s`: of a
-    machine; None: what is usual for the SKU. Raises BadInput where the global batch does not divide, or a setting cannot work on the
-    device.
+    Of plans that differ only in a micro-batch, only the largest that fits is there, unless there is a pipeline. Raises BadInput where the
+    global batch does not divide, or a setting cannot work on the device.
     """
-    search = search_of(
-        task,
-        shape,
-        gpu,
-        workers,
-        host_memory_gb=host_memory_gb,
-        max_seq=max_seq,
-        flash_available=flash_available,
-        liger_available=liger_available,
-        tensor_parallel=tuple(tensor_parallel),
-        pipeline_parallel=tuple(pipeline_parallel),
-        gpus_per_node=gpus_per_node,
-        network_gb_s=network_gb_s,
-        calibration=calibration,
-    )
-    return search.plans()
+    return search_of(task, shape, gpu, workers, **site).plans()
 
 
 def best(ranked: Iterable[Plan]) -> Plan:
@@ -112,22 +77,8 @@ def _complexity(plan: Plan) -> tuple[bool, int, int, int, int]:
     return plan.recompute, plan.pipeline_parallel, plan.tensor_parallel, plan.zero, -plan.micro_batch
 
 
-def search_of(
-    task: TrainTask,
-    shape: ModelShape,
-    gpu: Gpu,
-    workers: int,
-    *,
-    host_memory_gb: float | None,
-    max_seq: int | None,
-    flash_available: bool,
-    liger_available: bool,
-    tensor_parallel: tuple[int, ...] = (1,),
-    pipeline_parallel: tuple[int, ...] = (1,),
-    gpus_per_node: int = 8,
-    network_gb_s: float | None = None,
-    calibration: Calibration = DEFAULT,
-) -> Search:
+def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:
+    """The search that `resolve` and `plans` make. Raises BadInput for a setting that cannot work on the device."""
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
     return Search(
@@ -135,16 +86,16 @@ def search_of(
         shape=shape,
         gpu=gpu,
         workers=workers,
-        host_memory_gb=host_memory_gb,
-        seq_len=min(task.data.max_length, max_seq or task.data.max_length),
+        host_memory_gb=site.get("host_memory_gb"),
+        seq_len=min(task.data.max_length, site.get("max_seq") or task.data.max_length),
         precision=_precision(task, gpu),
-        attention=_attention(task, gpu, flash_available),
-        liger=_liger(task, gpu, liger_available),
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        gpus_per_node=gpus_per_node,
-        network_gb_s=network_gb_s,
-        calibration=calibration,
+        attention=_attention(task, gpu, site.get("flash_available", False)),
+        liger=_liger(task, gpu, site.get("liger_available", False)),
+        tensor_parallel=tuple(site.get("tensor_parallel", (1,))),
+        pipeline_parallel=tuple(site.get("pipeline_parallel", (1,))),
+        gpus_per_node=site.get("gpus_per_node", 8),
+        network_gb_s=site.get("network_gb_s"),
+        calibration=site.get("calibration", DEFAULT),
     )
 
 

@@ -56,7 +56,8 @@ def run_assigned(
     moment that the output was taken, the report is written.
     """
     values = pod_environment(job.spec.env, os.environ)
-    task = assignment.applied_to(job.spec.task(assignment.task))
+    chosen = assignment.applied(job)
+    task = chosen.spec.task(assignment.task)
     output = JobOutput(out)
     with ExitStack() as stack:
         stack.enter_context(environment(values))
@@ -68,7 +69,7 @@ def run_assigned(
             listener(event)
 
         run = _Run(
-            job=job,
+            job=chosen,
             task=task,
             assignment=assignment,
             base_dir=base_dir,
@@ -127,7 +128,7 @@ class _Run:
         if done is not None:
             self.emit(TaskEvent(task=self.task.name, state="skipped", kind=self.task.kind, result=done))
             return done
-        results = {name: self._result_of(name) for name in self.task.upstream()}
+        results = {name: self._result_of(name) for name in self.job.spec.needs(self.task)}
         self._write(self.recorder.report())
         if self.task.kind == "process":
             self._judge(check_node(self._node_checks(), this_pod()))
@@ -154,7 +155,8 @@ class _Run:
             return self.should_stop() or (nodes is not None and nodes.noticed)
 
         machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None)
-        alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": [self.task]})})
+        here = {task.name: task for task in (self.task, self.job.spec.gang_of(self.task))}
+        alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": list(here.values())})})
         check_job(alone, base_dir=self.base_dir, machine=machine)
         if should_stop():
             return {"status": "stopped"}

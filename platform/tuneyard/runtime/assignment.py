@@ -55,6 +55,13 @@ class Assignment:
             chosen.pop("instances", None)
         return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self.sku], **chosen})})
 
+    def applied(self, job: JobSpec) -> JobSpec:
+        """The job with what was chosen in the assigned task, and in the one that it tunes."""
+        own = job.spec.task(self.task)
+        chosen = {own.name, job.spec.gang_of(own).name}
+        tasks = [self.applied_to(task) if task.name in chosen else task for task in job.spec.tasks]
+        return job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+
     def first_number(self, failures_in_place: int) -> int:
         """Number of the first start of ranks in this attempt: above all that earlier attempts can have made, each of which may
         start them again after `failures_in_place` failures. A later attempt so takes the output over at once."""

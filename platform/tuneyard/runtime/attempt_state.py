@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tuneyard.api import FailureKind, TuneyardError
 from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
 from tuneyard.api.status import Phase, Progress
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -34,6 +34,10 @@ def after(state: AttemptState, event: Event) -> AttemptState:
             tokens_per_s=_number(event.output_tokens_per_s),
             summary=f"{event.rows}/{event.of}",
         )
+        return _with(state, phase=Phase.RUNNING, stage="", progress=progress)
+    if isinstance(event, Tried):
+        best = max(state.progress.tokens_per_s or 0.0, event.measured or 0.0)
+        progress = Progress(step=event.number, of=event.of, tokens_per_s=_number(best), summary=f"trial {event.number}/{event.of}")
         return _with(state, phase=Phase.RUNNING, stage="", progress=progress)
     if isinstance(event, Checkpointed):
         return _with(state, checkpoint_step=max(state.checkpoint_step, event.step))

@@ -182,8 +182,18 @@ def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:
 
     context.use_ray()
     attempts.begin()
-    setting = TrainSetting(use_gpu=context.machine.has_gpus, retries=context.job.spec.retries, logs=context.logs, secrets=context.secrets)
-    return run_tune(task, context, lambda tuned: train_request(tuned, context), setting)
+    return run_tune(task, context, lambda tuned: train_request(tuned, context), _setting(context))
+
+
+def _setting(context: TaskContext) -> TrainSetting:
+    return TrainSetting(
+        use_gpu=context.machine.has_gpus,
+        retries=context.job.spec.retries,
+        logs=context.logs,
+        nodes=context.hub.nodes if context.hub else None,
+        logs_uri=context.hub.logs_uri if context.hub else "",
+        secrets=context.secrets,
+    )
 
 
 def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any]:
@@ -196,13 +206,8 @@ def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any]:
 def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     request = train_request(task, context)
     context.use_ray()
-    setting = TrainSetting(
-        use_gpu=context.machine.has_gpus,
-        retries=context.job.spec.retries,
-        logs=context.logs,
-        nodes=context.hub.nodes if context.hub else None,
-        logs_uri=context.hub.logs_uri if context.hub else "",
-        secrets=context.secrets,
+    setting = replace(
+        _setting(context),
         on_attempt=lambda attempt: attempts.begin(attempt.plan, _settings(attempt, context)),
         on_failure=lambda _attempt, error: attempts.failed(error),
     )

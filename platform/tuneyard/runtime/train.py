@@ -48,6 +48,8 @@ class TrainSetting:
     logs: Path
     nodes: Nodes | None = None
     logs_uri: str = ""
+    source: str = "rank"
+    """What logs of ranks are called there, before the number of the rank."""
     stop_grace_s: float = STOP_GRACE_S
     secrets: Sequence[str] = ()
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
@@ -204,7 +206,7 @@ class _Attempt:
         self._places = {rank.rank: rank for rank in begun}
         for rank in begun:
             if self.setting.nodes is not None:
-                self.setting.nodes.follow(rank, f"rank-{rank.rank}")
+                self.setting.nodes.follow(rank, f"{self.setting.source}-{rank.rank}")
         if len(begun) == self.request.plan.workers:
             places = [RankPlace(rank=rank.rank, pod=rank.pod.name, node=rank.pod.node) for rank in begun]
             self.emit(Placed(task=self.request.name, ranks=tuple(places)))
@@ -242,7 +244,8 @@ class _Attempt:
             path = self.setting.logs / f"{self.request.name}-rank-{rank}.log"
             log, tail = str(path), hide(_tail_of(self._places.get(rank), path), self.setting.secrets)
         else:
-            log, tail = f"{self.setting.logs_uri}/rank-{rank}", nodes.tail(f"rank-{rank}", _SHOWN_LINES)
+            source = f"{self.setting.source}-{rank}"
+            log, tail = f"{self.setting.logs_uri}/{source}", nodes.tail(source, _SHOWN_LINES)
         kills = self._oom_kills() - self._kills_before
         return Evidence(lost=self._lost, raised=raised, told=told, oom_kills=kills, log=log, log_tail=tail, hub=nodes is not None)
 

@@ -20,6 +20,8 @@ WARM_UP = 0.25
 """Share of a trial's steps that are not counted: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
+_OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK, FailureKind.STORAGE, FailureKind.PREEMPTED)
+"""On a cluster these say nothing about the settings: the hub makes another attempt, which goes on with the search."""
 
 
 def short(task: Task, steps: int) -> Task:
@@ -69,7 +71,8 @@ def run_trial(
     limit_s: float,
     should_stop: Callable[[], bool],
 ) -> Trial:
-    """Run it. A failure or a hang (longer than `limit_s`) is a result; only a stop that was asked for ends the search."""
+    """Run it. A failure or a hang (longer than `limit_s`) is a result; a stop that was asked for ends the search, and so does, on a
+    cluster, the loss of a machine (raises TuneyardError)."""
     began = time.monotonic()
 
     def stop() -> bool:
@@ -80,12 +83,14 @@ def run_trial(
 
     tell("started", plan=request.plan.to_dict(), settings=settings)
     failure, message = "", ""
-    alone = replace(setting, retries=Retries(max=0), stop_grace_s=_STOP_GRACE_S)
+    alone = replace(setting, retries=Retries(max=0), stop_grace_s=_STOP_GRACE_S, source=f"trial-{number}-rank")
     try:
         result = run_train(request, alone, listener, stop)
     except BadInput as error:
         failure, message = FailureKind.USER_ERROR.value, str(error)
     except TuneyardError as error:
+        if setting.nodes is not None and error.kind in _OF_MACHINES:
+            raise
         failure, message = str(error.kind), hide(error.cause, setting.secrets)
     finally:
         open_store(request.output).delete_prefix("")

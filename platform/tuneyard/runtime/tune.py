@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tuneyard.api import BadInput, FailureKind, JobFailed, StorageError, Task
+from tuneyard.api import BadInput, FailureKind, JobFailed, Task
 from tuneyard.planning import Plan
 from tuneyard.runtime.choices import Choices, Plans
+from tuneyard.runtime.past import past_runs
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, run_trial, short
 from tuneyard.storage import NotFound, open_store
@@ -33,13 +33,9 @@ from tuneyard.tuning import (
     Searcher,
     Tpe,
     Trial,
-    history_frame,
 )
-from tuneyard.tuning.search import PAIRS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tuneyard.runtime.tasks import TaskContext
 
 TRIALS = "trials.json"
@@ -71,7 +67,8 @@ class _Tuning:
         self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan)
         self._space = self._choices.space(task.tune.space)
         self._store = open_store(context.output.task_uri(task.name))
-        self._predictor = Predictor.fit(self._history())
+        self._predictor = Predictor.fit(past_runs(self._without_history))
+        self._tried_network = False
 
     def run(self) -> dict[str, Any]:
         self._store.delete_prefix("trials/")  # of a trial during which the search was killed
@@ -89,6 +86,7 @@ class _Tuning:
         search = Search(
             trials=budget.trials,
             rounds=budget.rounds,
+            pairs=budget.pairs,
             seconds=budget.minutes * 60 if budget.minutes is not None else None,
             worth=self._worth,
             measure=self._measure,
@@ -104,7 +102,7 @@ class _Tuning:
                 f"make task {self._tune.task} run first",
                 kind=FailureKind.USER_ERROR,
             ) from error
-        best, gain = record.best(), record.gain()
+        best, gain = record.best(), record.gain(budget.pairs)
         return {
             "status": "succeeded" if ended else "stopped",
             "tuned": self._tune.task,
@@ -141,11 +139,13 @@ class _Tuning:
         if should_stop():
             return None
         request = self._choices.request(point)
+        network, self._tried_network = None if self._tried_network else request.network, True
         trial = run_trial(
             number,
             point,
             replace(
                 request,
+                network=network,
                 name=f"{self._task.name}-{number}",
                 output=f"{self._context.output.task_uri(self._task.name)}/trials/{number}",
                 scratch=str(self._context.scratch / f"{self._task.name}-{number}"),
@@ -164,7 +164,7 @@ class _Tuning:
             Tried(
                 task=self._task.name,
                 number=trial.number,
-                of=self._tune.budget.trials + self._tune.budget.rounds + 2 * PAIRS,
+                of=self._tune.budget.trials + self._tune.budget.rounds + 2 * self._tune.budget.pairs,
                 settings=trial.point,
                 predicted=self._predicted(trial.point),
                 measured=trial.tokens_per_s,
@@ -181,6 +181,9 @@ class _Tuning:
         rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
         return rate * self._choices.workers(point) if math.isfinite(rate) else None
 
+    def _without_history(self, why: str) -> None:
+        self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))
+
     def _remembered(self) -> Record:
         """Of an earlier start of this search, without what is not in its space any more."""
         try:
@@ -191,19 +194,6 @@ class _Tuning:
             raise BadInput(f"{self._store.url(TRIALS)} holds no record of trials: {error!r}", "remove it to start over") from error
         found.trials = [trial for trial in found.trials if self._space.has(trial.point)]
         return found
-
-    def _history(self) -> pd.DataFrame:
-        from tuneyard.tracking.history import History
-
-        runs: list[dict[str, Any]] = []
-        if os.environ.get("TUNEYARD_HISTORY", "on") != "off":
-            try:
-                history = History.open()
-                runs = history.training_runs()
-                history.close()
-            except (StorageError, BadInput) as error:
-                self._context.emit(Warned(task=self._task.name, message=f"searching without history: {error.cause}"))
-        return history_frame(runs)
 
 
 def _shown(plan: Plan) -> dict[str, Any]:

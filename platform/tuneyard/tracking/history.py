@@ -39,6 +39,15 @@ def default_url() -> str:
     return f"sqlite:///{data / 'tuneyard' / 'history.db'}"
 
 
+def has_history() -> bool:
+    """Whether there is a history to read: a SQLite file that nobody has written to is none."""
+    try:
+        url = sa.make_url(default_url())
+    except ArgumentError:
+        return True  # `open` says what is wrong with it
+    return url.get_backend_name() != "sqlite" or (url.database is not None and Path(url.database).exists())
+
+
 IMPORTED = "imported"
 """Namespace and team of runs that others have made."""
 _SAME = ("settings", "result", "failure")

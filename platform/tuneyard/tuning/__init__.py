@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuneyard.tuning.baselines import DeepSpeedOrder, Default, Random, Tpe
     from tuneyard.tuning.features import FEATURES, Feature, describe
-    from tuneyard.tuning.history import history_frame, published_runs, settings_row
+    from tuneyard.tuning.history import calibration_of, history_frame, published_runs, settings_row
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "baselines": ("Default", "DeepSpeedOrder", "Random", "Tpe"),
     "features": ("FEATURES", "Feature", "describe"),
-    "history": ("history_frame", "published_runs", "settings_row"),
+    "history": ("calibration_of", "history_frame", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
@@ -59,6 +59,7 @@ __all__ = [
     "Tpe",
     "Trial",
     "applied",
+    "calibration_of",
     "default_settings",
     "describe",
     "history_frame",

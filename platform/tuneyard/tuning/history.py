@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import TrainTask
 from tuneyard.catalog import ModelShape
-from tuneyard.planning import Plan
-from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, check_columns
+from tuneyard.planning import Calibration, Plan, calibrated
+from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, check_columns, clean, setups_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,6 +72,20 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
     peaks = result.get("peak_memory_gb")
     status = _STATUS.get(attempt.get("failure") or attempt["status"], "not reported")
     return row | {"tokens_per_sec_per_gpu": per_gpu, "peak_mem_gb": max(peaks) if peaks else None, "status": status}
+
+
+def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibration, int]:
+    """The planner's efficiencies, corrected by what runs of this platform have reached, and how many runs those were.
+
+    Of other software's runs the planner knows less than it would need. `latest`: how many of the last runs count. What padding costs is
+    not in a plan: only runs whose sequences were full count where there are any on that SKU.
+    """
+    own = rows[(rows.framework == "tuneyard") & (rows.status == "ok") & (rows.tokens_per_sec_per_gpu > 0)]
+    full = own.packed.fillna(1.0) > 0
+    used = own[full | ~own.gpu_type.isin(own.gpu_type[full])].tail(latest)
+    speeds = zip(setups_of(clean(used)), used.tokens_per_sec_per_gpu, strict=True)
+    found = [(setup, float(speed)) for setup, speed in speeds if setup is not None]
+    return calibrated(found), len(found)
 
 
 def published_runs(rows: pd.DataFrame) -> list[dict[str, Any]]:

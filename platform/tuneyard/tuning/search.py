@@ -15,8 +15,6 @@ from typing import Any
 from tuneyard.tuning.searcher import Searcher
 from tuneyard.tuning.space import Point
 
-PAIRS = 3
-"""In which the winner is confirmed beside the incumbent."""
 NO_GAIN = 0.01
 """A round that betters the best by less is one without gain; after two of them the search ends."""
 
@@ -73,11 +71,11 @@ class Record:
         """Of the pairs, for the best: its worth over the incumbent's."""
         return [theirs.ratio for _, theirs in self.pairs if theirs.ratio is not None]
 
-    def gain(self) -> float:
-        """What the best gains over the incumbent: the median of its pairs, less 1. 0 unless all `PAIRS` of them were won: a sign test
-        that chance alone passes once in 2^PAIRS."""
+    def gain(self, pairs: int) -> float:
+        """What the best gains over the incumbent: the median of its pairs, less 1. 0 unless all of `pairs` were won: a sign test that
+        chance alone passes once in 2^pairs."""
         ratios = self.ratios()
-        return statistics.median(ratios) - 1 if len(ratios) >= PAIRS and min(ratios) > 1 else 0.0
+        return statistics.median(ratios) - 1 if len(ratios) >= pairs and min(ratios) > 1 else 0.0
 
 
 class IncumbentFailed(Exception):
@@ -98,11 +96,13 @@ class Search:
     """`worth`: of a trial that ran, what is to be large (tokens/s, or tokens/s/GPU). `keep` is called whenever the record has changed,
     `heard` of each measurement, with its ratio where it has one by then.
 
-    `seconds`: what all may take, None: as long as it takes; `now`: a clock in seconds.
+    `pairs`: in how many the winner is confirmed beside the incumbent; `seconds`: what all may take, None: as long as it takes; `now`: a
+    clock in seconds.
     """
 
     trials: int
     rounds: int
+    pairs: int
     seconds: float | None
     worth: Callable[[Trial], float]
     measure: Measure
@@ -151,12 +151,12 @@ class Search:
 
     def _is_late(self, began: float) -> bool:
         """Whether what is left of the time is the pairs'."""
-        share = 2 * PAIRS / (2 * PAIRS + self.trials + self.rounds)
+        share = 2 * self.pairs / (2 * self.pairs + self.trials + self.rounds)
         return self.seconds is not None and self.now() - began > (1 - share) * self.seconds
 
     def _confirmed(self, record: Record) -> bool:
         best = record.best()
-        while best is not None and len(record.pairs) < PAIRS:
+        while best is not None and len(record.pairs) < self.pairs:
             if len(record.pairs) % 2 == 0:
                 own = self._incumbent(record)
                 theirs = self._one(record, best.point, own) if own is not None else None

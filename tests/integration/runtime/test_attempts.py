@@ -264,3 +264,31 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Mach
     reader = LogReader(output, "judge", 1)
     assert reader.sources() == ["driver", "engine-0", "engine-1"]
     assert "Loading safetensors checkpoint shards" in reader.read("engine-1").text
+
+
+def test_a_search_that_lost_its_place_goes_on_and_the_tuned_task_takes_what_it_found(start: Start, output: Store, inputs: Path) -> None:
+    """Trials are ranks on the attempt's machines; what was measured before the stop is not measured again."""
+    job = make_job(inputs)
+    budget = {"trials": 1, "rounds": 1, "pairs": 1}
+    tune = {"task": "tune", "budget": budget, "stepsPerTrial": 5, "space": {"batch.micro": [1]}}
+    job["spec"]["tasks"].append({"name": "search", "tune": tune})
+    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
+
+    first = start(job, "search", 2)
+    wait_until(lambda: output.exists("search/trials.json") and json.loads(output.get("search/trials.json"))["trials"], first)
+    first.process.send_signal(signal.SIGTERM)
+    code, said = first.ends()
+    assert code == STOPPED, said
+    (known,) = json.loads(output.get("search/trials.json"))["trials"]
+
+    code, said = start(job, "search", 3).ends()
+    assert code == SUCCEEDED, said
+    found = report_of(output)["tasks"]["search"]
+    assert found["trials"] == [known]
+    assert len(found["pairs"]) == 1
+    assert "trial-2-rank-0" in LogReader(output, "search", 2).sources()
+    assert not output.list("search/trials/"), "trials leave nothing behind"
+
+    code, said = start(job, "tune", 4).ends()
+    assert code == SUCCEEDED, said
+    assert report_of(output)["tasks"]["tune"]["plan"]["micro_batch"] == found["best"].get("batch.micro", 2)

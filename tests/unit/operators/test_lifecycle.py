@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status
+from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status, train
 
 from tuneyard.api import JobStatus, Phase
 from tuneyard_operators.hub.lifecycle import Goal, Outcome, Verb, advance
@@ -36,6 +36,15 @@ def test_a_spec_that_cannot_work_fails_before_it_starts_and_starts_once_correcte
     assert (failed.phase, failed.message) == (Phase.FAILED, "no output")
     assert look(goal(problem="no output"), failed).status == failed
     assert look(goal(), failed).ready == ("one",)
+
+
+def test_a_search_comes_after_what_the_tuned_task_reads_and_before_the_tuned_task() -> None:
+    chat = train("chat")
+    chat["train"]["data"] = {"from": "corpus", "path": "train.jsonl", "format": "chat"}
+    aim = goal(job(tasks=[process("corpus"), chat, {"name": "search", "tune": {"task": "chat"}}]))
+    done = [{"name": "corpus", "phase": "Succeeded"}, {"name": "search", "phase": "Succeeded"}]
+    ready = [look(aim, JobStatus.model_validate({"tasks": done[:count]})).ready for count in range(3)]
+    assert ready == [("corpus",), ("search",), ("chat",)]
 
 
 def test_a_recorded_attempt_without_a_rayjob_is_started() -> None:

@@ -35,6 +35,15 @@ def test_what_the_hub_has_chosen_wins() -> None:
     assert assignment.applied_to(job.spec.task("judge")).resources.instances == 8
 
 
+def test_a_search_runs_on_the_gang_of_the_task_that_it_tunes() -> None:
+    job = make_job(resources={"workers": {"min": 2, "max": 16}})
+    search = job.spec.tasks[0].model_validate({"name": "search", "tune": {"task": "tune"}})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [*job.spec.tasks, search]})})
+    chosen = Assignment.from_environment({**ENVIRONMENT, "TUNEYARD_TASK": "search"}).applied(job).spec
+    assert (chosen.task("tune").resources.workers, chosen.task("tune").resources.sku) == (8, ["h100-80gb"])
+    assert chosen.task("judge") == job.spec.task("judge")
+
+
 def test_without_a_number_of_workers_the_jobspec_decides() -> None:
     assignment = Assignment.from_environment({name: value for name, value in ENVIRONMENT.items() if name != "TUNEYARD_WORKERS"})
     assert assignment.applied_to(make_job(resources={"workers": 4}).spec.task("tune")).resources.workers == 4

@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
 
 STEP = Step(
     task="tune",
@@ -53,6 +53,13 @@ def test_steps_are_its_progress() -> None:
     assert state.stage == ""
     assert state.progress.summary == "2/120"
     assert (state.progress.loss, state.progress.tokens_per_s, state.progress.mfu, state.progress.eta_s) == (3.2, 5230.0, 0.31, 62.0)
+
+
+def test_trials_are_the_progress_of_a_search() -> None:
+    tried = Tried(task="search", number=3, of=18, settings={"batch.micro": 2}, measured=900.0, ratio=1.2)
+    state = state_after(tried, replace(tried, number=4, measured=700.0), replace(tried, number=5, measured=None, failure="OutOfMemory"))
+    assert state.phase is Phase.RUNNING
+    assert (state.progress.summary, state.progress.tokens_per_s) == ("trial 5/18", 900.0)
 
 
 def test_the_first_step_tells_where_it_resumed() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.cli.tune import with_search
-from tuneyard.planning import resolve
+from tuneyard.planning import DEFAULT, Calibration, estimate_speed, resolve
 from tuneyard.tracking import TaskEvent
 from tuneyard.tracking.history import IMPORTED, History
 from tuneyard.tuning import (
@@ -21,11 +21,13 @@ from tuneyard.tuning import (
     OUTCOMES,
     Predictor,
     applied,
+    calibration_of,
     default_settings,
     history_frame,
     listed_settings,
     published_runs,
     settings_row,
+    setup_of,
 )
 
 SHAPE = ModelShape.from_config(
@@ -118,6 +120,32 @@ def test_every_run_becomes_a_row_and_teaches_the_predictor(tmp_path: Path) -> No
     assert list(rows.status) == ["ok", "ok", "oom"]
     assert rows.peak_mem_gb[0] == 4.0
     assert Predictor.fit(rows).timed_rows == 2
+
+
+def test_the_planner_learns_what_runs_of_this_platform_have_reached() -> None:
+    """Half as fast as planned, on one SKU: the planner says so from then on, there alone. Padded runs count while there are no others."""
+
+    def planned(wish: dict[str, Any], calibration: Calibration = DEFAULT) -> float:
+        setup = setup_of(wish)
+        assert setup is not None
+        return estimate_speed(setup, calibration).tokens_per_s_per_gpu
+
+    wishes = [row(micro_batch=micro, packed=0.0) for micro in (1, 2, 4, 8) for _ in range(3)]
+    slow = pd.DataFrame([{**wish, "tokens_per_sec_per_gpu": planned(wish) / 2, "peak_mem_gb": None, "status": "ok"} for wish in wishes])
+    found, runs = calibration_of(slow)
+    assert runs == 12
+    assert planned(wishes[0], found) == pytest.approx(planned(wishes[0]) / 2, rel=0.15)
+    elsewhere = row(gpu_type="h100-80gb")
+    assert planned(elsewhere, found) == planned(elsewhere)
+
+    full = slow.head(1).assign(packed=1.0, tokens_per_sec_per_gpu=planned(wishes[0]))
+    found, runs = calibration_of(pd.concat([slow, full]))
+    assert runs == 1
+    assert planned(wishes[0], found) == pytest.approx(planned(wishes[0]), rel=0.05)
+
+
+def test_without_runs_the_planner_believes_what_it_did() -> None:
+    assert calibration_of(history_frame([])) == (DEFAULT, 0)
 
 
 def test_a_failure_that_says_nothing_about_the_settings_is_not_held_against_them() -> None:

@@ -1,0 +1,28 @@
+"""Past runs of this platform, for whoever plans and searches here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tuneyard.api import BadInput, StorageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def past_runs(warn: Callable[[str], object]) -> pd.DataFrame:
+    """Rows of history as a predictor reads them; none where TUNEYARD_HISTORY is off, or, after a word to `warn`, cannot be read."""
+    from tuneyard.tracking.history import History, has_history
+    from tuneyard.tuning import history_frame
+
+    runs: list[dict[str, Any]] = []
+    try:
+        if os.environ.get("TUNEYARD_HISTORY", "on") != "off" and has_history():
+            history = History.open()
+            runs = history.training_runs()
+            history.close()
+    except (StorageError, BadInput) as error:
+        warn(error.cause)
+    return history_frame(runs)
