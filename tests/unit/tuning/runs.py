@@ -20,7 +20,7 @@ def row(model: str = "1b", **changes: Any) -> dict[str, Any]:
     """A run of a Llama-like model on eight H100s, with nothing measured."""
     fields: dict[str, Any] = dict.fromkeys(INPUTS + OUTCOMES) | MODELS[model]
     fields |= {"seq_len": 4096, "gpus": 8, "gpus_per_node": 8, "gpu_type": "H100-80GB", "micro_batch": 1, "global_batch": 64}
-    fields |= {"dp": 8, "tp": 1, "pp": 1, "cp": 1, "zero_stage": 1, "precision": "bf16", "method": "pretrain", "framework": "megatron"}
+    fields |= {"dp": 8, "tp": 1, "pp": 1, "cp": 1, "zero_stage": 1, "precision": "bf16", "method": "pretrain", "framework": "nemo"}
     fields["grad_accum"] = 64 // ((changes.get("dp") or 8) * (changes.get("micro_batch") or 1)) or 1
     return fields | changes
 
