@@ -45,7 +45,7 @@ def plan(
     if not rows:
         typer.echo(f"{file}: no train or score task to plan")
         return
-    train, score = ([row for row in rows if row["kind"] == kind] for kind in ("train", "score"))
+    train, score = ([row for row in rows if row["kind"] == kind and "sku" in row] for kind in ("train", "score"))
     if train:
         print_table(TRAIN_COLUMNS, [flat(row) for row in train])
         show_memory([row for row in train if row["fits"]])

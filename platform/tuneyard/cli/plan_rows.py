@@ -59,6 +59,10 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    made_by = _maker(job, task)
+    if made_by is not None:
+        yield {"task": task.name, "kind": "train", "fits": None, "reason": _not_yet(task, made_by)}
+        return
     shape = _shape(job, task, base_dir)
     for sku in _skus(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task):
@@ -128,6 +132,10 @@ def _price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -
 
 def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
     assert task.score is not None
+    made_by = _maker(job, task)
+    if made_by is not None:
+        yield {"task": task.name, "kind": "score", "fits": None, "reason": _not_yet(task, made_by)}
+        return
     for sku in _skus(job, task, placements):
         head = {"task": task.name, "kind": "score", "sku": sku, "engines": task.resources.instances}
         broken = check_task(_on(task, sku), device=device(sku))
@@ -182,14 +190,27 @@ def _worker_counts(task: Task) -> list[int]:
     return [count for count in _AUTO_WORKERS if task.train.batch.global_ % count == 0]
 
 
-def _shape(job: JobSpec, task: Task, base_dir: Path) -> ModelShape:
-    """Shape of the model that a task trains or scores: its own, or that of the earlier train task whose weights it takes."""
+def _source(job: JobSpec, task: Task) -> Task:
+    """The task that names the model which a task trains or scores: itself, an earlier train task, or the task that makes it."""
     source = task
     while (body := source.train or source.score) is not None and body.model.from_task is not None:
         source = job.spec.task(body.model.from_task)
-    if body is None or body.model.name is None:
-        raise BadInput(
-            f"the model of task {task.name} is made by task {source.name}: its shape is known once that has run",
-            "plan the task with model.name set to a model of that shape",
-        )
+    return source
+
+
+def _maker(job: JobSpec, task: Task) -> str | None:
+    """The process task that makes the model, if one does."""
+    source = _source(job, task)
+    return source.name if source.train is None and source.score is None else None
+
+
+def _not_yet(task: Task, maker: str) -> str:
+    return f"{task.name}: its model is made by task {maker}; to plan before that has run, set model.name to a model of its shape"
+
+
+def _shape(job: JobSpec, task: Task, base_dir: Path) -> ModelShape:
+    source = _source(job, task)
+    body = source.train or source.score
+    assert body is not None
+    assert body.model.name is not None
     return model_shape(named_model(body.model.name, base_dir), body.model.revision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,17 @@ def _of_store(uri: str) -> str:
 
 def _of_hub(name: str, revision: str | None) -> str:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
+    # What fails is said below, once; its client would say so before each of five tries.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         return Path(hf_hub_download(name, CONFIG, revision=revision)).read_text()
     except GatedRepoError as error:
@@ -68,10 +78,10 @@ def _of_hub(name: str, revision: str | None) -> str:
             f"there is no folder and no Hugging Face model {name}" + (f" at revision {revision}" if revision else ""),
             "check model.name; a private model needs HF_TOKEN in the job's env",
         ) from error
-    except EntryNotFoundError as error:
-        raise BadInput(f"{name} is not a model: it has no {CONFIG}", "check model.name") from error
-    except OSError as error:
+    except (LocalEntryNotFoundError, OSError) as error:  # the first is an EntryNotFoundError too: not in the cache, and nobody to ask
         raise BadInput(
             f"there is no folder {name}, and the Hugging Face hub cannot be asked for it ({type(error).__name__})",
             "check the network; or download the model elsewhere and give its folder",
         ) from error
+    except EntryNotFoundError as error:
+        raise BadInput(f"{name} is not a model: it has no {CONFIG}", "check model.name") from error

@@ -112,7 +112,12 @@ def fingerprint(task: Task) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_WITHOUT_EFFECT = {"train": {"strategy", "checkpoint"}, "tune": {"budget"}, "score": {"engine", "max_error_fraction"}, "process": {"timeout_s"}}
+_WITHOUT_EFFECT = {
+    "train": {"strategy", "checkpoint"},
+    "tune": {"budget"},
+    "score": {"engine", "max_error_fraction"},
+    "process": {"timeout_s"},
+}
 
 
 def default_output(job: JobSpec, *, resume: bool) -> str:

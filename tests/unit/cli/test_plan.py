@@ -126,7 +126,18 @@ def test_a_model_that_is_not_made_yet_is_a_reason_for_a_score_task(job: Path, ca
     )
     job.write_text(JOB.replace("  - name: judge\n    dependsOn: [train]\n", process).replace("{from: train}", "{from: merge}"))
     found = rows(capsys, str(job), "--workers", "8")
-    assert "its shape is known once that has run" in found[-1]["reason"]
+    assert "its model is made by task" in found[-1]["reason"]
+
+
+def test_a_hub_that_cannot_be_asked_is_not_taken_for_a_model_that_is_none(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    job.write_text(
+        "\n".join(f"{line.split('{')[0]}{{name: nobody/nothing}}" if "model: {name" in line else line for line in JOB.splitlines())
+    )
+    assert main(["plan", str(job)]) == 2
+    assert "the Hugging Face hub cannot be asked for it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("price", ["h100-80gb", "h100-80gb=much", "h100-80gb=-1"])
