@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tuneyard.api import BadInput, Method
 from tuneyard.catalog import ModelShape, gpu
@@ -17,6 +17,7 @@ DATA = Path(__file__).parent / "data" / "training_runs.csv.gz"
 _SKUS = {"H100-80GB": "h100-80gb", "A100-80GB": "a100-80gb", "A800-80GB": "a100-80gb", "A100-40GB": "a100-40gb"}
 _NETWORK_GB_S = {"RoCE 1600 Gbps node": 200.0, "400Gbps": 50.0, "800Gbps": 100.0, "4x100Gb RoCE": 50.0}
 _SOURCES = ("hf-ultrascale-playbook", "llm-foundry", "fms-acceleration", "fms-fsdp", "internevo", "bigscience")
+_STAGES: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
 _ENGINES = {"nanotron": "nanotron", "megatron": "megatron", "internevo": "deepspeed", "composer": "fsdp", "fms-fsdp": "fsdp"}
 
 
@@ -65,7 +66,7 @@ def _setup(row: Mapping[str, str]) -> Setup:
         gpu=gpu(_SKUS[row["gpu_type"]]),
         layout=Layout(
             workers=workers,
-            zero=number("zero_stage", 0),  # type: ignore[arg-type]
+            zero=_STAGES[number("zero_stage", 0)],
             precision="fp16" if row["precision"] in ("fp16", "float16") else "bf16",
             attention=attention,
             micro_batch=micro,
