@@ -78,8 +78,8 @@ class Chooser:
     def _torn(self, option: Option, indices: Indices) -> Scores:
         """What the gang would tear: half, unless some node has just what a pod takes; and half the share of the pool's room for such pods
         that would be left, so that large blocks stay together for those who need many."""
-        room = (self._pools.room(option.size)[indices] - option.pods) / self._pools.whole_room(option.size)[indices]
-        torn: Scores = 0.5 * (room + (self._pools.counts[indices, option.size] == 0))
+        room = (self._pools.room(option.size).take(indices) - option.pods) / self._pools.whole_room(option.size).take(indices)
+        torn: Scores = 0.5 * (room + (self._pools.counts[:, option.size].take(indices) == 0))
         return torn
 
 

@@ -113,7 +113,7 @@ class Finder:
             return ok, ()
         lacking: list[str] = []
         for sku, mask in self._pools.by_sku().items():
-            lacks = self._teams.room(ask.team, sku).gpus < option.workers
+            lacks = self._teams.may_take(ask.team, sku) < option.workers
             if not lacks and self._promises:
                 lacks = not self._promises.allows(ask.team, sku, option.workers, now + self._policy.speed(ask, sku, option.workers))
             if lacks:
@@ -147,7 +147,7 @@ class Finder:
 
     def _open(self, ask: Ask, shape: Shape) -> Iterator[Pool]:
         for pool in shape.allowed(self._pools):
-            if pool.usable and self._teams.room(ask.team, pool.sku.name).gpus >= ask.worlds[0]:
+            if pool.usable and self._teams.may_take(ask.team, pool.sku.name) >= ask.worlds[0]:
                 yield pool
 
 

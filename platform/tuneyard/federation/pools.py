@@ -95,7 +95,8 @@ class Pools:
         self.counts: Counts = np.zeros((0, 9), np.int32)
         self._by_name: dict[tuple[str, str], Pool] = {}
         self._weights: dict[int, Counts] = {}
-        self._room: dict[int, tuple[int, Counts, int]] = {}
+        self._room: dict[int, Counts] = {}
+        self._most_room: dict[int, tuple[int, int]] = {}
         self._refreshed = -1
         self._capacity: Mapping[str, int] = {}
         self._by_sku: Mapping[str, Mask] = {}
@@ -207,19 +208,18 @@ class Pools:
         self._whole_room = {}
 
     def room(self, size: int) -> Counts:
-        """Pods of this size that find room in what is free, by pool."""
-        return self._room_of(size)[1]
+        """Pods of this size that find room in what is free, by pool. Kept up to date: not to be written to, and not to be kept."""
+        found = self._room.get(size)
+        if found is None:
+            found = self._room[size] = self.counts @ self.weights(size)
+        return found
 
     def most_room(self, size: int) -> int:
         """Pods of this size that find room in the pool that has most for them."""
-        return self._room_of(size)[2]
-
-    def _room_of(self, size: int) -> tuple[int, Counts, int]:
-        found = self._room.get(size)
+        found = self._most_room.get(size)
         if found is None or found[0] != self.changed:
-            room = self.counts @ self.weights(size)
-            found = self._room[size] = (self.changed, room, int(room.max(initial=0)))
-        return found
+            found = self._most_room[size] = (self.changed, int(self.room(size).max(initial=0)))
+        return found[1]
 
     def free_gpus(self) -> Counts:
         """GPUs that nothing holds, by pool."""
@@ -247,6 +247,7 @@ class Pools:
         self.all.append(pool)
         self._by_name[member, sku.name] = pool
         self.counts = np.vstack([self.counts, np.zeros((1, self.counts.shape[1]), np.int32)])
+        self._room = {}
         self.layout += 1
         self.changed += 1
         return pool
@@ -272,6 +273,7 @@ class Pools:
         if missing > 0:
             self.changed += 1
             self.counts = np.hstack([self.counts, np.zeros((len(self.all), missing), np.int32)])
+            self._room = {}
             for pool in self.all:
                 pool.by_free += [[] for _ in range(missing)]
 
@@ -300,6 +302,10 @@ class Pools:
             pool.free[name] = free
             insort(pool.by_free[free], name)
             self.counts[pool.index, free] += 1
+        for size, room in self._room.items():
+            pods = (free or 0) // max(size, 1) - (before or 0) // max(size, 1)
+            if pods:
+                room[pool.index] += pods
 
     @staticmethod
     def _unlist(pool: Pool, attempt: Running) -> None:

@@ -91,6 +91,20 @@ class Teams:
         if account.team.cohort:
             self._cohort_holds[account.team.cohort, attempt.sku] += sign * attempt.gpus
 
+    def may_take(self, name: str, sku: str) -> float:
+        """GPUs of a SKU that a team may still take: `room` without the reason, for those who ask often."""
+        account = self[name]
+        team = account.team
+        if team.closed:
+            return 0
+        if team.quota is None:
+            return math.inf
+        borrows = team.borrowing.get(sku)
+        own = math.inf if borrows is None else team.quota.get(sku, 0) + borrows - account.holds[sku]
+        if not team.cohort:
+            return own
+        return min(own, self._cohort_quota[team.cohort, sku] - self._cohort_holds[team.cohort, sku])
+
     def room(self, name: str, sku: str) -> Room:
         """What a team may still take of a SKU."""
         account = self[name]
