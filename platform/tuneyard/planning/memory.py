@@ -100,7 +100,9 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
 
 
 def _buckets(setup: Setup, states: States) -> float:
-    """Buffers of collectives. DDP copies all gradients into buckets; DeepSpeed has one bucket that fills and one that is on its way."""
+    """Buffers of collectives. DDP copies all gradients into buckets. DeepSpeed makes its bucket whole, however few parameters are trained:
+    one that fills, and under ZeRO 1 and 2 with overlap (on GPUs) one that is on its way (0.19: `setup_buckets` of `stage_1_and_2.py`, `IPG`
+    of `stage3.py`). Pages of a process that nobody has written to are not there: on cpu a bucket is what is trained, at most."""
     layout = setup.layout
     if layout.engine == "fsdp" or (layout.data_parallel <= 1 and layout.zero == 0):
         return 0.0
@@ -108,7 +110,10 @@ def _buckets(setup: Setup, states: States) -> float:
         return 0.0  # the fp32 buffer of gradients is what is reduced
     if layout.zero == 0:
         return 4.0 * states.trained
-    return 2.0 * min(BUCKET_ELEMENTS, states.trained) * BYTES[layout.precision]
+    width = BYTES[layout.precision]
+    if setup.gpu.is_cpu:
+        return min(BUCKET_ELEMENTS, states.trained) * width
+    return BUCKET_ELEMENTS * width * (1.0 if layout.zero == 3 else 2.0)
 
 
 def _gathered(setup: Setup, states: States) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tuneyard.api import TrainTask
 from tuneyard.catalog import ModelShape, gpu, trainable_parameters
 from tuneyard.planning import Layout, Memory, Setup, estimate_memory
+from tuneyard.planning.states import states_of
 
 SHAPE = ModelShape.from_config(
     {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
@@ -49,6 +50,17 @@ def test_lora_keeps_gradients_and_states_of_the_adapter_only() -> None:
     assert found.gradients_gb == pytest.approx(4 * trained / 1e9)
     assert found.optimizer_gb == pytest.approx(8 * trained / 1e9)
     assert found.weights_gb == pytest.approx((2 * SHAPE.parameters + 4 * trained) / 1e9)
+
+
+@pytest.mark.parametrize(("zero", "buckets"), [(1, 2), (2, 2), (3, 1)])
+def test_deepspeed_makes_its_buckets_whole_however_little_is_trained(zero: Any, buckets: int) -> None:
+    """50 million elements in 16 bits: an adapter's few gradients do not make them smaller."""
+    layout = replace(SHORT, zero=zero, workers=1)
+    small, large = (memory(layout, "lora"), memory(layout))
+    states = states_of(Setup.of(task(), SHAPE, gpu("h100"), layout), last_stage=True)
+    reserve_and_fp32_gradients = 1.0 + states.step / 1e9
+    assert large.other_gb == pytest.approx(buckets * 0.1 + reserve_and_fp32_gradients, abs=0.01)
+    assert small.other_gb > buckets * 0.1 + 1.0
 
 
 def test_at_the_loss_there_are_no_gradients_yet_unless_they_accumulate() -> None:
