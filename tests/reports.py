@@ -120,3 +120,30 @@ def finished_report(name: str = "support-bot", prompt: str = "How do I reset my 
 def tell(recorder: Recorder, events: Iterator[Event]) -> None:
     for event in events:
         recorder(event)
+
+
+def tune_result() -> dict[str, Any]:
+    """A search of four trials, one of which ran out of memory."""
+
+    def trial(number: int, micro: int, pack: bool, ratio: float | None, **more: Any) -> dict[str, Any]:
+        point = {"data.pack": pack, "batch.micro": micro}
+        measured = {"tokens_per_s": ratio * 1000 if ratio else None, "ratio": ratio, "predicted": 1500.0, "seconds": 50.0, "spread": 0.02}
+        return {"number": number, "point": point, "failure": "", "message": "", **measured, **more}
+
+    out_of_memory = {"failure": "OutOfMemory", "message": "a rank took <24 GB>"}
+    return {
+        "kind": "tune",
+        "status": "succeeded",
+        "output": "s3://models/search",
+        "tuned": "chat",
+        "objective": "tokens_per_s",
+        "best": {"data.pack": True, "batch.micro": 4},
+        "gain": 0.846,
+        "ratios": [1.882, 1.846, 1.647],
+        "trials": [trial(2, 4, True, 1.87), trial(3, 8, False, 0.9), trial(4, 16, True, None, **out_of_memory), trial(6, 2, True, 1.84)],
+        "effects": [
+            {"setting": "data.pack", "value": True, "ratio": 1.85, "trials": 3, "failed": 1},
+            {"setting": "data.pack", "value": False, "ratio": 0.9, "trials": 1, "failed": 0},
+        ],
+        "wall_s": 904.0,
+    }

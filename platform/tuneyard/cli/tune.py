@@ -85,6 +85,8 @@ def _show(found: dict[str, Any]) -> None:
     best = sorted(found["trials"], key=lambda trial: -(trial["ratio"] or 0.0))
     rows = [{**each, "settings": words(each["point"]) or "of the file"} for each in [*found["own"], *best[:_SHOWN]]]
     print_table(["settings", "tokens_per_s", "ratio", "failure", "seconds"], rows)
+    for setting, values in _by_setting(found["effects"]).items():
+        typer.echo(f"{setting}: {', '.join(values)}")
     pairs = ", ".join(f"{ratio:.3f}" for ratio in found["ratios"])
     what = "cheaper" if found["objective"] == "cost" else "faster"
     if found["gain"] > 0:
@@ -97,6 +99,15 @@ def _show(found: dict[str, Any]) -> None:
         )
     else:
         typer.echo("no trial ran to its end: the settings of the file stay")
+
+
+def _by_setting(effects: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What the values of each setting did, in words: the mean over the trials that had them."""
+    found: dict[str, list[str]] = {}
+    for each in effects:
+        did = f"{each['ratio']:.2f}x" if each["ratio"] is not None else "all failed"
+        found.setdefault(each["setting"], []).append(f"{str(each['value']).lower()} {did} ({each['trials']})")
+    return found
 
 
 def _write(job: JobSpec, name: str, found: dict[str, Any], file: Path) -> Path:

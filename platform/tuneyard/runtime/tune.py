@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from tuneyard.tuning import (
     Searcher,
     Tpe,
     Trial,
+    effects,
 )
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class _Tuning:
             "gain": gain,
             "tried_best": best.point if best is not None else {},
             "ratios": record.ratios(),
+            "effects": [asdict(effect) for effect in effects(record.trials)],
             "plan": _shown(self._choices.request({}).plan),
             **{name: value for name, value in record.to_dict().items() if name != "numbers"},
         }
@@ -157,7 +159,7 @@ class _Tuning:
             limit_s=_FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s),
             should_stop=should_stop,
         )
-        return None if should_stop() else trial
+        return None if should_stop() else replace(trial, predicted=self._predicted(point))
 
     def _tell(self, trial: Trial) -> None:
         self._context.emit(
@@ -166,7 +168,7 @@ class _Tuning:
                 number=trial.number,
                 of=self._tune.budget.trials + self._tune.budget.rounds + 2 * self._tune.budget.pairs,
                 settings=trial.point,
-                predicted=self._predicted(trial.point),
+                predicted=trial.predicted,
                 measured=trial.tokens_per_s,
                 ratio=trial.ratio,
                 failure=trial.failure,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -83,16 +83,19 @@ def _template() -> Template:
 
 
 def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
-    scored = task.get("kind") == "score"
-    trained = task.get("kind") == "train"
+    kind = task.get("kind")
+    tiles = {"train": _train_tiles, "score": _score_tiles, "tune": _tune_tiles}.get(str(kind), _other_tiles)(task)
+    charts = {"train": _train_charts, "tune": _tune_charts}.get(str(kind), lambda _: [])(task)
     return {
         "name": name,
         "kind": task.get("kind", ""),
         "status": task.get("status", ""),
         "failure": task.get("failure", ""),
         "message": task.get("message", ""),
-        "tiles": [tile for tile in (_train_tiles(task) if trained else _score_tiles(task) if scored else _other_tiles(task)) if tile],
-        "charts": [chart for chart in _train_charts(task) if chart.drawing] if trained else [],
+        "tiles": [tile for tile in tiles if tile],
+        "charts": [chart for chart in charts if chart.drawing],
+        "trials": _trials(task),
+        "effects": _effects(task),
         "metrics": [(metric, number(value, 4)) for metric, value in (task.get("metrics") or {}).items()],
         "samples": [_sample(row) for row in (task.get("samples") or [])[:MOST_SAMPLES]],
         "warnings": task.get("warnings", []),
@@ -185,6 +188,65 @@ def _over_steps(task: Mapping[str, Any], column: str) -> list[tuple[float, float
         first = (task.get("resumed_from") or 0) + 1
         return [(first + index, loss) for index, loss in enumerate(task.get("losses") or []) if loss is not None]
     return []
+
+
+def _tune_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
+    if "gain" not in task:
+        return _other_tiles(task)
+    tried, pairs = task.get("trials") or [], task.get("ratios") or []
+    failed = sum(1 for trial in tried if trial.get("failure"))
+    what = "cheaper" if task.get("objective") == "cost" else "faster"
+    return [
+        Tile(f"{what} than the file's settings", f"{task['gain']:+.1%}" if task["gain"] > 0 else "nothing", _pairs_note(pairs)),
+        Tile("winner", _settings(task.get("best") or {}) if task["gain"] > 0 else "the file's settings"),
+        Tile("trials", number(len(tried)), f"{failed} failed" if failed else ""),
+        Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
+    ]
+
+
+def _pairs_note(ratios: Sequence[float]) -> str:
+    return f"pairs: {', '.join(f'{ratio:.2f}x' for ratio in ratios)}" if ratios else ""
+
+
+def _tune_charts(task: Mapping[str, Any]) -> list[Chart]:
+    tried = task.get("trials") or []
+    bars = [
+        Bar(f"trial {trial['number']}", [Part(_settings(trial["point"]), trial["ratio"], "c1")]) for trial in tried if trial.get("ratio")
+    ]
+    drawing = bar_chart(bars, title="Trials beside the file's settings", value_label=lambda ratio: f"{ratio:.2f}x", limit=1.0)
+    return [Chart("Speed over the file's settings, in the same round", drawing, [])]
+
+
+def _trials(task: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Trials of a search as cells, the best first."""
+    found = sorted(task.get("trials") or [], key=lambda trial: -(trial.get("ratio") or 0.0))
+    return [
+        {
+            "number": number(trial["number"]),
+            "settings": _settings(trial["point"]),
+            "predicted": number(trial.get("predicted")) if trial.get("predicted") else "",
+            "measured": number(trial["tokens_per_s"]) if trial.get("tokens_per_s") else trial.get("failure", ""),
+            "ratio": f"{trial['ratio']:.2f}" if trial.get("ratio") else "",
+            "message": trial.get("message", ""),
+        }
+        for trial in found
+    ]
+
+
+def _effects(task: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [
+        {
+            "setting": f"{each['setting']} {json.dumps(each['value'])}",
+            "ratio": f"{each['ratio']:.2f}" if each["ratio"] else "",
+            "trials": number(each["trials"]),
+            "failed": number(each["failed"]) if each["failed"] else "",
+        }
+        for each in task.get("effects") or []
+    ]
+
+
+def _settings(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
 
 
 def _train_charts(task: Mapping[str, Any]) -> list[Chart]:

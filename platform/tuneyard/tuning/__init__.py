@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
-    from tuneyard.tuning.search import IncumbentFailed, Record, Search, Trial
+    from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Trial, effects
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
     from tuneyard.tuning.settings import applied, default_settings, listed_settings
     from tuneyard.tuning.space import Point, Space
@@ -28,7 +28,7 @@ _ROOMS = {
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
-    "search": ("IncumbentFailed", "Record", "Search", "Trial"),
+    "search": ("Effect", "IncumbentFailed", "Record", "Search", "Trial", "effects"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "settings": ("applied", "default_settings", "listed_settings"),
     "space": ("Point", "Space"),
@@ -41,6 +41,7 @@ __all__ = [
     "OUTCOMES",
     "DeepSpeedOrder",
     "Default",
+    "Effect",
     "Expectation",
     "Feature",
     "IncumbentFailed",
@@ -62,6 +63,7 @@ __all__ = [
     "calibration_of",
     "default_settings",
     "describe",
+    "effects",
     "history_frame",
     "listed_settings",
     "published_runs",

@@ -8,7 +8,7 @@ to the incumbent of its round, and the winner is whoever is confirmed in pairs, 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ class Trial:
     tokens_per_s: float | None = None
     spread: float = 0.0
     """Half the distance between the quartiles of the steps, as a share of the median."""
+    predicted: float | None = None
+    """Tokens/s that were expected before the search; None where nothing was."""
     failure: str = ""
     message: str = ""
     seconds: float = 0.0
@@ -201,3 +203,32 @@ def _betters(best: Trial | None, before: Trial | None) -> bool:
     if best is None or best.ratio is None:
         return False
     return best.ratio > 1 + NO_GAIN if before is None or before.ratio is None else best.ratio > before.ratio * (1 + NO_GAIN)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a value of a setting did: the geometric mean of the ratios of all trials that had it. `trials`: how many ran, and failed."""
+
+    setting: str
+    value: Any
+    ratio: float | None
+    trials: int
+    failed: int
+
+
+def effects(trials: Sequence[Trial]) -> list[Effect]:
+    """Of all values of those settings that were varied; who wins, and by what, at a glance. Settings that hang together are not told
+    apart: trials are few, and chosen for their speed."""
+    found: list[Effect] = []
+    for setting in dict.fromkeys(name for trial in trials for name in trial.point):
+        by_value: dict[Any, list[Trial]] = {}
+        for trial in trials:
+            by_value.setdefault(trial.point.get(setting), []).append(trial)
+        if len(by_value) > 1:
+            found += [_effect(setting, value, having) for value, having in sorted(by_value.items(), key=lambda each: str(each[0]))]
+    return found
+
+
+def _effect(setting: str, value: Any, trials: Sequence[Trial]) -> Effect:
+    ratios = [trial.ratio for trial in trials if trial.ratio]
+    return Effect(setting, value, statistics.geometric_mean(ratios) if ratios else None, len(trials), len(trials) - len(ratios))

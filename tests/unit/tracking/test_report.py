@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.reports import finished_report, make_job, score_events, tell, train_events, train_result
+from tests.reports import finished_report, make_job, score_events, tell, train_events, train_result, tune_result
 
 from tuneyard.storage import open_store
 from tuneyard.tracking import Recorder, Report, Step, TaskEvent, Warned, write_report
@@ -52,6 +52,29 @@ def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
     for shown in ("1.175", "41.8 %", "54.2 GB", "1 min 39 s", "410 ms", "+0.235 better", "−6.72 better", "Where the time went"):
         assert shown in page.text, shown
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5
+
+
+def test_a_search_shows_its_winner_its_trials_and_what_each_setting_did() -> None:
+    html = render(Report(job="bot", status="succeeded", tasks={"search": tune_result()}))
+    page = Page(html)
+    for shown in (
+        "+84.6%",
+        "pairs: 1.88x, 1.85x, 1.65x",
+        "data.pack true, batch.micro 4",
+        "1 failed",
+        "What each setting did",
+        "OutOfMemory",
+    ):
+        assert shown in page.text, shown
+    assert [tag for tag, _ in page.tags].count("svg") == 1
+    assert "&lt;24 GB&gt;" in html
+    rows = page.text.partition("measured\n")[2].splitlines()
+    assert rows.index("1.87") < rows.index("1.84") < rows.index("0.90") < rows.index("OutOfMemory"), "the best comes first"
+
+
+def test_a_search_that_has_found_nothing_says_so() -> None:
+    nothing = tune_result() | {"gain": 0.0, "best": {}, "trials": [], "effects": [], "ratios": []}
+    assert "the file's settings" in Page(render(Report(job="bot", status="succeeded", tasks={"search": nothing}))).text
 
 
 def test_the_page_refers_to_nothing_outside() -> None:

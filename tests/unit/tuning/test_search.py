@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuneyard.tuning import IncumbentFailed, Random, Record, Search, Space, Trial
+from tuneyard.tuning import IncumbentFailed, Random, Record, Search, Space, Trial, effects
 
 PAIRS = 3
 SPACE = Space({"micro": (1, 2, 4, 8), "zero": (0, 1)})
@@ -170,3 +170,17 @@ def test_everybody_who_listens_hears_each_measurement_once() -> None:
     machine.search().run(record, random)
     assert [trial.number for trial in machine.heard] == [number for number, _ in machine.ran]
     assert {trial.number for trial in machine.heard if trial.ratio is None} >= {trial.number for trial in record.own}
+
+
+def test_effects_say_what_a_value_did_over_all_trials_that_had_it() -> None:
+    def trial(micro: int, zero: int, ratio: float | None) -> Trial:
+        return Trial(number=1, point={"micro": micro, "zero": zero, "same": 1}, ratio=ratio, failure="" if ratio else "OutOfMemory")
+
+    found = effects([trial(2, 0, 1.0), trial(8, 0, 4.0), trial(8, 1, 1.0), trial(16, 1, None)])
+    assert [(each.setting, each.value, each.ratio, each.trials, each.failed) for each in found] == [
+        ("micro", 16, None, 1, 1),
+        ("micro", 2, 1.0, 1, 0),
+        ("micro", 8, pytest.approx(2.0), 2, 0),
+        ("zero", 0, pytest.approx(2.0), 2, 0),
+        ("zero", 1, 1.0, 2, 1),
+    ]
