@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -94,6 +95,7 @@ def run_trial(
         failure, message = str(error.kind), hide(error.cause, setting.secrets)
     finally:
         open_store(request.output).delete_prefix("")
+        shutil.rmtree(request.scratch, ignore_errors=True)
     seconds = time.monotonic() - began
     if seconds > limit_s and not should_stop():
         failure, message = "Hang", f"not done after {limit_s:.0f} s"
