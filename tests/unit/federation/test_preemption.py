@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.worlds import ask, decide, member, running
 
 from tuneyard.federation import PRIORITIES, Decision, Place, Preempt, Running, Scheduler, Team, Wait, pod_sizes, scheduler_of
+from tuneyard.federation.pools import Pools
+from tuneyard.federation.victims import Deficit, Search, cheapest_victims, cost_of
 from tuneyard.federation.world import World
 
 NOW = 10_000.0
@@ -189,6 +191,50 @@ def cheapest_by_trying_all(left: list[int], legal: list[Running], workers: int) 
         if costs:
             return min(costs)
     return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    held=st.lists(st.tuples(spots, st.integers(0, 500), st.sampled_from("xyz"), st.booleans()), min_size=1, max_size=8),
+    borrowed=st.fixed_dictionaries({team: st.integers(0, 20) for team in "xyz"}),
+    over=st.integers(0, 8),
+    pods=st.integers(1, 4),
+    size=st.sampled_from([1, 2, 4, 8]),
+)
+def test_no_legal_set_takes_back_for_less(
+    held: list[tuple[dict[int, int], int, str, bool]], borrowed: dict[str, int], over: int, pods: int, size: int
+) -> None:
+    """Those of lower priority may all go; of others only what their team has borrowed, but for the last one's overhang; and as many GPUs of
+    teams `x` and `y` must become free as their cohort is over."""
+    pools, left = Pools(), [8] * 3
+    pools.set_member(member("east", *left))
+    attempts, taken_back = [], set()
+    for number, (wanted, age, team, lower) in enumerate(held):
+        takes = {spot: min(gpus, left[spot]) for spot, gpus in wanted.items() if left[spot] > 0}
+        if takes:
+            for spot, gpus in takes.items():
+                left[spot] -= gpus
+            attempts.append(running(f"r{number}", {f"east-{spot}": gpus for spot, gpus in takes.items()}, saved=NOW - age, team=team))
+            pools.hold(attempts[-1])
+            if not lower:
+                taken_back.add(attempts[-1].key)
+    (pool,) = pools.all
+    deficits = (Deficit(frozenset("xy"), over),) if over else ()
+    search = Search(pool, pods, size, attempts, NOW, borrowed=borrowed, taken_back=frozenset(taken_back), deficits=deficits)
+    costs = []
+    for some in chain.from_iterable(combinations(attempts, count) for count in range(len(attempts) + 1)):
+        freed: Counter[str] = Counter()
+        of_team: Counter[str] = Counter()
+        for each in some:
+            freed.update(each.nodes)
+            of_team[each.team] += each.gpus
+        largest = {team: max((each.gpus for each in some if each.team == team and each.key in taken_back), default=0) for team in "xyz"}
+        legal = all(not last or of_team[team] - last < borrowed[team] for team, last in largest.items())
+        room = sum((gpus + freed[f"east-{spot}"]) // size for spot, gpus in enumerate(left)) >= pods
+        if legal and room and of_team["x"] + of_team["y"] >= over:
+            costs.append(cost_of(some, NOW))
+    found = cheapest_victims(search)
+    assert (found.cost if found is not None else None) == (min(costs) if costs else None)
 
 
 def test_a_team_without_quota_goes_for_one_that_has_it() -> None:
