@@ -13,7 +13,7 @@ from tuneyard.api import BadInput, FailureKind, Retries, Task, TuneyardError
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.storage import open_store
-from tuneyard.tracking import Event, Step, TaskEvent
+from tuneyard.tracking import Event, Placed, Step, TaskEvent
 from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import Trial
 
@@ -40,8 +40,10 @@ def short(task: Task, steps: int) -> Task:
 
 @dataclass
 class Listener:
-    """Hears a trial's steps, and passes its events on as those of `label`: run history keeps them, the job's report does not."""
+    """Hears a trial's steps, and passes them on as those of `label`: run history keeps them, the job's report does not. Where its ranks
+    are is the search's own news: a hub takes an attempt without ranks for one that never began."""
 
+    search: str
     label: str
     emit: Callable[[Event], None]
     rates: list[float] = field(default_factory=list)
@@ -50,6 +52,8 @@ class Listener:
         if isinstance(event, Step):
             self.rates.append(event.tokens_per_s)
             self.emit(replace(event, task=self.label))
+        elif isinstance(event, Placed):
+            self.emit(replace(event, task=self.search))
 
     def speed(self, steps: int) -> tuple[float, float] | None:
         """Median tokens per second after warm-up, and its spread; None where no step came after it."""

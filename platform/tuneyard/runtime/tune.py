@@ -154,7 +154,7 @@ class _Tuning:
                 run=f"{request.run}-{number}",
             ),
             self._setting,
-            Listener(f"{self._task.name}/{number}", self._context.emit),
+            Listener(self._task.name, f"{self._task.name}/{number}", self._context.emit),
             self._choices.row(point),
             limit_s=_FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s),
             should_stop=should_stop,

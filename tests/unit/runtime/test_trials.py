@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from tests.models import train_request, train_task
 from tests.unit.runtime.test_attempt_state import STEP
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task
+from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime import trials
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, run_trial, short
-from tuneyard.tracking import Event, TaskEvent
+from tuneyard.tracking import Event, Placed, TaskEvent
 from tuneyard.tuning import Trial
 
+PLACED = Placed(task="search-7", ranks=(RankPlace(rank=0, pod="pod-0", node="gpu-7"),))
 Attempt = Callable[[Any, TrainSetting, Listener, Callable[[], bool]], Any]
 
 
@@ -40,7 +43,14 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
         Path(request.output).mkdir(parents=True)
         (Path(request.output) / "weights").write_text("large")
         found = run_trial(
-            7, {"batch.micro": 2}, request, setting, Listener("search/7", heard.append), {}, limit_s=limit_s, should_stop=lambda: stop
+            7,
+            {"batch.micro": 2},
+            request,
+            setting,
+            Listener("search", "search/7", heard.append),
+            {},
+            limit_s=limit_s,
+            should_stop=lambda: stop,
         )
         assert not list(Path(request.output).rglob("*")), "nothing is left of it"
         return found, heard
@@ -50,8 +60,9 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 def steps(*rates: float) -> Attempt:
     def attempt(_request: Any, _setting: Any, listener: Listener, _stop: Any) -> Ended:
+        listener(PLACED)
         for rate in rates:
-            listener(trials.replace(STEP, tokens_per_s=rate))
+            listener(replace(STEP, tokens_per_s=rate))
         return Ended()
 
     return attempt
@@ -70,7 +81,8 @@ def test_its_speed_is_the_median_after_warm_up(trial: Callable[..., tuple[Trial,
     assert found.spread == pytest.approx(0.1)
     states = [event.state for event in heard if isinstance(event, TaskEvent)]
     assert states == ["started", "succeeded"]
-    assert {event.task for event in heard} == {"search/7"}
+    assert {event.task for event in heard if event is not heard[1]} == {"search/7"}
+    assert heard[1] == replace(PLACED, task="search"), "a hub must know that ranks have begun"
 
 
 @pytest.mark.parametrize("kind", [FailureKind.OUT_OF_MEMORY, FailureKind.INTERNAL, FailureKind.NODE_LOST])
