@@ -180,7 +180,6 @@ def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
 def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     from tuneyard.runtime.tune import run_tune
 
-    context.use_ray()
     attempts.begin()
     return run_tune(task, context, lambda tuned: train_request(tuned, context), _setting(context))
 

@@ -52,7 +52,9 @@ def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSettin
 
     Raises BadInput where nothing can be searched, and JobFailed where the settings of the file do not run.
     """
-    return _Tuning(task, context, plan, setting, np.random.default_rng(seed)).run()
+    tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed))
+    context.use_ray()  # not before it is known that there is something to search
+    return tuning.run()
 
 
 class _Tuning:
@@ -67,6 +69,7 @@ class _Tuning:
             raise BadInput(f"task {task.name} tunes {tuned.name}, which is a {tuned.kind} task", "name a train task")
         self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan)
         self._space = self._choices.space(task.tune.space)
+        self._space.check(rng)
         self._store = open_store(context.output.task_uri(task.name))
         self._predictor = Predictor.fit(past_runs(self._without_history))
         self._tried_network = False

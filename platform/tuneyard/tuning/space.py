@@ -67,11 +67,19 @@ class Space:
         """
         found = [key for key in self._candidates(rng, most) if self.legal(self.point(key))]
         if not found:
-            raise BadInput(
-                f"no combination of {', '.join(self.settings)} can work",
-                "allow more values (a smaller micro-batch, a higher ZeRO stage, offload), or a larger GPU",
-            )
+            raise self._nothing()
         return np.array(found, dtype=int)
+
+    def check(self, rng: np.random.Generator, most: int = 20_000) -> None:
+        """Raises BadInput where no point is legal, as far as `legal_keys` would look."""
+        if not any(self.legal(self.point(key)) for key in self._candidates(rng, most)):
+            raise self._nothing()
+
+    def _nothing(self) -> BadInput:
+        return BadInput(
+            f"no combination of {', '.join(self.settings)} can work",
+            "allow more values (a smaller micro-batch, a higher ZeRO stage, offload), or a larger GPU",
+        )
 
     def _candidates(self, rng: np.random.Generator, most: int) -> Iterator[Key]:
         ranges = [range(len(values)) for values in self.settings.values()]
