@@ -118,7 +118,7 @@ class _Tuning:
             "ratios": record.ratios(),
             "effects": [asdict(effect) for effect in effects(record.trials)],
             "plan": _shown(self._choices.request({}).plan),
-            **{name: value for name, value in record.to_dict().items() if name != "numbers"},
+            **{name: value for name, value in record.to_dict().items() if name not in ("numbers", "place")},
         }
 
     def _counted(self, point: Point) -> float:
@@ -190,15 +190,15 @@ class _Tuning:
         self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))
 
     def _remembered(self) -> Record:
-        """Of an earlier start of this search, without what is not in its space any more."""
+        """What an earlier start of this search has measured on such machines: a hub may go on with it on another SKU."""
+        place = f"{self._choices.workers({})} x {self._context.machine.sku}"
         try:
             found = Record.from_dict(json.loads(self._store.get(TRIALS)))
         except NotFound:
-            return Record()
+            return Record(place=place)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(f"{self._store.url(TRIALS)} holds no record of trials: {error!r}", "remove it to start over") from error
-        found.trials = [trial for trial in found.trials if self._space.has(trial.point)]
-        return found
+        return found.at(place, self._space.has)
 
 
 def _shown(plan: Plan) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class Record:
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[Trial, Trial]] = field(default_factory=list)
     """The incumbent and the best of `trials`; who ran first changes from pair to pair."""
+    place: str = ""
+    """Where it was measured, in words that are equal where machines are; ratios of one place say little of another."""
     numbers: int = 0
     """How many runs were begun; each has a number of its own, also the one during which the search was ended."""
 
@@ -59,8 +61,18 @@ class Record:
             own=[Trial(**each) for each in values["own"]],
             trials=[Trial(**each) for each in values["trials"]],
             pairs=[(Trial(**one), Trial(**other)) for one, other in values["pairs"]],
+            place=str(values["place"]),
             numbers=int(values["numbers"]),
         )
+
+    def at(self, place: str, is_legal: Callable[[Point], bool]) -> Record:
+        """What of this counts at a place: nothing of another one, and of this one only legal points, with the pairs of the best of them."""
+        if place != self.place:
+            return Record(place=place, numbers=self.numbers)
+        kept = replace(self, trials=[trial for trial in self.trials if is_legal(trial.point)])
+        best = kept.best()
+        kept.pairs = [pair for pair in self.pairs if best is not None and pair[1].point == best.point]
+        return kept
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

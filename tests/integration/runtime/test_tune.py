@@ -29,7 +29,9 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     (out / "search").mkdir(parents=True)
     known = asdict(Trial(number=2, point={"batch.micro": 1}, tokens_per_s=0.001, seconds=1.0, ratio=0.01))
     own = asdict(Trial(number=1, point={}, tokens_per_s=0.1, seconds=60.0))
-    (out / "search" / "trials.json").write_text(json.dumps({"own": [own], "trials": [known], "pairs": [], "numbers": 2}))
+    (out / "search" / "trials.json").write_text(
+        json.dumps({"own": [own], "trials": [known], "pairs": [], "place": "1 x cpu", "numbers": 2})
+    )
     (out / "job.json").write_text(json.dumps(load_jobspec(file).to_yaml_dict()))
 
     done = tuneyard("tune", file, "--out", out, "--resume", TUNEYARD_HISTORY="on", TUNEYARD_HISTORY_URL=url)

@@ -172,6 +172,22 @@ def test_everybody_who_listens_hears_each_measurement_once() -> None:
     assert {trial.number for trial in machine.heard if trial.ratio is None} >= {trial.number for trial in record.own}
 
 
+def test_what_was_measured_on_other_machines_does_not_count() -> None:
+    machine, record = Machine(), Record(place="2 x a100-80gb")
+    machine.search().run(record, random)
+    assert record.at("2 x a100-80gb", lambda _: True) == record
+    assert record.at("2 x h100-80gb", lambda _: True) == Record(place="2 x h100-80gb", numbers=record.numbers)
+
+
+def test_pairs_of_a_winner_that_is_not_legal_any_more_are_dropped() -> None:
+    machine, record = Machine(), Record()
+    machine.search(trials=8).run(record, random)
+    kept = record.at("", lambda point: point["micro"] != 8)
+    assert {trial.point["micro"] for trial in kept.trials} == {1, 2, 4}
+    assert kept.pairs == []
+    assert len(record.pairs) == PAIRS
+
+
 def test_effects_say_what_a_value_did_over_all_trials_that_had_it() -> None:
     def trial(micro: int, zero: int, ratio: float | None) -> Trial:
         return Trial(number=1, point={"micro": micro, "zero": zero, "same": 1}, ratio=ratio, failure="" if ratio else "OutOfMemory")
