@@ -93,17 +93,9 @@ class Teams:
 
     def may_take(self, name: str, sku: str) -> float:
         """GPUs of a SKU that a team may still take: `room` without the reason, for those who ask often."""
-        account = self[name]
-        team = account.team
-        if team.closed:
+        if self[name].team.closed:
             return 0
-        if team.quota is None:
-            return math.inf
-        borrows = team.borrowing.get(sku)
-        own = math.inf if borrows is None else team.quota.get(sku, 0) + borrows - account.holds[sku]
-        if not team.cohort:
-            return own
-        return min(own, self._cohort_quota[team.cohort, sku] - self._cohort_holds[team.cohort, sku])
+        return min((self.left(limit, sku) for limit in self.limits(name)), default=math.inf)
 
     def room(self, name: str, sku: str) -> Room:
         """What a team may still take of a SKU."""
