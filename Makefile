@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: setup quickstart check test cluster-up cluster-down bench docs charts format lock
+.PHONY: setup quickstart lint check test test-long cluster-up cluster-down bench docs pictures charts format lock
 
 setup: .venv/.ready
 
@@ -12,16 +12,24 @@ setup: .venv/.ready
 quickstart: setup
 	rm -rf runs/quickstart
 	.venv/bin/tuneyard run jobspecs/quickstart.yaml --out runs/quickstart $(ARGS)
+	@command -v tuneyard >/dev/null || echo 'next: the command is .venv/bin/tuneyard; as plain `tuneyard`: export PATH="$(CURDIR)/.venv/bin:$$PATH"' >&2
 
-check: setup
+lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+check: lint
 	$(PY) -m pytest tests/unit -q
 
-test: check
-	$(PY) -m pytest tests --ignore tests/unit --durations=25
+# Everything: parts side by side, their logs as they end, and the sum last. `make test ARGS="hub charts"` runs some of tests/suite/parts.py.
+test: setup
+	@$(PY) -m tests.suite $(ARGS)
+
+# Repetition that only adds confidence; docs/testing.md has the last result.
+test-long: setup
+	$(PY) -m pytest tests -m long --durations=20
 
 cluster-up: setup
 	@$(PY) -m tests.testcluster up $(ARGS)
@@ -34,6 +42,9 @@ bench: setup
 
 docs: setup
 	$(PY) -m tuneyard.api.docs docs/reference
+
+pictures: setup
+	$(PY) -m scripts.pictures $(ARGS)
 
 charts: setup
 	$(PY) -m scripts.charts

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,11 +42,11 @@ KILL_AT = 12
 
 
 def train_job(name: str, corpus: str) -> dict[str, Any]:
-    """The quickstart's base model on a corpus that lies in S3, with more steps and checkpoints."""
+    """The quickstart's base task with the larger model of `corpus_job`, which lies in S3, and more checkpoints."""
     spec = yaml.safe_load((ROOT / "jobspecs" / "quickstart.yaml").read_text())
     spec["metadata"] = {"name": name, "namespace": "default"}
     base = spec["spec"]["tasks"][1]
-    base["train"] |= {"steps": STEPS, "checkpoint": {"everySteps": EVERY, "keep": 3}}
+    base["train"] |= {"steps": STEPS, "optimizer": {"learningRate": 1e-3}, "checkpoint": {"everySteps": EVERY, "keep": 3}}
     base["train"]["model"] = {"name": f"{corpus}/model", "init": "scratch"}
     base["train"]["data"] |= {"source": f"{corpus}/text.jsonl"}
     del base["train"]["data"]["from"], base["train"]["data"]["path"]
@@ -55,22 +56,25 @@ def train_job(name: str, corpus: str) -> dict[str, Any]:
 
 
 def corpus_job() -> dict[str, Any]:
-    """The quickstart's first task, whose output the others use."""
+    """The quickstart's first task, for a model whose steps last long enough to be killed in; the others use its output."""
     spec = yaml.safe_load((ROOT / "jobspecs" / "quickstart.yaml").read_text())
     spec["metadata"] = {"name": "corpus", "namespace": "default"}
     spec["spec"]["tasks"] = spec["spec"]["tasks"][:1]
+    spec["spec"]["tasks"][0]["process"]["command"][2] = "tuneyard.data.stdlib"
     return dict(spec)
 
 
 @dataclass
 class Outcome:
-    """How a disturbed job went. `lost`: steps done twice; `recovery_s`: from the deed to the first step that is new."""
+    """How a disturbed job went. `lost`: steps done twice; `recovery_s`: from the deed to the first step that is new. `first_step_s`: from
+    the JobSpec's creation."""
 
     name: str
     phase: str = ""
     attempts: int = 0
     lost: int = 0
     recovery_s: float | None = None
+    first_step_s: float = 0.0
     equal: bool = False
     wall_s: float = 0.0
     notes: str = ""
@@ -133,6 +137,8 @@ def disturbed(stage: Stage, name: str, deed: Callable[[Stage, str], str]) -> Out
     """Run the train job, do the deed, and see how it ends."""
     began = time.monotonic()
     stage.submit(train_job(name, stage.corpus))
+    stage.running(name, 1)
+    first_step_s = time.monotonic() - began
     _, attempt = stage.running(name, KILL_AT) if deed is not no_deed else (None, {"lastStep": 0})
     at_step = attempt["lastStep"]
     struck = time.monotonic()
@@ -148,7 +154,7 @@ def disturbed(stage: Stage, name: str, deed: Callable[[Stage, str], str]) -> Out
     status = stage.ended(name)
     own = [each for each in status["attempts"] if each["task"] == "base"]
     lost = sum(max(0, before["lastStep"] - after["resumedFrom"]) for before, after in pairwise(own))
-    outcome = Outcome(name, status["phase"], len(own), lost, recovery, wall_s=time.monotonic() - began, notes=notes)
+    outcome = Outcome(name, status["phase"], len(own), lost, recovery, first_step_s, wall_s=time.monotonic() - began, notes=notes)
     if status["phase"] == "Succeeded":
         outcome.losses = stage.losses(status)
     else:
@@ -165,6 +171,19 @@ def kill_worker(stage: Stage, name: str) -> str:
     member, attempt = stage.running(name, 0)
     member.kill_pod(stage.pod(member, attempt["name"], "worker"), JOBS)
     return "SIGKILL to all processes of a worker pod"
+
+
+def kill_rank(stage: Stage, name: str) -> str:
+    """A rank is a fork of the pod's fork server, as the agents are, whose processes Ray has given names."""
+    member, attempt = stage.running(name, 0)
+
+    def is_server(process: psutil.Process | None) -> bool:
+        return process is not None and "tuneyard.warm.server" in process.cmdline()
+
+    processes = [psutil.Process(pid) for pid in member.pod_processes(stage.pod(member, attempt["name"], "worker"), JOBS)]
+    (rank,) = [process for process in processes if is_server(process) and is_server(process.parent())]
+    rank.kill()
+    return "SIGKILL to the process of a rank"
 
 
 def kill_head(stage: Stage, name: str) -> str:
@@ -210,6 +229,7 @@ def stop_hub_server(stage: Stage, _name: str) -> str:
 _RESTORE: list[Callable[[], None]] = []
 DEEDS: Mapping[str, Callable[[Stage, str], str]] = {
     "undisturbed": no_deed,
+    "rank": kill_rank,
     "worker-pod": kill_worker,
     "head-pod": kill_head,
     "eviction": evict_worker,
@@ -243,12 +263,13 @@ def _since(began: datetime, text: str | None) -> str:
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
     reference = next((o.losses for o in outcomes if o.name == "undisturbed"), [])
-    yield "| killed | ends | attempts | steps done twice | s until the next new step | losses as undisturbed | how |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| killed | ends | first step after s | attempts | steps done twice | s until the next new step | losses as undisturbed | how |"
+    yield "|---|---|---|---|---|---|---|---|"
     for outcome in outcomes:
         equal = "" if outcome.name == "undisturbed" else "all" if outcome.losses == reference else "NO"
         recovery = f"{outcome.recovery_s:.0f}" if outcome.recovery_s is not None else ""
-        yield f"| {outcome.name} | {outcome.phase} | {outcome.attempts} | {outcome.lost} | {recovery} | {equal} | {outcome.notes} |"
+        cells = [outcome.name, outcome.phase, f"{outcome.first_step_s:.0f}", outcome.attempts, outcome.lost, recovery, equal, outcome.notes]
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ import asyncio
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
 from tests.hubs import API, JOBS, RAYJOBS, Operator, jobspec, phases, prepared, rayjobs, until  # noqa: E402
+from tests.servers import free_port  # noqa: E402
 from tests.testcluster import Hub, Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402
@@ -289,11 +289,6 @@ def profile(operator: Operator, file: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["py-spy", "record", "--format", "raw", "--rate", "200", "--output", str(file), "--pid", str(pid)])
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="1,000 JobSpecs at once")
     parser.add_argument("--jobs", type=int, default=1000)
@@ -321,7 +316,7 @@ def main() -> None:
             operator.processes.end_all()
             clusters.close()
     if given.page:
-        write_page("hub_throughput", "1,000 JobSpecs at once", page(given, found))
+        write_page("hub_throughput", f"{given.jobs:,} JobSpecs at once", page(given, found))
 
 
 COLUMNS = (

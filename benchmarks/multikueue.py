@@ -21,8 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.hub_throughput import Result, Stage, each, free_port, placed, raw  # noqa: E402 -- found by the line above
+from benchmarks.hub_throughput import Result, Stage, each, placed, raw  # noqa: E402 -- found by the line above
 from tests.hubs import Operator, prepared, until  # noqa: E402
+from tests.servers import free_port  # noqa: E402
 from tests.testcluster import Hub, Member, kuberay, kueue  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402

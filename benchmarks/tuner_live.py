@@ -47,7 +47,8 @@ def page(file: Path, found: Mapping[str, Any]) -> Iterator[str]:
     plan = ", ".join(f"{name.replace('_', ' ')} {str(value).lower()}" for name, value in found["plan"].items())
     spread = statistics.median(each["spread"] for each in runs)
     own = [each["tokens_per_s"] for each in found["own"]] + [one["tokens_per_s"] for one, _ in found["pairs"]]
-    yield f"`tuneyard tune {file.name}`: searcher {found['searcher']}, no history. {len(runs)} runs of the task in {minutes:.0f} minutes."
+    yield f"`tuneyard tune {file.name}`: searcher {found['searcher']}, no history. {len(runs)} runs of the task in {minutes:.1f} minutes:"
+    yield f"{15 * len(runs) / minutes:.0f} in 15 minutes."
     yield f"The settings of the file: {plan}; not packed. They ran {len(own)} times, at {min(own):,.0f} to {max(own):,.0f} tokens/s."
     yield ""
     ratios = ", ".join(f"{ratio:.3f}" for ratio in found["ratios"])

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Makes requirements/{cpu,gpu}.txt anew from the .in files: hashes, and no index address.
+# Makes requirements/{cpu,gpu,operator}.txt anew from pyproject.toml and the .in files: for every Python and platform of pyproject.toml,
+# with hashes, without an index address. Versions stay as they are unless --upgrade or --upgrade-package NAME is given.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-common=(--python-version 3.11 --python-platform x86_64-manylinux_2_35 --no-emit-index-url --generate-hashes --quiet)
-# Sources would need CUDA to be inspected, so that the resolver may look at wheels only, but for the few that have none.
-.venv/bin/uv pip compile requirements/cpu.in "${common[@]}" --override requirements/cpu-overrides.txt -o requirements/cpu.txt "$@"
-.venv/bin/uv pip compile requirements/gpu.in "${common[@]}" --only-binary :all: --no-binary rouge-score --no-binary deepspeed \
-  -o requirements/gpu.txt "$@"
+common=(--universal --python-version 3.11 --no-emit-index-url --generate-hashes --quiet)
+.venv/bin/uv pip compile pyproject.toml --extra train --extra score-cpu --extra operator requirements/cpu.in "${common[@]}" \
+  --override requirements/cpu-overrides.txt -o requirements/cpu.txt "$@"
+# Wheels only, but for the few packages that have none: old source releases of vLLM need CUDA to be inspected.
+.venv/bin/uv pip compile pyproject.toml --extra train --extra score --extra operator requirements/gpu.in "${common[@]}" \
+  --only-binary :all: --no-binary rouge-score --no-binary deepspeed -o requirements/gpu.txt "$@"
+# The hub, in the versions that its tests have run with.
+.venv/bin/uv pip compile pyproject.toml --extra operator "${common[@]}" --constraint requirements/cpu.txt -o requirements/operator.txt "$@"

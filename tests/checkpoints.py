@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 
 def entries_of(output: Path) -> list[dict[str, Any]]:
@@ -37,3 +40,18 @@ def stop_after(step: int, output: Path) -> None:
             shutil.rmtree(output / entry["name"], ignore_errors=True)
     closing = {"format": 1, "nonce": "", "kind": "close", "token": entries[last]["token"]}
     (output / "checkpoints" / "log" / f"{last + 2:08d}.json").write_text(json.dumps(closing))
+
+
+@contextmanager
+def saves_in_turn() -> Iterator[None]:
+    """A save that falls due waits for the one before, where a run leaves it out: on a busy machine no test could count on a step."""
+    from tuneyard.training.checkpoint.checkpoints import Checkpoints
+
+    save = Checkpoints.save
+
+    def in_turn(self: Checkpoints, *arguments: Any, **options: Any) -> None:
+        self._background.wait()
+        save(self, *arguments, **options)
+
+    with patch.object(Checkpoints, "save", in_turn):
+        yield

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,17 @@ class Operator:
     kubeconfig: Path
     name: str = "operator"
     options: Sequence[str] = ()
+    python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def processes(self) -> Processes:
         return Processes(self.folder / "processes")
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(self.kubeconfig), "--metrics-port", "0"]
+        command = [self.python, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(self.kubeconfig), "--metrics-port", "0"]
         command += ["--output", "s3://tuneyard/jobs", "--image", "registry/tuneyard:1", "--log-format", "text", *self.options]
-        self.processes.start(self.name, command, {"PYTHONPATH": str(ROOT)})
+        self.processes.start(self.name, command, {"PYTHONPATH": str(ROOT), **self.environment})
 
     def kill(self) -> None:
         """SIGKILL, wherever it is."""
@@ -134,7 +136,7 @@ def speak(member: Member, attempt: str, **state: Any) -> None:
     member.api.patch(f"{path}/{attempt}/status", {"status": state})
 
 
-def until(condition: Any, what: str, limit_s: float = 60) -> Any:
+def until(condition: Any, what: str, limit_s: float = 240) -> Any:
     """The first true value of `condition()`. Raises AssertionError with `what` after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

@@ -70,7 +70,12 @@ class Machines:
     @property
     def environment(self) -> dict[str, str]:
         address = {"RAY_ADDRESS": f"127.0.0.1:{self.port}", "TUNEYARD_SCRATCH": str(self.scratch), "TUNEYARD_POD": "head-0"}
-        return {**os.environ, **_PLAIN, **self.variables, **address, "TUNEYARD_NODE": "node-head"}
+        return {**os.environ, **_PLAIN, **self.variables, **address, **self._warm, "TUNEYARD_NODE": "node-head"}
+
+    @property
+    def _warm(self) -> dict[str, str]:
+        """Where a machine's fork server is; without root the machines share one disk, and have none."""
+        return {"TUNEYARD_WARM_SERVERS": str(self.scratch / "warm") if IS_ROOT else "off"}
 
     def lose(self, machine: Machine) -> None:
         """End a worker, and wait until Ray knows: before that it would place actors there."""
@@ -98,7 +103,7 @@ class Machines:
 
     def add(self, name: str, **variables: str) -> Machine:
         """Start one more worker, with one CPU; `variables` in its environment."""
-        pod = {"TUNEYARD_POD": name, "TUNEYARD_NODE": f"node-{name}", "TUNEYARD_SCRATCH": str(self.scratch)}
+        pod = {"TUNEYARD_POD": name, "TUNEYARD_NODE": f"node-{name}", "TUNEYARD_SCRATCH": str(self.scratch), **self._warm}
         ray = [
             RAY,
             "start",
@@ -109,7 +114,10 @@ class Machines:
             "--object-store-memory=100000000",
         ]
         alone = f"hostname {name} && mount -t tmpfs tmpfs {self.scratch} && " if IS_ROOT else ""
-        again = f'{alone}for _ in {{1..{_TRIES}}}; do "$@" && break; done'
+        # As in a worker pod: the ranks' stack is loaded while Ray starts.
+        warm = self.scratch / "warm"
+        serve = f"{{ mkdir -p {warm}; {sys.executable} -P -m tuneyard.runtime.stack_server training {warm}/training & }}; "
+        again = f'{alone}{serve if IS_ROOT else ""}for _ in {{1..{_TRIES}}}; do "$@" && break; done'
         ray = [*(["unshare", "--mount", "--uts"] if IS_ROOT else []), "bash", "-c", again, "machine", *ray]
         process = subprocess.Popen(
             ray,
@@ -139,6 +147,32 @@ def started(workers: int, variables: Mapping[str, str]) -> Iterator[Machines]:
         for machine in [*cluster.workers, *([head] if head else [])]:
             machine.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def shared_warm_servers(folder: Path, environment: Mapping[str, str], *stacks: str) -> Iterator[Path]:
+    """Fork servers of these stacks (by default all), and the variable by which jobs of this process find them."""
+    servers = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "tuneyard.runtime.stack_server", stack, str(folder / stack)],
+            env={**environment},
+            stderr=(folder / f"{stack}.log").open("wb"),
+            start_new_session=True,
+        )
+        for stack in stacks or ("training", "engines")
+    ]
+    kept = os.environ.get("TUNEYARD_WARM_SERVERS")
+    os.environ["TUNEYARD_WARM_SERVERS"] = str(folder)
+    try:
+        yield folder
+    finally:
+        os.environ.pop("TUNEYARD_WARM_SERVERS")
+        if kept is not None:
+            os.environ["TUNEYARD_WARM_SERVERS"] = kept
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait()
 
 
 def _head(cluster: Machines) -> Machine:

@@ -25,18 +25,24 @@ def sentences(count: int) -> list[str]:
 
 def write_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     """A byte-level BPE tokenizer with a few hundred tokens, trained on `sentences`; written to `folder` and returned."""
+    fast = tokenizer_of(["<|user|>", "<|assistant|>", "<|system|>"], eos="<|end|>", chat_template=chat_template)
+    fast.save_pretrained(folder)
+    return fast
+
+
+def tokenizer_of(special: list[str], *, eos: str, chat_template: str | None) -> Any:
+    """As of `write_tokenizer`, with these tokens after the end token (0) and the padding token (1)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|end|>", "<|pad|>", "<|user|>", "<|assistant|>", "<|system|>"]
-    trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=[eos, "<|pad|>", *special], initial_alphabet=alphabet)
     tokenizer.train_from_iterator(sentences(200), trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|pad|>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token="<|pad|>")
     fast.chat_template = chat_template
-    fast.save_pretrained(folder)
     return fast
 
 

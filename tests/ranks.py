@@ -1,45 +1,25 @@
-"""Training in real ranks for tests and benchmarks: torchrun starts them once, and they run one request after the other.
+"""Training in real ranks for tests and benchmarks: forks that form a group, and run one request after the other.
 
-Starting a rank costs many times what a tiny run does; the group is made once, as a launcher such as Ray makes it.
+The group is made once, as a launcher such as Ray makes it. torchrun itself is tested in test_training_command.py and test_run_trains.py.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+
+from tests.checkpoints import saves_in_turn
+from tests.forks import Call, called
+from tests.servers import free_port
 
 from tuneyard.api import TuneyardError
 from tuneyard.training import TrainRequest, TrainResult, train
 
-ROOT = Path(__file__).parents[1]
-TIMEOUT_S = 500
-
 
 def train_in_ranks(requests: Sequence[TrainRequest], workers: int) -> list[TrainResult | TuneyardError]:
     """What rank 0 answered to each request: its result, or the error that people would see."""
-    with tempfile.TemporaryDirectory() as folder:
-        given, answered = Path(folder) / "requests.pickle", Path(folder) / "answers.pickle"
-        given.write_bytes(pickle.dumps(list(requests)))
-        torchrun = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [*torchrun, __file__, str(given), str(answered)],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"the ranks failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
-        answers: list[TrainResult | TuneyardError] = pickle.loads(answered.read_bytes())
-        return answers
+    places = group(workers, per_machine=workers)
+    answers: list[TrainResult | TuneyardError] = called([Call(_rank, (list(requests),), place) for place in places])[0]
+    return answers
 
 
 def results_in_ranks(requests: Sequence[TrainRequest], workers: int) -> list[TrainResult]:
@@ -51,20 +31,33 @@ def results_in_ranks(requests: Sequence[TrainRequest], workers: int) -> list[Tra
     return [answer for answer in answers if isinstance(answer, TrainResult)]
 
 
-def _rank_main(given: Path, answered: Path) -> None:
+def group(workers: int, *, per_machine: int) -> list[dict[str, str]]:
+    """The variables that tell each rank of a new group its place."""
+    port = free_port()
+    places = [
+        {
+            "RANK": rank,
+            "WORLD_SIZE": workers,
+            "LOCAL_RANK": rank % per_machine,
+            "LOCAL_WORLD_SIZE": per_machine,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        for rank in range(workers)
+    ]
+    return [{name: str(value) for name, value in place.items()} for place in places]
+
+
+def _rank(requests: Sequence[TrainRequest]) -> list[TrainResult | TuneyardError]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     answers: list[TrainResult | TuneyardError] = []
-    for request in pickle.loads(given.read_bytes()):
+    for request in requests:
         try:
-            answers.append(train(request))
+            with saves_in_turn():
+                answers.append(train(request))
         except TuneyardError as error:
             answers.append(error)
-    if dist.get_rank() == 0:
-        answered.write_bytes(pickle.dumps(answers))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    _rank_main(Path(sys.argv[1]), Path(sys.argv[2]))
+    return answers

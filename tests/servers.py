@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -26,24 +28,46 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tuney
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 HADOOP_VERSION = "3.4.1"
 START_LIMIT_S = 90
+APT_LIMIT_S = 300
+APT_RETRY_S = 2
+
+
+_PORTS = range(20_000, 30_000)
+"""Below the ports that Linux gives to connections (from 32768) and to Kubernetes' node ports, above those of Ray's workers."""
+_held_ports: list[TextIO] = []
 
 
 def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+    """A port that no other caller gets while this process lives, in whatever process: parts of the suite start servers side by side."""
+    locks = CACHE / "ports"
+    locks.mkdir(parents=True, exist_ok=True)
+    for port in random.Random(os.urandom(8)).sample(_PORTS, len(_PORTS)):
+        lock = (locks / str(port)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as server:
+                server.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        _held_ports.append(lock)
+        return port
+    raise RuntimeError(f"no port of {_PORTS.start} to {_PORTS.stop} is free")
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if process.poll() is not None:
-            break
+    while time.monotonic() < deadline and process.poll() is None:
+        if ready():
+            return
         time.sleep(0.1)
-    raise RuntimeError(f"the server did not come up; its log:\n{log.read_text(errors='replace')[-2000:]}")
+    ended = "is not ready" if process.poll() is None else f"ended with {process.returncode}"
+    raise RuntimeError(f"the server {ended}; its log:\n{log.read_text(errors='replace')[-2000:]}")
 
 
 @contextmanager
@@ -55,13 +79,14 @@ def running(
     env: dict[str, str] | None = None,
     user: str | None = None,
     stop: signal.Signals = signal.SIGTERM,
+    ready: Callable[[], bool] = lambda: True,
 ) -> Iterator[int]:
-    """A server process, from the moment its port answers; its process id."""
+    """A server process, from the moment its port answers and `ready` says so; its process id."""
     everything = {**os.environ, **(env or {})}
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=everything, user=user, cwd=log.parent, start_new_session=True)
     try:
-        wait_for_port(port, process, log)
+        _wait_until(lambda: _answers(port) and ready(), process, log)
         yield process.pid
     finally:
         process.send_signal(stop)
@@ -72,12 +97,19 @@ def running(
             process.wait()
 
 
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Held by one thread of one process at a time; let go when that process ends, however it ends."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
     """The folder CACHE/`name`, filled by `make` unless an earlier test run did; of several processes, one makes it."""
     folder = CACHE / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder.with_suffix(".lock")):
         if not folder.exists():
             staged = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
             shutil.rmtree(staged, ignore_errors=True)
@@ -89,20 +121,46 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 def call(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
     """Run a tool that prepares a server. Skips the test, with the tool's last words, where it fails."""
-    done = subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+    _expect_success(command, _outcome(command, cwd=cwd, env=env))
+
+
+def _outcome(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=900, check=False)
+
+
+def _expect_success(command: list[str], done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode != 0:
         pytest.skip(f"`{' '.join(command[:3])} …` failed: {(done.stderr or done.stdout).strip()[-300:]}")
 
 
-def installed(program: str, package: str) -> str:
-    """Path of a program; its Debian package is installed where that is possible."""
-    if shutil.which(program) is None:
+def installed(program: str, package: str, *, folders: str | None = None) -> str:
+    """Path of a program; its Debian package is installed where that is possible.
+
+    `folders`: where to look for the program, separated as in PATH, which is the default. apt-get runs one at a time: two clusters that
+    boot at once miss the same packages, and a second `apt-get update` fails instead of waiting.
+    """
+    if shutil.which(program, path=folders) is None:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
             pytest.skip(f"{program} is missing: install it (Debian: apt-get install {package})")
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        call(["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"], env=quiet)
-        call(["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "--no-install-recommends", package], env=quiet)
-    return str(shutil.which(program))
+        with locked(CACHE / "apt-get.lock"):
+            if shutil.which(program, path=folders) is None:
+                _apt_get("update")
+                _apt_get("install", "-y", "--no-install-recommends", package)
+    found = shutil.which(program, path=folders)
+    if found is None:
+        pytest.skip(f"Debian's {package} brought no {program} into {folders or 'PATH'}: see `dpkg -L {package}`")
+    return found
+
+
+def _apt_get(*words: str) -> None:
+    """Waits for an apt-get that others started, such as a daily upgrade: for dpkg's lock by its own option, for the package lists' here."""
+    command = ["apt-get", "-o", f"DPkg::Lock::Timeout={APT_LIMIT_S}", *words]
+    deadline = time.monotonic() + APT_LIMIT_S
+    while True:
+        done = _outcome(command, env={"DEBIAN_FRONTEND": "noninteractive"})
+        if "/lists/lock" not in done.stderr or time.monotonic() > deadline:
+            return _expect_success(command, done)
+        time.sleep(APT_RETRY_S)
 
 
 # --- S3
@@ -213,11 +271,9 @@ def webhdfs_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         "-datanodes",
         "1",
     ]
-    command += ["-httpport", str(http_port), "-nnport", str(rpc_port), "-writeDetails", str(folder / "up.json")]
-    with running(command, port=http_port, log=folder / "hdfs.log", env={"HADOOP_USER_NAME": "tester"}):
-        deadline = time.monotonic() + START_LIMIT_S
-        while not (folder / "up.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
+    details = folder / "up.json"  # Written when the data node has joined, which is after the first answer of the name node.
+    command += ["-httpport", str(http_port), "-nnport", str(rpc_port), "-writeDetails", str(details)]
+    with running(command, port=http_port, log=folder / "hdfs.log", env={"HADOOP_USER_NAME": "tester"}, ready=details.exists):
         yield http_port
 
 

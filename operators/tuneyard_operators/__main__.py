@@ -10,9 +10,19 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from tuneyard.api import BadInput
+from tuneyard.catalog import kinds
+from tuneyard.extras import need
+from tuneyard.federation import POLICIES
+
+try:
+    need("operator", "the hub")
+except BadInput as lacking:
+    print(f"error: {lacking.cause}\nnext: {lacking.next_step}", file=sys.stderr)
+    raise SystemExit(lacking.exit_code) from None
+
 import uvloop
 
-from tuneyard.federation import POLICIES
 from tuneyard_operators.hub import Settings, run_hub
 from tuneyard_operators.rendering import Defaults
 
@@ -43,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     hub.add_argument("--output", default="", help="URI prefix for jobs that name no storage.output")
     hub.add_argument("--image", default="", help="image for jobs that name none")
     hub.add_argument("--metrics-port", type=int, default=9090, help="/metrics, /healthz, /readyz; 0: any free port")
+    hub.add_argument("--logs-port", type=int, default=0, help="the aggregated API of logs, over TLS; default: it is not served")
     hub.add_argument("--qps", type=float, default=own.qps, help="requests a second to the hub's API server")
     hub.add_argument("--member-qps", type=float, default=own.member_qps, help="requests a second to each member's")
     hub.add_argument(
@@ -70,8 +81,15 @@ def main() -> int:
         policy=replace(POLICIES["tuneyard"], settled_s=arguments.settle_after),
     )
     try:
+        kinds()  # entries that cannot be understood end the hub before it takes the lead
+    except BadInput as wrong:
+        logging.getLogger("tuneyard_operators").error("%s: %s", wrong.cause, wrong.next_step)
+        return wrong.exit_code
+    try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port))
+            runner.run(
+                run_hub(settings, kubeconfig=arguments.kubeconfig, metrics_port=arguments.metrics_port, logs_port=arguments.logs_port)
+            )
     except Exception:
         logging.getLogger("tuneyard_operators").exception("the hub ends")
         return 1

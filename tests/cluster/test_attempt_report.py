@@ -104,6 +104,15 @@ def test_the_report_is_made_once_and_then_replaced(member: Member) -> None:
     assert (state.phase, state.progress.eta_s, state.progress.loss) == (Phase.SUCCEEDED, None, None)
 
 
+def test_a_report_that_is_too_long_is_cut_and_heard(member: Member) -> None:
+    """An API server would refuse all of it, and the attempt would count as silent."""
+    uris = [f"s3://bucket/{number}" for number in range(20_000)]
+    ReportObject(member.pod, NAMESPACE, "bot-tune-long").put(running(3).model_copy(update={"message": "x" * 700_000, "artifacts": uris}))
+    state = member.state("bot-tune-long")
+    assert state is not None
+    assert (len(state.message), len(state.artifacts), state.progress.step) == (4096, 10_000, 3)
+
+
 def test_another_process_goes_on_with_the_same_report(member: Member) -> None:
     ReportObject(member.pod, NAMESPACE, "bot-tune-2").put(running(1))
     ReportObject(member.pod, NAMESPACE, "bot-tune-2").put(running(2))

@@ -22,6 +22,8 @@ from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.waiting import wait_for
 from tests.unit.charts.rendering import CHARTS, HUB, HUB_VALUES, MEMBER, VARIANTS, Grant, grants, render, render_variant
 
+from tuneyard.cluster.log_api import LOG_GROUP
+
 SYSTEM, JOBS = "tuneyard-system", "tuneyard"
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 JOBSPEC = {
@@ -84,9 +86,10 @@ def resources(cluster: Member) -> list[tuple[str, str, bool]]:
         ("", "/api/v1"),
         *((group["name"], f"/apis/{group['preferredVersion']['groupVersion']}") for group in cluster.api.get("/apis")["groups"]),
     ]
+    groups = [(name, path) for name, path in groups if name != LOG_GROUP]  # no pod of the hub runs here to serve it
     for group, path in groups:
         found += [(group, each["name"], each["namespaced"]) for each in cluster.api.get(path)["resources"]]
-    return found
+    return [*found, (LOG_GROUP, "jobspecs/log", True)]
 
 
 def allowed(cluster: Member, account: str, namespace: str) -> frozenset[tuple[str, str]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from tests.cluster.conftest import ApiServers
-from tests.testcluster import Member
+from tests.cluster.conftest import ApiServers, started
+from tests.testcluster import Hub, Member
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.kubeapi import KubeApi, Refused
@@ -168,8 +168,15 @@ def test_a_small_disk_fills(member: Member) -> None:
 # --- API servers
 
 
-def test_a_restarted_api_server_keeps_its_objects(api_servers: ApiServers) -> None:
-    hub = api_servers(members=0).hub
+@pytest.fixture(scope="module")
+def hub(cluster_folder: Path) -> Iterator[Hub]:
+    """A hub without members. Tests leave it running."""
+    alone = started(Clusters(Hub("hub", cluster_folder / "alone" / "hub"), ()))
+    yield alone.hub
+    alone.close()
+
+
+def test_a_restarted_api_server_keeps_its_objects(hub: Hub) -> None:
     hub.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "namespace": "default"}, "data": {"a": "b"}})
 
     hub.stop("kube-apiserver")
@@ -181,8 +188,7 @@ def test_a_restarted_api_server_keeps_its_objects(api_servers: ApiServers) -> No
     assert hub.api.get("/api/v1/namespaces/default/configmaps/kept")["data"] == {"a": "b"}
 
 
-def test_a_frozen_api_server_keeps_its_clients_waiting(api_servers: ApiServers) -> None:
-    hub = api_servers(members=0).hub
+def test_a_frozen_api_server_keeps_its_clients_waiting(hub: Hub) -> None:
     impatient = KubeApi(hub.kubeconfig, timeout_s=0.5)
 
     hub.freeze()
@@ -193,8 +199,7 @@ def test_a_frozen_api_server_keeps_its_clients_waiting(api_servers: ApiServers) 
     assert impatient.get("/api/v1/namespaces")["items"]
 
 
-def test_users_have_the_rights_that_rbac_grants_until_their_credentials_expire(api_servers: ApiServers, tmp_path: Path) -> None:
-    hub = api_servers(members=0).hub
+def test_users_have_the_rights_that_rbac_grants_until_their_credentials_expire(hub: Hub, tmp_path: Path) -> None:
     mine, old = tmp_path / "mine", tmp_path / "old"
     mine.write_text(hub.kubeconfig_for("reader"))
     old.write_text(hub.kubeconfig_for("late", ["system:masters"], valid=datetime.timedelta(minutes=-1)))

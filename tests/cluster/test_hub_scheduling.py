@@ -44,7 +44,7 @@ def operator(stage: Clusters) -> Iterator[Operator]:
 @pytest.fixture(autouse=True)
 def nothing_left(stage: Clusters, operator: Operator) -> Iterator[None]:
     yield
-    stage.hub.kubectl("delete", "jobspecs,teams", "--all", "-A", "--wait=true", "--timeout=60s")
+    stage.hub.kubectl("delete", "jobspecs,teams", "--all", "-A", "--wait=true", "--timeout=240s")
     until(lambda: not rayjobs(stage.members[0]), f"nothing is left on the member\n{operator.log[-3000:]}")
 
 
@@ -70,7 +70,7 @@ def attempt(stage: Clusters, name: str, number: int = 1) -> dict[str, Any]:
 
 def waits(stage: Clusters, name: str, words: str) -> str:
     """The message of a job that waits, once it says this."""
-    found: str = until(lambda: words in (said := status(stage, name).get("message", "")) and said, f"{name} says {words!r}", 90)
+    found: str = until(lambda: words in (said := status(stage, name).get("message", "")) and said, f"{name} says {words!r}")
     return found
 
 

@@ -95,22 +95,17 @@ def kuberay_crds() -> Path:
     return made_once(f"bin/{_hash('kuberay')}/crds", copy)
 
 
-def debian(program: str, package: str) -> str:
-    """Path of a program that the distribution has; installed where that is possible."""
+def debian(program: str, package: str, *, folders: str | None = None) -> str:
+    """Path of a program that the distribution has, on PATH or in `folders`; installed where that is possible."""
     try:
-        return installed(program, package)
+        return installed(program, package, folders=folders)
     except pytest.skip.Exception as reason:
         raise Unavailable(str(reason)) from None
 
 
 def cni_folder() -> Path:
-    """Folder of the CNI plugins `bridge` and `host-local`."""
-    for folder in CNI_FOLDERS:
-        if (folder / "bridge").exists():
-            return folder
-    # Debian keeps them off PATH, so `installed` would look for them in vain: any name that is not there makes it install.
-    debian("cni-bridge", "containernetworking-plugins")
-    return CNI_FOLDERS[0]
+    """Folder of the CNI plugins `bridge` and `host-local`, which Debian keeps off PATH."""
+    return Path(debian("bridge", "containernetworking-plugins", folders=os.pathsep.join(map(str, CNI_FOLDERS)))).parent
 
 
 def _found(name: str, program: Program) -> str | None:

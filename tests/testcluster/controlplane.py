@@ -26,6 +26,11 @@ class ControlPlane:
         return Authority(self.folder / "pki")
 
     @property
+    def front_proxy(self) -> Authority:
+        """Signs for the API server as the proxy of aggregated APIs: not the authority of clients, who could pass for it otherwise."""
+        return Authority(self.folder / "front-proxy")
+
+    @property
     def server(self) -> str:
         return f"https://{self.network.address}:{API_PORT}"
 
@@ -49,6 +54,7 @@ class ControlPlane:
         pki = self.authority
         keys = pki.service_account_keys()
         kubelet = pki.issue("kube-apiserver-kubelet-client", groups=["system:masters"])
+        proxy = self.front_proxy.issue("front-proxy-client")
         hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
         serving = pki.issue("kube-apiserver", addresses=[self.network.address, self.network.loopback, "10.96.0.1"], hosts=hosts)
         return [
@@ -71,6 +77,15 @@ class ControlPlane:
             f"--kubelet-client-certificate={kubelet.certificate}",
             f"--kubelet-client-key={kubelet.key}",
             "--kubelet-preferred-address-types=InternalIP",
+            # Aggregated APIs, as kubeadm sets them up; without a kube-proxy, they are reached by the addresses of their endpoints.
+            f"--requestheader-client-ca-file={self.front_proxy.certificate}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={proxy.certificate}",
+            f"--proxy-client-key-file={proxy.key}",
+            "--enable-aggregator-routing=true",
             # Ends watches at once on SIGTERM, which would wait a minute otherwise.
             "--shutdown-delay-duration=0s",
             "--max-requests-inflight=1000",

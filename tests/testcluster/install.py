@@ -13,6 +13,7 @@ from typing import Any
 
 import urllib3
 from tests.servers import free_port, versitygw
+from tests.testcluster.aggregated import log_api
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.hub import Hub
 from tests.testcluster.images import HOST_IMAGE, pod_template
@@ -111,8 +112,11 @@ def register(hub: Hub, member: Member, storage: Storage) -> None:
 def start_operator(folder: Path, hub: Hub, storage: Storage, options: Sequence[str] = ()) -> None:
     """Start the hub's operator as a process of this machine; it is ready on return. `options`: further words of its command line."""
     command = [sys.executable, "-m", "tuneyard_operators", "hub", "--kubeconfig", str(hub.kubeconfig)]
-    port = free_port()
+    port, logs_port = free_port(), free_port()
     command += ["--output", f"s3://{BUCKET}/jobs", "--image", HOST_IMAGE, "--metrics-port", str(port), *options]
+    if not hub.address.startswith("127."):  # no Service may have a loopback address
+        hub.apply(*log_api(SYSTEM, hub.address, logs_port))
+        command += ["--logs-port", str(logs_port)]
     processes = Processes(folder / "processes")
     processes.start(OPERATOR, command, storage.environment)
 

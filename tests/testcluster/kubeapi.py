@@ -6,14 +6,17 @@ import base64
 import json
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import urllib3
 import yaml
 
+_PATIENCE = 60
 MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -47,12 +50,16 @@ class KubeApi:
         """The decoded answer (text where it is not JSON).
 
         Raises:
-            Refused: an error status.
+            Refused: an error status; a server that asks for patience (429, as after a change to a CRD) is asked again for a minute.
             urllib3.exceptions.HTTPError: no answer.
         """
         server, pool = self._connection
         data = None if body is None else json.dumps(body).encode()
-        answer = pool.request(method, server + path, body=data, headers={"Content-Type": content_type} if data else {})
+        for _ in range(_PATIENCE):
+            answer = pool.request(method, server + path, body=data, headers={"Content-Type": content_type} if data else {})
+            if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
+                break
+            time.sleep(1)
         if answer.status >= 400:
             raise Refused(answer.status, answer.data.decode(errors="replace")[:1000])
         try:

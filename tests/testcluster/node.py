@@ -24,6 +24,8 @@ from tests.testcluster.network import bridge_name
 SKU_LABEL = "tuneyard.dev/sku"
 SLOT = "tuneyard.dev/slot"
 """An extended resource that stands for GPUs on nodes that have none."""
+_SBIN = "/usr/sbin:/sbin"
+"""iproute2 and runc are in sbin, which not every user's PATH has."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Node:
 
     def containerd(self) -> tuple[list[str], dict[str, str]]:
         """Command and environment; writes the configuration."""
-        debian("runc", "runc")
+        path = f"{os.environ['PATH']}:{_SBIN}"
+        debian("runc", "runc", folders=path)
         self.folder.mkdir(parents=True, exist_ok=True)
         network = self.plane.network
         conf = self.folder / "cni" / "10-pods.conflist"
@@ -82,8 +85,7 @@ class Node:
             _CONTAINERD.format(folder=self.folder, sockets=self.sockets, pause=PAUSE_IMAGE, plugins=cni_folder(), conf=conf.parent)
         )
         shim = Path(binary("containerd-shim-runc-v2")).parent
-        # iproute2 and runc are in sbin, which not every user's PATH has.
-        return [binary("containerd"), "--config", str(config)], {"PATH": f"{shim}:{os.environ['PATH']}:/usr/sbin:/sbin"}
+        return [binary("containerd"), "--config", str(config)], {"PATH": f"{shim}:{path}"}
 
     def answers(self) -> bool:
         """Whether containerd takes connections; its socket outlives it, and a kubelet that finds nobody there exits."""

@@ -76,8 +76,10 @@ def _take_in_report(attempt: Attempt, task: TaskStatus, seen: Observed, now: dat
         return
     if state.phase is Phase.RUNNING and attempt.phase is Phase.STARTING:
         attempt.phase = Phase.RUNNING
-        attempt.started_at = attempt.started_at or state.observed_at or None
+        attempt.started_at = attempt.started_at or state.observed_at or written(now)
     attempt.message = state.message or (state.stage if attempt.phase is Phase.STARTING else "")
+    if seen.unreadable:
+        attempt.message = f"its report cannot be read in full ({seen.unreadable}); {attempt.message}".removesuffix("; ")
     attempt.resumed_from = max(attempt.resumed_from, state.resumed_from)
     attempt.last_step = max(attempt.last_step, state.progress.step)
     if state.checkpoint_step > attempt.checkpoint_step:
@@ -99,6 +101,8 @@ def _over(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, set
         _end(attempt, task, now, None)
     elif state is not None and state.failure is not None and state.phase.final:
         _end(attempt, task, now, _stopped(attempt) if attempt.stopping and state.failure.kind is FailureKind.CANCELLED else state.failure)
+    elif state is not None and state.phase is Phase.FAILED:
+        _end(attempt, task, now, Failure(kind=FailureKind.INTERNAL, message="it failed, and its report does not say why"))
     elif state is not None and state.phase in (Phase.PREEMPTED, Phase.CANCELLED):
         _end(attempt, task, now, _stopped(attempt))
     elif attempt.created and seen.rayjob is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from tuneyard.api.moments import moment_of
+
 
 def written(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -11,8 +13,7 @@ def written(moment: datetime) -> str:
 
 def at(text: str) -> datetime:
     """The moment that an RFC 3339 text means. Raises ValueError on anything else."""
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment_of(text)
 
 
 def seconds_since(text: str, now: datetime) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuneyard.api import Condition, JobStatus, Phase
 from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.status_size import shortened
 
 if TYPE_CHECKING:
     from tuneyard_operators.hub.lifecycle import Goal
@@ -25,7 +26,7 @@ def with_conditions(status: JobStatus, goal: Goal, now: datetime) -> JobStatus:
     ]
     before = {condition.type: condition for condition in status.conditions}
     status.conditions = [
-        _condition(before.get(kind), kind, "True" if holds else "False", reason, message, goal.generation, now)
+        _condition(before.get(kind), kind, "True" if holds else "False", reason, shortened(message), goal.generation, now)
         for kind, holds, reason, message in wanted
     ]
     return status

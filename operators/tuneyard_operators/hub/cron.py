@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
 from tuneyard.api import Phase
 from tuneyard.api.schedule import ScheduleGoal, ScheduleStatus
+from tuneyard.storage.uris import join
 from tuneyard_operators.hub.clock import at, written
 
 _MOST_COUNTED = 100
@@ -63,6 +65,14 @@ def _neighbour(cron: str, zone: str, moment: datetime, *, forward: bool) -> date
 def run_name(schedule: str, moment: datetime) -> str:
     """The same for the same run, so that it is created once by however many hubs (as CronJobs name their Jobs)."""
     return f"{schedule[:48].rstrip('-')}-{int(moment.timestamp() // 60)}"
+
+
+def run_spec(template: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The spec of the run `name`, as its JobSpec holds it: the template's, with a folder of its own below the template's output."""
+    storage = template.get("storage") or {}
+    if not storage.get("output"):
+        return dict(template)  # the hub gives each job a folder of its own
+    return {**template, "storage": {**storage, "output": join(storage["output"], name)}}
 
 
 def advance_schedule(

@@ -5,34 +5,46 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from tuneyard.api import Attempt
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.kube import ATTEMPT_REPORT, RAYJOB, SECRET, Conflict, Connection, Missing
-from tuneyard_operators.rendering import SecretKey, labels_of, needed_secrets, rayjob, secret
+from tuneyard_operators.kube import ATTEMPT_REPORT, NETWORK_POLICY, RAYJOB, SECRET, Conflict, Connection, Kind, Missing
+from tuneyard_operators.rendering import SecretKey, labels_of, needed_secrets, network_policy, rayjob, secret
 
 log = logging.getLogger(__name__)
 
 
 async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: Connection, settings: Settings) -> None:
-    """Create the attempt's Secret and RayJob where they are not there. Raises ApiError, and BadInput where no image is known."""
+    """Create the attempt's Secret, NetworkPolicy and RayJob where they are not there.
+
+    Raises ApiError, and BadInput where no image is known.
+    """
     job = goal.job
     namespace = member.cluster.spec.namespace
-    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults)
+    isolated = member.isolates
+    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=isolated)
+    labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
     needed = needed_secrets(job.spec.env)
     if needed:
         values = await read_secrets(hub, job.metadata.namespace, needed)
-        labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
-        try:
-            await member.connection.create(SECRET, namespace, secret(attempt.name, labels, values), brief=True)
-        except Conflict:
-            log.info("the Secret of %s is there already", attempt.name)
+        await _create(member, SECRET, secret(attempt.name, labels, values))
+    if isolated:
+        await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels))
     try:
         member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
     except Conflict:
         member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
+
+
+async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:
+    """Create what must be there before the pods are."""
+    try:
+        await member.connection.create(kind, member.cluster.spec.namespace, body, brief=True)
+    except Conflict:
+        log.info("the %s of %s is there already", kind.name, body["metadata"]["name"])
 
 
 async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:

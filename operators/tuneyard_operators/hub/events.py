@@ -16,7 +16,7 @@ from uuid import uuid4
 from tuneyard.api import JobStatus, Phase
 from tuneyard.api.secrets import redact
 from tuneyard_operators.hub.lifecycle import Goal
-from tuneyard_operators.kube import EVENT, ApiError, Connection
+from tuneyard_operators.kube import EVENT, Connection
 
 log = logging.getLogger(__name__)
 _MOST_WAITING = 2000
@@ -55,7 +55,7 @@ class Events:
             namespace, event = await self._waiting.get()
             try:
                 await self._connection.create(EVENT, namespace, event, brief=True)
-            except ApiError as error:
+            except Exception as error:  # noqa: BLE001 - one that cannot be posted must not stop the others
                 log.debug("an event was not posted: %s", error)
 
 
@@ -91,7 +91,7 @@ def _event(goal: Goal, kind: str, reason: str, message: str) -> dict[str, Any]:
         },
         "type": kind,
         "reason": reason,
-        "message": redact(message)[:_LONGEST],
+        "message": redact(message[: 2 * _LONGEST])[:_LONGEST],
         "source": {"component": "tuneyard-hub"},
         "firstTimestamp": now,
         "lastTimestamp": now,

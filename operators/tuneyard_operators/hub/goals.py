@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from tuneyard.api import JobSpec, JobStatus, check_rules
+from tuneyard.api.base import LOCATED
+from tuneyard.api.local_files import ADVICE, is_relative, local_files
+from tuneyard.api.salvage import salvaged
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
 
+log = logging.getLogger(__name__)
 FINALIZER = "tuneyard.dev/members"
+LARGEST_SPEC = 100_000
+"""Bytes: a pod gets the JobSpec in one variable of its environment, of which Linux takes 128 KiB."""
+_NAMED = 5
 _NOT_YET = {"rank": "rankers are not built yet"}
 
 
@@ -23,7 +32,8 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item})
         problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
-        job, problem = _stub(metadata), "; ".join(f"{'.'.join(map(str, e['loc']))}: {_words(e['msg'])}" for e in error.errors()[:5])
+        wrong = error.errors(include_input=False)[:_NAMED]
+        job, problem = _stub(item), "; ".join(map(_complaint, wrong))
     return Goal(
         job=job,
         uid=metadata["uid"],
@@ -36,11 +46,11 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
 
 
 def status_of(item: Mapping[str, Any]) -> JobStatus:
-    """The stored status; a fresh one where there is none, or where somebody has written nonsense there."""
-    try:
-        return JobStatus.model_validate(item.get("status") or {})
-    except ValidationError:
-        return JobStatus()
+    """The stored status; a fresh one where there is none. Where somebody has written nonsense, what can be read of it counts."""
+    status, unreadable = salvaged(JobStatus, item.get("status"))
+    if unreadable:
+        log.warning("the status of %s cannot be read in full: %s", item["metadata"]["name"], unreadable)
+    return status
 
 
 def output_of(goal: Goal, defaults: Defaults) -> str:
@@ -52,36 +62,39 @@ def output_of(goal: Goal, defaults: Defaults) -> str:
 
 
 def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterator[str]:
+    size = len(job.model_dump_json(by_alias=True, exclude_unset=True))
+    if size > LARGEST_SPEC:
+        yield f"spec: {size:,} bytes as JSON, of which a pod takes {LARGEST_SPEC:,}: move scripts and texts into files in storage"
     for violation in check_rules(job):
         yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
+    if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
+        yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: say where in storage, such as s3://bucket/folder"
     if job.spec.storage.output is None and not defaults.output:
         yield "spec.storage.output: say where checkpoints and artifacts go, such as s3://bucket/folder; this hub has no default"
     if job.spec.image is None and not defaults.image and not cluster_images:
         yield "spec.image: name an image; this hub has no default"
+    for file in local_files(job.spec):
+        yield f"{'.'.join(map(str, file.path))}: {file.text} lies beside the file, and no cluster has it: {ADVICE}"
     for index, task in enumerate(job.spec.tasks):
         where = f"spec.tasks.{index}"
         if task.kind in _NOT_YET:
             yield f"{where}.{task.kind}: {_NOT_YET[task.kind]}; take the task out"
-        if task.tune is not None and job.spec.gang_of(task).train is None:
-            yield f"{where}.tune.task: {task.tune.task} is no train task; name one"
         if task.tune is not None and "resources.workers" in task.tune.space:
             yield f"{where}.tune.space: a search on a cluster runs on one gang; leave resources.workers out"
-        for source in task.sources():
-            if source.source is not None and "://" not in source.source and not source.source.startswith("/"):
-                yield f"{where}: {source.source} is a path beside the file, which a cluster does not have; use a URI such as s3://bucket/file"
-        if task.train is not None and isinstance(task.resources.workers, int) and task.train.batch.global_ % task.resources.workers:
-            yield f"{where}.train.batch.global: {task.train.batch.global_} does not divide over {task.resources.workers} workers"
 
 
-def _words(message: str) -> str:
-    return message.removeprefix("Value error, ")
+def _complaint(error: ErrorDetails) -> str:
+    path = (*error["loc"], *(error["ctx"]["path"] if error["type"] == LOCATED else ()))
+    return f"{'.'.join(map(str, path))[:200]}: {error['msg'].removeprefix('Value error, ')[:500]}"
 
 
-def _stub(metadata: Mapping[str, Any]) -> JobSpec:
-    """Stands in for a spec that cannot be read: the API server let it pass, or stored it under an older schema."""
+def _stub(item: Mapping[str, Any]) -> JobSpec:
+    """Stands in for a spec that cannot be read: the API server let it pass, or stored it under an older schema. It can be cancelled."""
+    metadata, spec = item["metadata"], item.get("spec")
+    asked = {name: True for name in ("cancelled", "suspend") if isinstance(spec, Mapping) and spec.get(name) is True}
     return JobSpec.model_validate(
         {
             "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-            "spec": {"tasks": [{"name": "unreadable", "process": {"command": ["false"]}}]},
+            "spec": {**asked, "tasks": [{"name": "unreadable", "process": {"command": ["false"]}}]},
         }
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,21 +12,27 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from tuneyard.api import Attempt, BadInput, JobStatus, Phase
-from tuneyard.federation import Place, ask_of
-from tuneyard_operators.hub import doing
+from tuneyard.api import Attempt, BadInput, JobStatus, Phase, PlacementStatus
+from tuneyard.cluster.asks import ask_of
+from tuneyard.federation import Place, Undecidable, own_sku
+from tuneyard_operators.hub import doing, last_resort
+from tuneyard_operators.hub.connecting import Connect
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
+from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
-from tuneyard_operators.hub.member import Connect, Hears, Member
+from tuneyard_operators.hub.member import Hears, Member
 from tuneyard_operators.hub.members import Members
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
-from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.placing import Placing, job_key, placement_of
 from tuneyard_operators.hub.recording import Recording
 from tuneyard_operators.hub.schedules import Schedules
 from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.stalled import StalledJobs
+from tuneyard_operators.hub.status_size import fitted
+from tuneyard_operators.hub.sweep import Sweep
 from tuneyard_operators.hub.teams import Teams, usage_of
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import JOBSPEC, ApiError, Conflict, Connection, Invalid, Key, Missing
@@ -36,10 +41,10 @@ from tuneyard_operators.rendering import needed_secrets
 log = logging.getLogger(__name__)
 _BETWEEN_CYCLES_S = 0.1
 _LONGEST_PAUSE_S = 30.0
-_SWEEP_EVERY_S = 60.0
-_LOOKS_PER_SWEEP = 6000
 _SECRET_EVERY_S = 10.0
 _CLEAN_AGAIN_S = 3.0
+_MOST_TRIES = 3
+"""How often a RayJob is tried that cannot be made, before its attempt counts as refused."""
 Object = dict[str, Any]
 
 
@@ -53,11 +58,13 @@ class Hub:
         hears = Hears(on_job=self._on_job, on_room=self._wake_placing, on_listed=self._on_listed)
         self.members = Members(connection, again, settings, metrics, hears)
         self.placing = Placing(replace(settings.policy, grace_s=settings.stop_grace_s))
-        self._recording = Recording(self.placing, self._price)
+        self._recording = Recording(self.placing, self._recorded)
         self.teams = Teams(connection, self.placing, self._usages, on_change=self._wake_placing)
         self._schedules = Schedules(connection, self.jobs)
         self._connection = connection
         self._queue: WorkQueue[Key] = WorkQueue()
+        self._stalled = StalledJobs(connection, self.jobs, self.members, look_again=self._queue.add)
+        self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
         self._room = asyncio.Event()
         self._goals: dict[Key, tuple[tuple[str, int, bool], Goal]] = {}
@@ -71,7 +78,7 @@ class Hub:
             self._events.run(),
             self._schedules.run(),
             self._place_forever(),
-            self._sweep_forever(),
+            self._sweep.run(),
         ]
         work += [self._work_forever() for _ in range(self.settings.at_once)]
         async with asyncio.TaskGroup() as group:
@@ -86,7 +93,7 @@ class Hub:
 
     def refresh(self) -> None:
         """Bring the gauges up to date."""
-        phases = [str((item.get("status") or {}).get("phase", Phase.PENDING)) for item in self.jobs.items.values()]
+        phases = [str(last_resort.stored_status(item).get("phase", Phase.PENDING)) for item in self.jobs.items.values()]
         for phase in Phase:
             self.metrics.jobs.labels(phase).set(phases.count(phase))
         oldest = min((ask.created for asks in self.placing.asks.values() for ask in asks.values()), default=None)
@@ -99,19 +106,23 @@ class Hub:
 
     def _on_listed(self, member: str) -> None:
         for key, item in self.jobs.items.items():
-            attempts = (item.get("status") or {}).get("attempts") or []
-            if any((attempt.get("placement") or {}).get("cluster") == member and not attempt.get("cleaned") for attempt in attempts):
+            if any(cluster == member for cluster, _ in last_resort.left_on_members(item)):
                 self._queue.add(key)
 
     def _job_changed(self, key: Key, status: JobStatus | None) -> None:
-        spec = self.jobs.items[key].get("spec") or {} if status is not None else {}
-        if self.placing.hold(key, spec, status, time.time()):
+        spec = last_resort.stored_spec(self.jobs.items[key]) if status is not None else {}
+        try:
+            freed = self.placing.hold(key, spec, status, time.time())
+        except Exception:  # what one job holds cannot be counted: the others' still can
+            log.exception("what %s/%s holds cannot be counted", *key)
+            freed = True
+        if freed:
             self._wake_placing()
 
     def _usages(self) -> Iterator[tuple[str, JobStatus]]:
         """Team and status of every job."""
         for key, item in self.jobs.items.items():
-            yield (item.get("spec") or {}).get("team") or key[0], self.jobs.status(key)
+            yield str(last_resort.stored_spec(item).get("team") or key[0]), self.jobs.status(key)
 
     def _on_news(self, key: Key) -> None:
         self._queue.add(key)
@@ -121,21 +132,46 @@ class Hub:
 
     async def _place_forever(self) -> None:
         await self.jobs.synced.wait()
+        pause_s = _BETWEEN_CYCLES_S
         while True:
             soon = self.placing.scheduler.again_at - time.time() if self.placing.asks else _LONGEST_PAUSE_S
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._room.wait(), min(max(soon, _BETWEEN_CYCLES_S), _LONGEST_PAUSE_S))
-            self._alive = time.monotonic()
             self._room.clear()
-            # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
-            if self.placing.asks and self.members.synced and self.teams.synced:
-                with self.metrics.cycle_s.time():
-                    news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
-                for key in news:
-                    self._queue.add(key)
-                if self.placing.unfinished:
-                    self._wake_placing()
-            await asyncio.sleep(_BETWEEN_CYCLES_S)
+            try:
+                self._cycle()
+                self._alive, pause_s = time.monotonic(), _BETWEEN_CYCLES_S
+            except Undecidable as error:
+                log.exception("%s/%s is set aside", error.ask.job, error.ask.task)
+                self._alive = time.monotonic()
+                self._start_over()
+                self._queue.add(job_key(error.ask.job))
+            except Exception:
+                log.exception("a scheduling cycle came to nothing")
+                self._start_over()
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    def _cycle(self) -> None:
+        # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
+        if not (self.placing.asks and self.members.synced and self.teams.synced):
+            return
+        with self.metrics.cycle_s.time():
+            news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
+        for key in news:
+            self._queue.add(key)
+        if self.placing.unfinished:
+            self._wake_placing()
+
+    def _start_over(self) -> None:
+        """Make the scheduler anew, as the next leader would: all it knows stands in JobSpecs, Clusters and Teams."""
+        try:
+            self.placing.start_over(time.time())
+        except Exception:
+            log.exception("the scheduler does not know all that it should")
+        for key in self.jobs.items:
+            self._job_changed(key, self.jobs.status(key))
+        self._wake_placing()
 
     async def _work_forever(self) -> None:
         await self.jobs.synced.wait()
@@ -152,10 +188,13 @@ class Hub:
             except ApiError as error:
                 result = "refused"
                 log.warning("%s/%s: %s", *key, error, extra={"job": "/".join(key)})
+                if isinstance(error, Invalid):
+                    await self._stalled.handle(key, error)
                 self._queue.retry(key)
-            except Exception:  # one broken job must not stop the others
+            except Exception as error:  # one broken job must not stop the others
                 result = "error"
                 log.exception("%s/%s cannot be brought further", *key)
+                await self._stalled.handle(key, error)
                 self._queue.retry(key, base_s=5.0, longest_s=300.0)
             finally:
                 self.metrics.reconciles.labels(result).inc()
@@ -173,7 +212,8 @@ class Hub:
         outcome = advance(goal, before, self._observed(before, now), now, self.settings)
         if any(action.verb is Verb.HOLD for action in outcome.actions):
             item = await self.jobs.hold(key, item)
-        outcome = self._place(key, item, goal, outcome, now)
+        outcome = self._place(key, goal, outcome, now)
+        outcome = replace(outcome, status=fitted(outcome.status))
         pause_s = 0.0 if _must_be_on_record(item, before, outcome) else self.jobs.pause_s(key)
         if pause_s and outcome.status != before:
             self._queue.add_after(key, pause_s)
@@ -192,11 +232,11 @@ class Hub:
         if known is None or known[0] != mark:
             self._goals[key] = known = (mark, goal_of(item, self.settings.defaults, self.members.have_images))
         goal = replace(known[1], deleted="deletionTimestamp" in metadata, held=FINALIZER in metadata.get("finalizers", []))
-        return await self._with_secrets(key, goal, item)
+        return await self._with_secrets(key, goal)
 
-    async def _with_secrets(self, key: Key, goal: Goal, item: Object) -> Goal:
+    async def _with_secrets(self, key: Key, goal: Goal) -> Goal:
         """A job that is about to start waits for its Secrets, as a pod would."""
-        phase = (item.get("status") or {}).get("phase", Phase.PENDING)
+        phase = self.jobs.status(key).phase
         needed = needed_secrets(goal.job.spec.env)
         if not needed or goal.problem or phase not in (Phase.PENDING, Phase.QUEUED):
             return goal
@@ -223,17 +263,19 @@ class Hub:
                 found[attempt.name] = self.members.unconnected(attempt.placement.cluster, now)
         return found
 
-    def _place(self, key: Key, item: Object, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
+    def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
         """Ask for the places that the job wants, and record what was decided for it."""
         asks = {task: ask_of(goal.job, goal.created.timestamp(), task, outcome.status) for task in outcome.ready}
         if self.placing.want(key, asks, now.timestamp(), names_team=goal.job.spec.team is not None):
             self._wake_placing()
-        return self._recording.record(key, goal, outcome, (item.get("status") or {}).get("message", ""), now)
+        return self._recording.record(key, goal, outcome, self.jobs.status(key).message, now)
 
-    def _price(self, place: Place) -> float:
+    def _recorded(self, place: Place) -> PlacementStatus:
+        """A decision in the words of the Cluster: its own name of the kind, and its price."""
         member = self.members.get(place.cluster)
-        sku = next((sku for sku in member.cluster.spec.skus if sku.name == place.sku), None) if member is not None else None
-        return sku.price_per_gpu_hour if sku is not None else 0.0
+        name = own_sku(member.cluster, place.sku) if member is not None else place.sku
+        sku = next((sku for sku in member.cluster.spec.skus if sku.name == name), None) if member is not None else None
+        return placement_of(place, sku.price_per_gpu_hour if sku is not None else 0.0, name)
 
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
         """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""
@@ -294,8 +336,10 @@ class Hub:
         except ApiError as error:
             log.warning("%s: %s", attempt.name, error)
             self._queue.retry(key)
-        except Exception:  # one broken attempt must not stop the others
+        except Exception as error:  # one broken attempt must not stop the others
             log.exception("%s on %s: %s failed", attempt.name, member.name, verb)
+            if verb is Verb.START and self._queue.failures(key) >= _MOST_TRIES:
+                member.refusals[attempt.name] = reason_of(error)
             self._queue.retry(key, base_s=5.0, longest_s=300.0)
 
     def _is_wanted(self, key: Key, goal: Goal, attempt: Attempt) -> bool:
@@ -309,42 +353,6 @@ class Hub:
         self._goals.pop(key, None)
         self._recording.forget(key)
         self.placing.forget(key, time.time())
-
-    async def _sweep_forever(self) -> None:
-        """What lies on members and belongs to no attempt that the hub knows: left by a hub that was killed, or a member that was away."""
-        await self.jobs.synced.wait()
-        suspects: set[tuple[str, str]] = set()
-        while True:
-            before, suspects = suspects, set()
-            for member in self.members.all():
-                for name, key in member.leftovers().items() if member.reachable else ():
-                    if not self._is_orphan(name, key):
-                        continue
-                    suspects.add((member.name, name))
-                    # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
-                    if (member.name, name) in before:
-                        member.lane.hand(name, partial(_remove_orphan, member, name), then=lambda: None)
-            # An event may have been missed: what is at its goal costs one look. Of a hundred thousand that wait, some have their turn.
-            unsettled = [key for key, item in self.jobs.items.items() if not _is_settled(item)]
-            chosen = random.sample(unsettled, min(len(unsettled), _LOOKS_PER_SWEEP))
-            for number, key in enumerate(chosen):
-                self._queue.add_after(key, _SWEEP_EVERY_S * number / len(chosen))
-            await asyncio.sleep(_SWEEP_EVERY_S)
-
-    def _is_orphan(self, name: str, key: Key) -> bool:
-        item = self.jobs.items.get(key)
-        if item is None:
-            return True
-        attempts = (item.get("status") or {}).get("attempts") or []
-        return all(attempt["name"] != name or attempt.get("cleaned") for attempt in attempts)
-
-
-async def _remove_orphan(member: Member, name: str) -> None:
-    log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
-    try:
-        await member.remove(name)
-    except ApiError as error:
-        log.warning("%s on %s could not be removed: %s", name, member.name, error)
 
 
 def _must_be_on_record(item: Object, before: JobStatus, outcome: Outcome) -> bool:
@@ -362,13 +370,6 @@ def _must_be_on_record(item: Object, before: JobStatus, outcome: Outcome) -> boo
 
 def _is_over(item: Object) -> bool:
     """True if nothing is left to do for a job, nor to wait for."""
-    metadata, status = item["metadata"], item.get("status") or {}
-    waits = "deletionTimestamp" in metadata or (item.get("spec") or {}).get("ttlAfterFinished") is not None
-    return _is_settled(item) and not waits and status.get("observedGeneration") == metadata.get("generation", 0)
-
-
-def _is_settled(item: Object) -> bool:
-    """True if nothing is left to do for a job, here or on any member."""
-    status = item.get("status") or {}
-    final = status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
-    return final and all(attempt.get("cleaned") for attempt in status.get("attempts") or [])
+    metadata, status = item["metadata"], last_resort.stored_status(item)
+    waits = "deletionTimestamp" in metadata or last_resort.stored_spec(item).get("ttlAfterFinished") is not None
+    return last_resort.is_settled(item) and not waits and status.get("observedGeneration") == metadata.get("generation", 0)

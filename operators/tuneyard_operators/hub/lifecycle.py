@@ -128,6 +128,8 @@ class _Advance:
             self.status = JobStatus(observed_generation=self.goal.generation, output=self.status.output)
 
     def _sync_tasks(self) -> None:
+        if self.goal.problem and self.status.attempts:  # its tasks are not known: those that run stay
+            return
         known = {task.name: task for task in self.status.tasks}
         self.status.tasks = [known.get(task.name) or TaskStatus(name=task.name) for task in self.goal.job.spec.tasks]
 
@@ -138,7 +140,7 @@ class _Advance:
         if is_active(attempt):
             step = advance_attempt(attempt, task, seen, self.now, self.settings)
             self.later += step.later
-            if step.start and not self.goal.deleted:
+            if step.start and not self.goal.deleted and not self.goal.problem:
                 self.actions.append(Action(Verb.START, attempt))
             if step.stop:
                 self.actions.append(Action(Verb.STOP, attempt))
@@ -167,6 +169,8 @@ class _Advance:
     def _ready(self) -> tuple[str, ...]:
         """Tasks to place now; decides on the way whether the job has succeeded or failed."""
         spec = self.goal.job.spec
+        if self.goal.problem and self.status.attempts:
+            return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
         done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
         if len(done) == len(spec.tasks):
@@ -230,7 +234,9 @@ class _Advance:
             self.status.message = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in active if attempt.message)
             return
         self.status.phase = Phase.QUEUED if ready or self.status.attempts or self.goal.job.spec.suspend else Phase.PENDING
-        if self.goal.missing:
+        if self.goal.problem:
+            self.status.message = f"nothing more of it is started: {self.goal.problem}"
+        elif self.goal.missing:
             self.status.message = self.goal.missing
         elif self.goal.job.spec.suspend:
             self.status.message = "suspended: set spec.suspend to false to go on"

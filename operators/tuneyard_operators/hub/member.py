@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
-
-from tuneyard.api import Attempt, AttemptReport, Cluster, NodeInventory
-from tuneyard_operators.hub.clock import seconds_since
-from tuneyard_operators.hub.inventory import hostname, inventory, is_ready, kept_of_foreign_pod, kept_of_node
+from tuneyard.api import Attempt, AttemptReport, AttemptState, Cluster, Metadata, NodeInventory
+from tuneyard.api.attempt_report import AttemptGoal
+from tuneyard.api.salvage import salvaged
+from tuneyard_operators.hub.guard import reason_of
+from tuneyard_operators.hub.heartbeat import Heartbeat
+from tuneyard_operators.hub.inventory import hostname, inventory, is_ready, kept_of_foreign_pod, kept_of_node, left_out
 from tuneyard_operators.hub.lanes import Lane
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.kube import (
     ATTEMPT_REPORT,
+    NETWORK_POLICY,
     NODE,
     POD,
     RAYJOB,
@@ -31,31 +32,14 @@ from tuneyard_operators.kube import (
     Connection,
     Forbidden,
     Key,
-    Missing,
-    Unreachable,
-    from_kubeconfig_text,
 )
 from tuneyard_operators.rendering import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
 OnJob = Callable[[Key], None]
-Connect = Callable[..., Awaitable[Connection]]
-_PING_S = 5.0
 _ACTIONS_AT_ONCE = 16
-_OWN_LOOK_S = 10.0
-
-
-def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None) -> float:
-    """For how long a member has been away: since its last heartbeat, which outlives restarts of the hub.
-
-    But a hub that was itself away for an hour has heard no heartbeat either: until it has tried in vain for a while (`failing_since`,
-    by the monotonic clock), nothing counts but its own trying.
-    """
-    tried_s = time.monotonic() - failing_since if failing_since is not None else 0.0
-    if heartbeat is None or tried_s < _OWN_LOOK_S:
-        return tried_s
-    return seconds_since(heartbeat, now)
+_LISTED_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -77,12 +61,11 @@ class Member:
         self.lane = Lane(_ACTIONS_AT_ONCE)
         self.refusals: dict[str, str] = {}
         """Why attempts were not taken, by name, until their statuses say so."""
-        self.heartbeat = last_heartbeat
-        self.error = ""
-        self.refused = False
-        """Whether the member refuses the hub's credentials."""
+        self.problem = ""
+        """Why nothing can be placed on it though it is reached."""
+        self.left_out = ""
+        """Nodes that could be used and are not, for people."""
         self._began = time.monotonic()
-        self._failing_since: float | None = None
         self._on_job = hears.on_job
         self._on_room = hears.on_room
         self._on_listed = hears.on_listed
@@ -92,16 +75,18 @@ class Member:
         self._unready: set[str] = set()
         self._inventory: list[NodeInventory] | None = None
         self._inventory_of: Cluster | None = None
-        self._read: dict[str, tuple[str, AttemptReport]] = {}
+        self._read: dict[str, tuple[str, AttemptReport, str]] = {}
         namespace = cluster.spec.namespace
         here = partial(Cache, connection, namespace=namespace, labels=JOB_LABELS)
         self.rayjobs = here(RAYJOB, keep=_kept_of_rayjob, on_change=self._changed)
         self.reports = Cache(connection, ATTEMPT_REPORT, namespace=namespace, on_change=self._reported)
         self.secrets = here(SECRET, keep=_metadata_only, on_change=self._changed)
+        self.policies = here(NETWORK_POLICY, keep=_metadata_only, on_change=self._changed)
         self.pods = here(POD, on_change=self._pod_changed)
         self.nodes = Cache(connection, NODE, on_change=self._node_changed, keep=kept_of_node)
         self.foreign = Cache(connection, POD, labels=f"!{JOB}", on_change=self._room_changed, keep=kept_of_foreign_pod)
         self._caches = (self.rayjobs, self.reports, self.secrets, self.pods, self.nodes, self.foreign)
+        self.heartbeat = Heartbeat(self.name, connection, self._caches, last_heartbeat, on_change=self._tell_all)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -109,8 +94,9 @@ class Member:
         return self.cluster.metadata.name
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(cache.run(), name=f"{self.name}-{cache.kind.plural}") for cache in self._caches]
-        self._tasks.append(asyncio.create_task(self._ping(), name=f"{self.name}-ping"))
+        caches = (*self._caches, self.policies)
+        self._tasks = [asyncio.create_task(cache.run(), name=f"{self.name}-{cache.kind.plural}") for cache in caches]
+        self._tasks.append(asyncio.create_task(self.heartbeat.run(), name=f"{self.name}-heartbeat"))
         self._tasks.append(asyncio.create_task(self._tell_when_listed(), name=f"{self.name}-listed"))
 
     async def close(self) -> None:
@@ -123,11 +109,16 @@ class Member:
     @property
     def listed(self) -> bool:
         """Whether all of the member has been seen once: before that, what is missing may only not have been heard of."""
-        return all(cache.synced.is_set() for cache in self._caches)
+        return all(cache.synced.is_set() for cache in self._caches) and (self.isolates or isinstance(self.policies.error, Forbidden))
+
+    @property
+    def isolates(self) -> bool:
+        """Whether attempts get a NetworkPolicy here: the right to make them is the member's switch."""
+        return self.policies.synced.is_set() and not isinstance(self.policies.error, Forbidden)
 
     @property
     def reachable(self) -> bool:
-        return not self.error and self.listed
+        return not self.heartbeat.error and self.listed
 
     @property
     def age_s(self) -> float:
@@ -136,20 +127,33 @@ class Member:
     def inventory(self) -> list[NodeInventory]:
         """Its nodes, counted anew where something has changed. Shared: not to be changed."""
         if self._inventory is None or self._inventory_of is not self.cluster:
-            self._inventory = inventory(self.cluster, self.nodes.items.values(), self.foreign.items.values())
-            self._inventory_of = self.cluster
+            self._inventory_of, self.problem, self.left_out = self.cluster, "", ""
+            try:
+                self._inventory = inventory(self.cluster, self.nodes.items.values(), self.foreign.items.values())
+                self.left_out = left_out(self.cluster, self.nodes.items.values())
+            except Exception as error:  # one broken member must not stop the others
+                log.exception("the nodes of member %s cannot be counted", self.name)
+                self._inventory, self.problem = [], f"its nodes cannot be counted: {reason_of(error)}"
         return self._inventory
+
+    @property
+    def _kept_policies(self) -> tuple[Cache, ...]:
+        """Where the right is gone, policies stay: an attempt's end does not wait for what cannot be removed."""
+        return (self.policies,) if self.isolates else ()
 
     def observe(self, attempt: Attempt, now: datetime) -> Observed:
         """What is on the member of one attempt."""
         if not self.reachable:
-            away_s = away_for_s(self.heartbeat, now, self._failing_since)
-            return Observed(known=False, unreachable_s=away_s, why_unreachable=self.error or "not all of it has been listed")
+            why = self.heartbeat.error or "not all of it has been listed"
+            return Observed(known=False, unreachable_s=self.heartbeat.away_s(now), why_unreachable=why)
         key = (self.cluster.spec.namespace, attempt.name)
+        report, unreadable = self._report(attempt.name)
         return Observed(
             rayjob=self.rayjobs.items.get(key),
-            report=self._report(attempt.name),
+            report=report,
+            unreadable=unreadable,
             secret=key in self.secrets.items,
+            policy=self.isolates and key in self.policies.items,
             pods=[self.pods.items[pod] for pod in sorted(self._pods.get(attempt.name, ()))],
             remains=[pod for name, pod in self._failed_pods.get(attempt.name, {}).items() if (key[0], name) not in self.pods.items],
             silent_s=self._silent_s(attempt.name),
@@ -162,14 +166,20 @@ class Member:
         """Whether the attempt's RayJob is there, as far as the member has told."""
         return (self.cluster.spec.namespace, attempt) in self.rayjobs.items
 
+    def is_clean_of(self, attempt: str) -> bool:
+        """Whether nothing of an attempt is there any more."""
+        key = (self.cluster.spec.namespace, attempt)
+        there = any(key in cache.items for cache in (self.rayjobs, self.reports, self.secrets))
+        return not there and attempt not in self._pods and attempt not in self.lane
+
     def forget(self, attempt: str) -> None:
         for known in (self._failed_pods, self._spoken, self._read, self.refusals):
             known.pop(attempt, None)
 
     def leftovers(self) -> dict[str, Key]:
-        """Attempt name -> job of every RayJob, Secret and report here: what a sweep compares with the hub's own record."""
+        """Attempt name -> job of every RayJob, Secret, NetworkPolicy and report here: what a sweep compares with the hub's own record."""
         found: dict[str, Key] = {}
-        for cache in (self.rayjobs, self.secrets, self.reports):
+        for cache in (self.rayjobs, self.secrets, self.reports, *self._kept_policies):
             for key, item in cache.items.items():
                 job = _job_of(item)
                 if job is not None:
@@ -184,7 +194,7 @@ class Member:
         namespace = self.cluster.spec.namespace
         key = (namespace, attempt)
         gone: list[Cache] = []
-        for cache in (self.reports, self.secrets, self.rayjobs):
+        for cache in (self.reports, self.secrets, *self._kept_policies, self.rayjobs):
             item = cache.items.get(key)
             going = item is None or item["metadata"].get("deletionTimestamp")
             if not going and await self.connection.delete(cache.kind, namespace, attempt):
@@ -193,16 +203,25 @@ class Member:
             cache.drop(key)
         return key not in self.rayjobs.items and attempt not in self._pods
 
-    def _report(self, attempt: str) -> AttemptReport | None:
-        """What an attempt says, read once per version. Shared: not to be changed."""
+    async def try_to_remove(self, attempt: str) -> None:
+        """`remove`, for whoever looks again later in any case. Raises nothing."""
+        try:
+            await self.remove(attempt)
+        except ApiError as error:
+            log.warning("%s on %s could not be removed: %s", attempt, self.name, error)
+        except Exception:
+            log.exception("%s on %s could not be removed", attempt, self.name)
+
+    def _report(self, attempt: str) -> tuple[AttemptReport | None, str]:
+        """What an attempt says, and what of it cannot be read; read once per version. Shared: not to be changed."""
         item = self.reports.items.get((self.cluster.spec.namespace, attempt))
         if item is None:
-            return None
+            return None, ""
         version = item["metadata"]["resourceVersion"]
         known = self._read.get(attempt)
         if known is None or known[0] != version:
-            self._read[attempt] = known = (version, _report(item))
-        return known[1]
+            self._read[attempt] = known = (version, *_report(item))
+        return known[1], known[2]
 
     def _silent_s(self, attempt: str) -> float:
         loop = asyncio.get_running_loop()
@@ -250,79 +269,28 @@ class Member:
                 if job is not None:
                     self._on_job(job)
 
+    def _tell_all(self) -> None:
+        """It comes or goes: there is other room, and each job of its own is to be looked at."""
+        self._on_room()
+        for job in set(self.leftovers().values()):
+            self._on_job(job)
+
     async def _tell_when_listed(self) -> None:
         for cache in self._caches:
             await cache.synced.wait()
+        while not self.listed:  # its policies are, or are known to be forbidden
+            await asyncio.sleep(_LISTED_AGAIN_S)
         self._on_room()
         self._on_listed(self.name)
 
-    async def _ping(self) -> None:
-        """A watch that hears nothing cannot tell a quiet server from a dead one: ask."""
-        while True:
-            before, self.refused = self.error, False
-            try:
-                await asyncio.wait_for(self.connection.raw("/readyz"), _PING_S * 2)
-                # A server that answers is believed only once every cache has heard from it again: until then they show the past.
-                self.error = next((_lack(cache) for cache in self._caches if cache.error is not None), "")
-            except TimeoutError:
-                self.error = f"{self.connection.server} does not answer: timed out"
-            except Forbidden as error:
-                self.refused = True
-                self.error = f"its credentials are refused ({error.message}); put fresh ones into the Secret of Cluster {self.name}"
-            except Unreachable as error:
-                self.error = error.message
-            except ApiError as error:
-                self.error = str(error)
-            if not self.error:
-                self.heartbeat = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            if not self.error:
-                self._failing_since = None
-            elif self._failing_since is None:
-                self._failing_since = time.monotonic()
-            if bool(before) != bool(self.error):
-                log.warning("member %s %s", self.name, f"cannot be used: {self.error}" if self.error else "can be reached")
-                self._on_room()
-                for job in set(self.leftovers().values()):
-                    self._on_job(job)
-            await asyncio.sleep(_PING_S)
 
-
-async def connect(cluster: Cluster, hub: Connection, own: Connect, namespace: str, **options: Any) -> Connection:
-    """Connection to a member by the Secret that its Cluster names; one that names none is the hub itself (`own` connects to it again).
-
-    Raises ApiError where there is no such Secret, or it cannot be used.
-    """
-    reference = cluster.spec.endpoint.kubeconfig_secret
-    if reference is None:
-        if cluster.spec.endpoint.server is not None:
-            raise Unreachable(0, "the Cluster names a server and no kubeconfigSecret; name neither for the hub's own cluster")
-        return await own(**options)
-    try:
-        secret = await hub.get(SECRET, namespace, reference.name)
-    except Missing as error:
-        raise Unreachable(404, f"the Secret {namespace}/{reference.name} with its kubeconfig does not exist") from error
-    data: Mapping[str, str] = secret.get("data") or {}
-    if reference.key not in data:
-        raise Unreachable(0, f"the Secret {namespace}/{reference.name} has no key {reference.key}")
-    return await from_kubeconfig_text(base64.b64decode(data[reference.key]).decode(errors="replace"), **options)
-
-
-def _lack(cache: Cache) -> str:
-    """Why the hub cannot do with this member, in words for whoever runs it."""
-    if isinstance(cache.error, Missing):
-        return f"it knows no {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
-    if isinstance(cache.error, Forbidden):
-        return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message}"
-    return f"its {cache.kind.plural} cannot be followed: {cache.error}"
-
-
-def _report(item: Object) -> AttemptReport:
-    """What an attempt says; an empty report where it talks nonsense, which is not believed."""
-    try:
-        return AttemptReport.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key) is not None})
-    except ValidationError as error:
-        log.warning("the report %s cannot be read: %s", item["metadata"]["name"], error.errors()[0]["msg"])
-        return AttemptReport.model_validate({"metadata": item["metadata"]})
+def _report(item: Object) -> tuple[AttemptReport, str]:
+    """What an attempt says, as far as it can be read, and what of it cannot."""
+    goal, _ = salvaged(AttemptGoal, item.get("spec"))
+    state, unreadable = salvaged(AttemptState, item["status"]) if item.get("status") else (None, "")
+    if unreadable:
+        log.warning("the report %s cannot be read in full: %s", item["metadata"]["name"], unreadable)
+    return AttemptReport(metadata=Metadata(name=item["metadata"]["name"]), spec=goal, status=state), unreadable
 
 
 def _job_of(item: Mapping[str, Any]) -> Key | None:
@@ -347,8 +315,12 @@ def _has_failed(pod: Mapping[str, Any]) -> bool:
 
 def _kept_of_rayjob(item: Object) -> Object:
     """A RayJob without its pod templates."""
-    kept_status = {key: value for key, value in (item.get("status") or {}).items() if key != "rayClusterStatus"}
+    kept_status = {key: value for key, value in _mapping(item.get("status")).items() if key != "rayClusterStatus"}
     return {"metadata": {**item["metadata"], "managedFields": None}, "status": kept_status}
+
+
+def _mapping(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
 
 
 def _metadata_only(item: Object) -> Object:

@@ -12,13 +12,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Cluster, NodeInventory
+from tuneyard.api import Cluster, ClusterStatus, NodeInventory
+from tuneyard.api.salvage import salvaged
 from tuneyard_operators.hub.clock import seconds_since
+from tuneyard_operators.hub.connecting import Connect, connect
 from tuneyard_operators.hub.flapping import COUNTS_S, held_out_until, why_held_out, with_return
-from tuneyard_operators.hub.member import Connect, Hears, Member, away_for_s, connect
+from tuneyard_operators.hub.guard import reason_of, with_stalled
+from tuneyard_operators.hub.heartbeat import away_for_s
+from tuneyard_operators.hub.inventory import listed_twice
+from tuneyard_operators.hub.member import Hears, Member
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.status_size import shortened
 from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection
 
 log = logging.getLogger(__name__)
@@ -61,7 +67,7 @@ class Members:
     def unconnected(self, name: str, now: datetime) -> Observed:
         """What is seen of attempts on a member to which there is no connection: how long it has been away, by its last heartbeat."""
         _, problem = self._problems.get(name, (0.0, ""))
-        heartbeat = (self.clusters.items.get(("", name), {}).get("status") or {}).get("heartbeat")
+        heartbeat = _stored(self.clusters.items.get(("", name), {})).heartbeat
         away_s = away_for_s(heartbeat, now, self._began) if problem else 0.0
         return Observed(known=False, unreachable_s=away_s, why_unreachable=problem)
 
@@ -74,7 +80,7 @@ class Members:
 
     def _tried(self, name: str) -> bool:
         member = self._members.get(name)
-        return name in self._problems or (member is not None and (member.listed or bool(member.error)))
+        return name in self._problems or (member is not None and (member.listed or bool(member.heartbeat.error)))
 
     def away(self) -> dict[str, str]:
         """Why members cannot be used that cannot: they are not reached, or have come and gone too often lately."""
@@ -84,7 +90,7 @@ class Members:
             returns = self._returns.get(member.name, [])
             until = held_out_until(returns, now)
             if not member.reachable:
-                found[member.name] = member.error or "not all of it has been listed yet"
+                found[member.name] = member.heartbeat.error or "not all of it has been listed yet"
             elif until is not None:
                 found[member.name] = why_held_out(returns, until)
         return found
@@ -94,9 +100,8 @@ class Members:
         now = time.monotonic()
         for member in self.all():
             if member.name not in self._returns:
-                stored = (self.clusters.items.get(("", member.name), {}).get("status") or {}).get("returnedAt")
-                self._returns[member.name] = [str(each) for each in stored or []]
-            if member.error:
+                self._returns[member.name] = list(_stored(self.clusters.items.get(("", member.name), {})).returned_at)
+            if member.heartbeat.error:
                 self._away_since.setdefault(member.name, now)
             elif member.reachable and now - self._away_since.pop(member.name, now) > COUNTS_S:
                 self._returns[member.name] = with_return(self._returns[member.name], datetime.now(UTC))
@@ -119,11 +124,18 @@ class Members:
         await self.clusters.synced.wait()
         while True:
             for (_, name), item in list(self.clusters.items.items()):
-                await self._keep(name, item)
+                try:
+                    await self._keep(name, item)
+                except Exception as error:  # one broken cluster must not stop the others
+                    self._problems[name] = (time.monotonic(), reason_of(error))
+                    log.exception("member %s cannot be used", name)
             for name in [name for name in self._members if ("", name) not in self.clusters.items]:
                 await self._drop(name)
-            self._note_outages()
-            await asyncio.gather(*(self._report(name) for _, name in list(self.clusters.items)))
+            try:
+                self._note_outages()
+            except Exception:
+                log.exception("outages of members cannot be counted")
+            await asyncio.gather(*(self._try_to_report(name) for _, name in list(self.clusters.items)))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _LOOK_EVERY_S)
             self._wake.clear()
@@ -141,8 +153,13 @@ class Members:
         try:
             cluster = Cluster.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
         except ValidationError as error:
-            self._problems[name] = (now, f"its spec cannot be read: {error.errors()[0]['msg']}")
+            wrong = error.errors(include_input=False)[0]
+            self._problems[name] = (now, f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}")
             return
+        if twice := listed_twice(cluster):
+            self._problems[name] = (now, f"its SKUs {' and '.join(twice)} are one kind: keep one of them")
+            return
+        self._problems.pop(name, None)
         self._read[name] = mark
         if member is not None and member.cluster.spec.endpoint == cluster.spec.endpoint and not self._wants_credentials(member):
             member.cluster = cluster
@@ -163,14 +180,14 @@ class Members:
             log.warning("member %s: %s", name, error.message)
             return
         self._problems.pop(name, None)
-        heartbeat = (item.get("status") or {}).get("heartbeat")
+        heartbeat = _stored(item).heartbeat
         member = Member(cluster, connection, last_heartbeat=heartbeat, hears=self._hears)
         self._members[name] = member
         member.start()
 
     def _wants_credentials(self, member: Member) -> bool:
         """True if its credentials are refused: the Secret may hold fresh ones by now."""
-        return member.refused and member.age_s > _FRESH_CREDENTIALS_S
+        return member.heartbeat.refused and member.age_s > _FRESH_CREDENTIALS_S
 
     async def _drop(self, name: str) -> None:
         member = self._members.pop(name, None)
@@ -178,6 +195,12 @@ class Members:
         self._shown.pop(name, None)
         if member is not None:
             await member.close()
+
+    async def _try_to_report(self, name: str) -> None:
+        try:
+            await self._report(name)
+        except Exception:  # one broken cluster must not stop the others
+            log.exception("the status of Cluster %s could not be written", name)
 
     async def _report(self, name: str) -> None:
         """Keep the Cluster's status: at once where something changed, else every heartbeat."""
@@ -197,15 +220,29 @@ class Members:
     def _status(self, name: str, member: Member | None) -> Object:
         if member is None:
             problem = self._problems.get(name, (0.0, "not connected yet"))[1]
-            stored = (self.clusters.items[("", name)].get("status") or {}).get("heartbeat")
-            return {"healthy": False, "message": problem, "heartbeat": stored}
+            stored = _stored(self.clusters.items.get(("", name), {})).heartbeat
+            return {
+                "healthy": False,
+                "message": shortened(problem),
+                "heartbeat": stored,
+                "conditions": self._stalled(name, self._problems.get(name, (0.0, ""))[1]),
+            }
         held_out = self.away().get(name, "") if member.reachable else ""
-        status: Object = {"healthy": member.reachable, "message": member.error or held_out, "heartbeat": member.heartbeat}
+        nodes = member.inventory() if member.listed else []  # first: it says what is wrong with the member
+        problem = self._problems.get(name, (0.0, ""))[1] or member.problem
+        words = shortened(member.heartbeat.error or held_out or problem or member.left_out)
+        status: Object = {"healthy": member.reachable, "message": words, "heartbeat": member.heartbeat.last}
+        status["conditions"] = self._stalled(name, problem)
         if name in self._returns:
             status["returnedAt"] = self._returns[name]
         if member.listed:
-            status |= self._inventory_of(name, member.inventory())
+            status |= self._inventory_of(name, nodes)
         return status
+
+    def _stalled(self, name: str, problem: str) -> list[Any]:
+        item = self.clusters.items.get(("", name), {"metadata": {}})
+        stored = [each.model_dump(mode="json", by_alias=True) for each in _stored(item).conditions]
+        return with_stalled(stored, problem, item["metadata"].get("generation", 0), datetime.now(UTC))
 
     def _inventory_of(self, name: str, nodes: list[NodeInventory]) -> Object:
         known = self._shown.get(name)
@@ -219,11 +256,18 @@ class Members:
         """Bring the gauges of all members up to date."""
         for member in self.all():
             self._metrics.member_up.labels(member.name).set(member.reachable)
-            if member.heartbeat is not None:
-                self._metrics.heartbeat_age.labels(member.name).set(seconds_since(member.heartbeat, datetime.now(UTC)))
+            if member.heartbeat.last is not None:
+                self._metrics.heartbeat_age.labels(member.name).set(seconds_since(member.heartbeat.last, datetime.now(UTC)))
             for sku, (free, total) in _by_sku(member.inventory()).items():
                 self._metrics.gpus.labels(member.name, sku).set(total)
                 self._metrics.free_gpus.labels(member.name, sku).set(free)
+
+
+def _stored(item: Object) -> ClusterStatus:
+    """The status of a Cluster without its nodes, as far as it can be read: it outlives the hub that wrote it."""
+    status = item.get("status")
+    kept = ("heartbeat", "returnedAt", "conditions")
+    return salvaged(ClusterStatus, {name: status[name] for name in kept if name in status} if isinstance(status, dict) else {})[0]
 
 
 def _by_sku(nodes: Iterable[NodeInventory]) -> dict[str, tuple[int, int]]:

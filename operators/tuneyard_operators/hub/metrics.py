@@ -22,3 +22,4 @@ class Metrics:
         self.failures = Counter("tuneyard_attempt_failures", "attempts that failed", ["kind"], registry=one)
         self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "code"], registry=one)
         self.cycle_s = Histogram("tuneyard_scheduling_cycle_seconds", "duration of a scheduling cycle", registry=one)
+        self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)

@@ -17,7 +17,8 @@ class Observed:
 
     `known`: False where the member has not been listed yet, or cannot be reached; `unreachable_s`: for how long, 0 if it can be.
     `pods`: those that are there; `remains`: pods that have failed or vanished, as last seen (KubeRay replaces them at once).
-    `silent_s`: since the report last changed. `secret`: whether the attempt's Secret is there. `unready_nodes`: nodes that do not answer.
+    `silent_s`: since the report last changed. `secret`, `policy`: whether the attempt's Secret and NetworkPolicy are there.
+    `unready_nodes`: nodes that do not answer. `unreadable`: what of its report cannot be read.
     `refused`: why the member does not take its RayJob. `underway`: the hub is creating or removing it at this moment: what is not there
     may be there the next.
     """
@@ -27,7 +28,9 @@ class Observed:
     why_unreachable: str = ""
     rayjob: Object | None = None
     report: AttemptReport | None = None
+    unreadable: str = ""
     secret: bool = False
+    policy: bool = False
     pods: Sequence[Object] = ()
     remains: Sequence[Object] = ()
     silent_s: float = 0.0
@@ -38,7 +41,7 @@ class Observed:
     @property
     def nothing_left(self) -> bool:
         """Nothing of the attempt is on the member any more."""
-        there = self.rayjob is not None or self.report is not None or self.secret or self.pods
+        there = self.rayjob is not None or self.report is not None or self.secret or self.policy or self.pods
         return self.known and not there and not self.underway
 
 

@@ -11,15 +11,19 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from tuneyard.api import Cluster
+from tuneyard_operators.hub.connecting import Connect, connect
 from tuneyard_operators.hub.hub import Hub
-from tuneyard_operators.hub.member import Connect
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.web import serve
 from tuneyard_operators.kube import Connection, Election, from_kubeconfig, in_cluster
+from tuneyard_operators.logs import serve_logs
 
 log = logging.getLogger(__name__)
 LEASE_NAME = "tuneyard-hub"
+_READERS_QPS = 100.0
+"""Requests a second to the hub's API server on behalf of those who read logs."""
 
 
 class _Replica:
@@ -59,8 +63,11 @@ class _Replica:
             self.hub.refresh()
 
 
-async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090) -> None:
-    """Run until SIGTERM or SIGINT. Raises where the hub meets what it cannot go on from; another start may."""
+async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_port: int = 9090, logs_port: int = 0) -> None:
+    """Run until SIGTERM or SIGINT. Raises where the hub meets what it cannot go on from; another start may.
+
+    `logs_port`: of the API of logs; 0: it is not served.
+    """
     metrics = Metrics()
 
     def observe(verb: str, status: int, _seconds: float) -> None:
@@ -70,12 +77,29 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
     connection = await again(qps=settings.qps, observe=observe)
     replica = _Replica(connection, again, settings, metrics)
     web = await serve(metrics_port, metrics, alive=replica.alive, ready=replica.ready, refresh=replica.refresh)
+    readers = await again(qps=_READERS_QPS, observe=observe)
+    logs = [asyncio.create_task(_serve_logs(readers, again, logs_port, settings, metrics), name="logs")] if logs_port else []
     try:
         await _until_signal(replica.run())
     finally:
         await replica.election.release()
+        await _cancelled(*logs)
+        await readers.close()
         await web.cleanup()
         await connection.close()
+
+
+async def _serve_logs(connection: Connection, again: Connect, port: int, settings: Settings, metrics: Metrics) -> None:
+    def count(code: int) -> None:
+        metrics.log_requests.labels(str(code)).inc()
+
+    async def reach(cluster: Cluster) -> Connection:
+        return await connect(cluster, connection, again, settings.namespace, at_once=4)
+
+    try:
+        await serve_logs(connection, port, reach=reach, namespace=settings.namespace, output=settings.defaults.output, count=count)
+    except Exception:
+        log.exception("logs are not served any more")
 
 
 async def _cancelled(*tasks: asyncio.Task[None]) -> None:

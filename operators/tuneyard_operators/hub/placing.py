@@ -5,6 +5,8 @@ The scheduler is told of changes alone; whatever it knows comes from JobSpecs, C
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +14,27 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from tuneyard.api import Cluster, JobStatus, NodeInventory, PlacementStatus
-from tuneyard.federation import Ask, Place, Policy, Preempt, Running, Scheduler, Team, attempts_of, member_of, unknown_team
+from tuneyard.federation import (
+    Ask,
+    Place,
+    Policy,
+    Preempt,
+    Running,
+    Scheduler,
+    Team,
+    Undecidable,
+    Wait,
+    attempts_of,
+    member_of,
+    running_of,
+    unknown_team,
+)
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.kube import Key
 
+log = logging.getLogger(__name__)
+_FIRST_ASIDE_S = 10.0
+_LONGEST_ASIDE_S = 600.0
 _REFRESH_S = 30.0
 """Reasons for waiting change with every job that ends: they are worked out again no more often than this."""
 _EXPLAINED_AT_ONCE = 200
@@ -29,6 +48,15 @@ class Verdict:
     reason: str
     starts: float | None
     at: float
+
+
+@dataclass(frozen=True)
+class _Aside:
+    """An ask on whose account a cycle came to nothing: it is tried again at `again_at` (never: it is being tried), then later each time."""
+
+    ask: Ask
+    pause_s: float
+    again_at: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +86,10 @@ class Placing:
         """Whether another cycle would go on at once where the last one ended."""
         self._held: dict[Key, set[str]] = {}
         self._facts: dict[str, _Facts] = {}
-        self._teams: set[str] = set()
+        self._broken: dict[str, _Facts] = {}
+        """Facts of members that the scheduler could not take in."""
+        self._aside: dict[tuple[Key, str], _Aside] = {}
+        self._teams: dict[str, Team] = {}
         self._missing_teams: set[str] = set()
         """Teams that jobs have named and that did not exist."""
         self._named: dict[Key, str] = {}
@@ -75,6 +106,7 @@ class Placing:
         for task in before.keys() - asks.keys():
             self.scheduler.withdraw(_name(key), task)
             self._drop_verdict(key, task)
+            self._aside.pop((key, task), None)
         if asks:
             self.asks[key] = dict(asks)
             if names_team:
@@ -87,6 +119,7 @@ class Placing:
             self._undo(key, task, now)
         new = {task: ask for task, ask in asks.items() if before.get(task) != ask}
         for task, ask in new.items():
+            self._aside.pop((key, task), None)
             if task not in self.decided.get(key, {}):
                 self.scheduler.add(ask)
                 self._drop_verdict(key, task)
@@ -133,11 +166,11 @@ class Placing:
     def set_teams(self, teams: Iterable[Team]) -> None:
         """All teams that there are."""
         known = {team.name: team for team in teams}
-        for name in (self._teams | self._missing_teams) - known.keys():
+        for name in (self._teams.keys() | self._missing_teams) - known.keys():
             self.scheduler.set_team(Team(name=name))
         for team in known.values():
             self.scheduler.set_team(team)
-        self._teams = set(known)
+        self._teams = known
         self._missing_teams.clear()
 
     def forget(self, key: Key, now: float) -> None:
@@ -148,13 +181,23 @@ class Placing:
     # --- the cycle
 
     def cycle(self, members: Iterable[Member], away: Mapping[str, str], now: float) -> list[Key]:
-        """Decide for all who wait. `away`: why members cannot be used that cannot. Returns the keys of jobs that have news."""
+        """Decide for all who wait. `away`: why members cannot be used that cannot. Returns the keys of jobs that have news.
+
+        Raises Undecidable where that is impossible on account of one ask, which is set aside, and whatever the scheduler raises on account
+        of a member, which is left out: `start_over` then.
+        """
         self._look_at_members(members, away)
         self._look_at_teams()
+        self._try_again(now)
         news: list[Key] = []
-        for decision in self.scheduler.cycle(now):
+        try:
+            decisions = self.scheduler.cycle(now)
+        except Undecidable as error:
+            self._set_aside(error, now)
+            raise
+        for decision in decisions:
             if isinstance(decision, Place):
-                key = _key(decision.ask.job)
+                key = job_key(decision.ask.job)
                 self.decided[key][decision.ask.task] = decision
                 placed = self.scheduler.attempt(decision.ask.job, decision.ask.task)
                 if placed is not None:  # whoever has no attempt yet cannot be asked to stop it
@@ -162,13 +205,13 @@ class Placing:
                 self._drop_verdict(key, decision.ask.task)
                 news.append(key)
             elif isinstance(decision, Preempt):
-                key = _key(decision.victim.job)
+                key = job_key(decision.victim.job)
                 if self._take_back(key, decision.victim.task, now):
                     continue
                 self.going[key][_number(decision.victim)] = f"makes room for {decision.ask.job}: {decision.reason}"
                 news.append(key)
             else:  # a place that is too small today may grow, so nobody is failed for it; but it is said at once
-                key = _key(decision.ask.job)
+                key = job_key(decision.ask.job)
                 self._drop_verdict(key, decision.ask.task)
                 self._unexplained[key, decision.ask.task] = None
         news += self._explain(now)
@@ -187,6 +230,9 @@ class Placing:
                 wait = self.scheduler.wait(_name(key), task, now)
             except KeyError:  # it does not wait any more
                 continue
+            except Exception as error:  # who waits behind is told all the same
+                log.exception("why %s/%s waits cannot be told", _name(key), task)
+                wait = Wait(ask=self.asks[key][task], reasons={}, held=f"why it waits cannot be told: {type(error).__name__}: {error}")
             self.verdicts[key][task] = Verdict(wait.reason, wait.starts, now)
             self._explained[key, task] = None
             if before is None or before.reason != wait.reason:
@@ -208,16 +254,58 @@ class Placing:
             facts = _Facts(member.inventory(), member.cluster, away.get(member.name, ""))
             known = self._facts.get(member.name)
             if known is None or not facts.are_those(known):
+                broken = self._broken.get(member.name)
+                if broken is not None and facts.are_those(broken):
+                    continue
+                try:
+                    self.scheduler.set_member(member_of(facts.cluster, facts.nodes, why_not=facts.why_not))
+                except Exception:
+                    self._broken[member.name] = facts
+                    raise
                 self._facts[member.name] = facts
-                self.scheduler.set_member(member_of(facts.cluster, facts.nodes, why_not=facts.why_not))
+                self._broken.pop(member.name, None)
         for name in self._facts.keys() - present:
             del self._facts[name]
             self.scheduler.remove_member(name)
 
+    # --- one that stands in the way of all others
+
+    def start_over(self, now: float) -> None:
+        """Make the scheduler anew. What attempts hold is to be told again (`hold`); who waits, and what was decided, is known."""
+        self.scheduler = Scheduler(self.scheduler.policy)
+        self._facts.clear()
+        self._held.clear()
+        self._missing_teams.clear()
+        for team in self._teams.values():
+            self.scheduler.set_team(team)
+        for key, asks in self.asks.items():
+            for task, ask in asks.items():
+                place, aside = self.decided.get(key, {}).get(task), self._aside.get((key, task))
+                if place is not None:
+                    self.scheduler.hold(replace(running_of(place, now), preemptible=False), now)
+                elif aside is None or aside.again_at == math.inf:
+                    self.scheduler.add(ask)
+
+    def _set_aside(self, error: Undecidable, now: float) -> None:
+        key, task = job_key(error.ask.job), error.ask.task
+        before = self._aside.get((key, task))
+        pause_s = min(_LONGEST_ASIDE_S, before.pause_s * 2 if before is not None else _FIRST_ASIDE_S)
+        self._aside[key, task] = _Aside(error.ask, pause_s, now + pause_s)
+        self._drop_verdict(key, task)
+        cause = f"{type(error.cause).__name__}: {error.cause}"
+        self.verdicts[key][task] = Verdict(f"the hub cannot place it ({cause}), and tries again in {pause_s:.0f} s", None, now)
+
+    def _try_again(self, now: float) -> None:
+        for (key, task), aside in list(self._aside.items()):
+            if now >= aside.again_at and task in self.asks.get(key, {}) and task not in self.decided.get(key, {}):
+                self._aside[key, task] = replace(aside, again_at=math.inf)
+                self.scheduler.add(aside.ask)
+                self._unexplained[key, task] = None
+
     def _look_at_teams(self) -> None:
         """Jobs that name a team which does not exist wait for it, where there are teams at all."""
         if self._teams:
-            for team in set(self._named.values()) - self._teams - self._missing_teams:
+            for team in set(self._named.values()) - self._teams.keys() - self._missing_teams:
                 self.scheduler.set_team(unknown_team(team, self._teams))
                 self._missing_teams.add(team)
 
@@ -238,17 +326,18 @@ class Placing:
         self.scheduler.release(place.ask.job, task, now)
 
 
-def placement_of(place: Place, price_per_gpu_hour: float) -> PlacementStatus:
-    """A decision as the JobSpec's status records it."""
+def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None) -> PlacementStatus:
+    """A decision as the JobSpec's status records it. `sku`: what the Cluster calls the kind; default: as the catalog does."""
     return PlacementStatus(
         cluster=place.cluster,
-        sku=place.sku,
+        sku=sku or place.sku,
         workers=max(1, place.workers // place.ask.unit),
         gpus=place.workers,
         pods=place.pods,
         nodes=dict(place.nodes),
         price_per_gpu_hour=price_per_gpu_hour,
         seconds=round(place.seconds, 1),
+        seconds_from=place.ask.basis,
     )
 
 
@@ -256,7 +345,8 @@ def _name(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _key(name: str) -> Key:
+def job_key(name: str) -> Key:
+    """The key of a job that the scheduler knows by this name."""
     namespace, _, job = name.partition("/")
     return namespace, job
 

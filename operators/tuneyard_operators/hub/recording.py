@@ -6,24 +6,26 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from tuneyard.api import Attempt, JobStatus, Phase
+from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
 from tuneyard.federation import Place
 from tuneyard_operators.hub.clock import written
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb
-from tuneyard_operators.hub.placing import Placing, Verdict, placement_of
+from tuneyard_operators.hub.placing import Placing, Verdict
 from tuneyard_operators.kube import Key
 from tuneyard_operators.rendering import attempt_name
 
+_FAR = datetime(2900, 1, 1, tzinfo=UTC).timestamp()
+"""A start predicted for later than this is none."""
 _MESSAGE_EVERY_S = 30.0
 """Reasons for waiting change with every job that ends: they are written no more often than this."""
 
 
 class Recording:
-    """`price`: of an hour of one GPU where something was placed."""
+    """`recorded`: a decision as a status holds it."""
 
-    def __init__(self, placing: Placing, price: Callable[[Place], float]) -> None:
+    def __init__(self, placing: Placing, recorded: Callable[[Place], PlacementStatus]) -> None:
         self._placing = placing
-        self._price = price
+        self._recorded = recorded
         self._worded: dict[Key, float] = {}
 
     def record(self, key: Key, goal: Goal, outcome: Outcome, stored_message: str, now: datetime) -> Outcome:
@@ -52,14 +54,16 @@ class Recording:
     def _start(self, goal: Goal, task: str, place: Place, status: JobStatus, now: datetime) -> Action:
         number = max((attempt.number for attempt in status.attempts), default=0) + 1
         name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
-        placement = placement_of(place, self._price(place))
+        placement = self._recorded(place)
         attempt = Attempt(number=number, task=task, token=number, name=name, placed_at=written(now), placement=placement)
         status.attempts.append(attempt)
         status.placement = placement
         status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
         status.started_at = status.started_at or written(now)
         status.message, status.expected_start = "", None
-        next(each for each in status.tasks if each.name == task).phase = Phase.STARTING
+        for each in status.tasks:
+            if each.name == task:
+                each.phase = Phase.STARTING
         return Action(Verb.START, attempt)
 
     def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict], stored: str) -> None:
@@ -71,4 +75,4 @@ class Recording:
         self._worded[key] = time.monotonic()
         status.message = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
         starts = min((verdict.starts for verdict in verdicts.values() if verdict.starts is not None), default=None)
-        status.expected_start = written(datetime.fromtimestamp(starts, UTC)) if starts is not None else None
+        status.expected_start = written(datetime.fromtimestamp(starts, UTC)) if starts is not None and starts < _FAR else None

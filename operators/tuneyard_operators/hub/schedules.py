@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Phase, Schedule
+from tuneyard.api import Schedule
+from tuneyard.api.salvage import salvaged
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard_operators.hub.clock import at
-from tuneyard_operators.hub.cron import Run, ScheduleStep, advance_schedule, run_name
-from tuneyard_operators.kube import JOBSPEC, SCHEDULE, ApiError, Cache, Conflict, Connection, Key, Missing
+from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spec
+from tuneyard_operators.hub.guard import Guard, Unreadable, with_stalled
+from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.kube import JOBSPEC, SCHEDULE, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
 
 log = logging.getLogger(__name__)
 LABEL = "tuneyard.dev/schedule"
@@ -22,10 +25,11 @@ Object = dict[str, Any]
 
 
 class Schedules:
-    def __init__(self, connection: Connection, jobs: Cache) -> None:
+    def __init__(self, connection: Connection, jobs: JobSpecs) -> None:
         self._connection = connection
         self._jobs = jobs
         self._schedules = Cache(connection, SCHEDULE)
+        self._guard: Guard[Key] = Guard("schedule")
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -37,29 +41,45 @@ class Schedules:
         await self._jobs.synced.wait()
         while True:
             for key, item in list(self._schedules.items.items()):
+                mark = item["metadata"].get("generation", 0)
+                if self._guard.rests(key, mark):
+                    continue
                 try:
                     await self._look(key, item)
+                    self._guard.well(key)
                 except Conflict:
                     continue  # changed meanwhile: looked at again soon
-                except ApiError as error:
+                except Unreachable as error:
                     log.warning("schedule %s/%s: %s", *key, error)
+                except Exception as error:  # noqa: BLE001 - one broken schedule must not stop the others
+                    await self._tell(key, item, self._guard.failed(key, mark, error))
             await asyncio.sleep(_EVERY_S)
+
+    async def _tell(self, key: Key, item: Object, reason: str) -> None:
+        """Have the Schedule say why nothing comes of it."""
+        stored = salvaged(ScheduleStatus, item.get("status"))[0].model_dump(mode="json", by_alias=True)
+        conditions = with_stalled(stored.get("conditions"), reason, item["metadata"].get("generation", 0), datetime.now(UTC))
+        try:
+            await self._store(key, item, {**stored, "message": reason, "conditions": conditions})
+        except ApiError as error:
+            log.warning("the status of schedule %s/%s could not be written: %s", *key, error)
 
     async def _look(self, key: Key, item: Object) -> None:
         if "deletionTimestamp" in item["metadata"]:
             return
         try:
-            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec", "status") if item.get(name) is not None})
+            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec")})
         except ValidationError as error:
-            await self._store(key, item, {**(item.get("status") or {}), "message": f"it cannot be read: {error.errors()[0]['msg']}"})
-            return
+            raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
         created = at(item["metadata"]["creationTimestamp"])
-        status = schedule.status or ScheduleStatus()
+        status, _ = salvaged(ScheduleStatus, item.get("status"))
+        if status.conditions:  # it could not be followed, and can be again
+            status = status.model_copy(update={"conditions": [], "message": ""})
         step = advance_schedule(key[1], schedule.spec, status, created, self._runs(key), datetime.now(UTC))
         for name in step.cancel:
             await self._connection.patch(JOBSPEC, key[0], name, {"spec": {"cancelled": True}})
         if step.start is not None:
-            await self._start(key, item, step)
+            await self.start(key, item, step.start)
         # Written after the job was made: a hub that is killed in between finds the job under the same name.
         await self._store(key, item, step.status.model_dump(mode="json", by_alias=True))
         for name in step.delete:
@@ -69,12 +89,12 @@ class Schedules:
         found = []
         for (namespace, name), job in self._jobs.items.items():
             if namespace == key[0] and job["metadata"].get("labels", {}).get(LABEL) == key[1]:
-                phase = Phase((job.get("status") or {}).get("phase", Phase.PENDING))
+                phase = self._jobs.status((namespace, name)).phase
                 found.append(Run(name, at(job["metadata"]["creationTimestamp"]), phase))
         return found
 
-    async def _start(self, key: Key, item: Object, step: ScheduleStep) -> None:
-        assert step.start is not None
+    async def start(self, key: Key, item: Object, moment: datetime) -> None:
+        """Create the job of the run of this moment, unless it was created already."""
         template = item["spec"]["template"]
         owner = {
             "apiVersion": SCHEDULE.api_version,
@@ -84,13 +104,14 @@ class Schedules:
             "controller": True,
         }
         metadata = {
-            "name": run_name(key[1], step.start),
+            "name": run_name(key[1], moment),
             "namespace": key[0],
             "labels": {**template.get("labels", {}), LABEL: key[1]},
             "ownerReferences": [owner],
         }
+        spec = run_spec(template["spec"], run_name(key[1], moment))
         try:
-            self._jobs.put(await self._connection.create(JOBSPEC, key[0], {"metadata": metadata, "spec": template["spec"]}))
+            self._jobs.put(await self._connection.create(JOBSPEC, key[0], {"metadata": metadata, "spec": spec}))
         except Conflict:
             log.info("%s/%s was started already", key[0], metadata["name"])
 

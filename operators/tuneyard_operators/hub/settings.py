@@ -22,7 +22,7 @@ class Settings:
     member_lost_s: float = 300.0
     """A member that cannot be reached for so long has lost its attempts."""
     silent_s: float = 90.0
-    """A running attempt whose report does not change for so long, and whose head pod is gone, is lost."""
+    """A running attempt whose report does not change for so long is lost, although its head pod is there."""
     image_grace_s: float = 30.0
     never_began_s: float = 1800.0
     """An attempt whose ranks have not begun after so long is tried elsewhere."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api import Attempt, JobStatus, Team
+from tuneyard.api.salvage import salvaged
 from tuneyard.api.team import TeamStatus
 from tuneyard.federation import Team as TeamFacts
 from tuneyard.federation import held_hours, same_month, team_of
 from tuneyard_operators.hub.clock import at, written
+from tuneyard_operators.hub.guard import Guard, with_stalled
 from tuneyard_operators.hub.placing import Placing
 from tuneyard_operators.kube import TEAM, ApiError, Cache, Connection, Key
 
@@ -33,6 +36,7 @@ class Teams:
         self._placing = placing
         self._jobs = jobs
         self._on_change = on_change
+        self._guard: Guard[str] = Guard("team")
         self.cache = Cache(connection, TEAM, on_change=self._changed)
 
     @property
@@ -46,15 +50,18 @@ class Teams:
 
     def _changed(self, _key: Key, _old: Object | None, _new: Object | None) -> None:
         now = datetime.now(UTC)
-        self._placing.set_teams(facts for item in self.cache.items.values() if (facts := _facts(item, now)) is not None)
+        self._placing.set_teams(_facts(item, now).team for item in self.cache.items.values())
         self._on_change()
 
     async def _count_forever(self) -> None:
         await self.cache.synced.wait()
         while True:
             await asyncio.sleep(_EVERY_S)
-            if self.cache.items:
-                await self._count(datetime.now(UTC))
+            try:
+                if self.cache.items:
+                    await self._count(datetime.now(UTC))
+            except Exception:
+                log.exception("the usage of teams cannot be counted")
 
     async def _count(self, now: datetime) -> None:
         """Bring the usage of all teams up to now, where it has changed."""
@@ -62,21 +69,33 @@ class Teams:
         for team, status in self._jobs():
             attempts.setdefault(team, []).extend(status.attempts)
         for (_, name), item in list(self.cache.items.items()):
-            before = _status(item)
-            after = counted(before, attempts.get(name, ()), now)
-            account = self._placing.scheduler.teams[name]
-            after.in_use = {sku: gpus for sku, gpus in sorted(account.holds.items()) if gpus}
-            borrowed = {sku: self._placing.scheduler.teams.borrowed(name, sku) for sku in after.in_use}
-            after.borrowed = {sku: gpus for sku, gpus in borrowed.items() if gpus}
-            used = self._placing.scheduler.teams.usage(name, now.timestamp())
-            after.used_gpu_seconds = {sku: round(seconds) for sku, seconds in sorted(used.items()) if seconds >= 1}
-            if after == before.model_copy(update={"usage_at": after.usage_at}) and before.usage_at is not None and not after.in_use:
-                continue  # nothing runs and nothing fades: the moment alone is worth no write
+            mark = item["metadata"].get("generation", 0)
+            if self._guard.rests(name, mark):
+                continue
             try:
-                change = {"status": after.model_dump(mode="json", by_alias=True)}
-                await self._connection.patch(TEAM, None, name, change, subresource="status")
+                await self._count_one(name, item, attempts.get(name, ()), now)
+                self._guard.well(name)
             except ApiError as error:
                 log.warning("the status of Team %s could not be written: %s", name, error)
+            except Exception as error:  # noqa: BLE001 - one broken team must not stop the others
+                self._guard.failed(name, mark, error)
+
+    async def _count_one(self, name: str, item: Object, attempts: Iterable[Attempt], now: datetime) -> None:
+        before = _status(item)
+        after = counted(before, attempts, now)
+        account = self._placing.scheduler.teams[name]
+        after.in_use = {sku: gpus for sku, gpus in sorted(account.holds.items()) if gpus}
+        borrowed = {sku: self._placing.scheduler.teams.borrowed(name, sku) for sku in after.in_use}
+        after.borrowed = {sku: gpus for sku, gpus in borrowed.items() if gpus}
+        used = self._placing.scheduler.teams.usage(name, now.timestamp())
+        after.used_gpu_seconds = {sku: round(seconds) for sku, seconds in sorted(used.items()) if seconds >= 1}
+        status = after.model_dump(mode="json", by_alias=True)
+        stored = [each.model_dump(mode="json", by_alias=True) for each in before.conditions]
+        status["conditions"] = with_stalled(stored, _facts(item, now).unreadable, item["metadata"].get("generation", 0), now)
+        idle = after == before.model_copy(update={"usage_at": after.usage_at}) and before.usage_at is not None and not after.in_use
+        if idle and status["conditions"] == (stored or []):
+            return  # nothing runs and nothing fades: the moment alone is worth no write
+        await self._connection.patch(TEAM, None, name, {"status": status}, subresource="status")
 
 
 def counted(before: TeamStatus, attempts: Iterable[Attempt], now: datetime) -> TeamStatus:
@@ -108,17 +127,22 @@ def usage_of(attempts: Iterable[Attempt], now: datetime) -> tuple[float, float]:
     return round(gpu_hours, 4), round(cost, 4)
 
 
-def _facts(item: Object, now: datetime) -> TeamFacts | None:
+@dataclass(frozen=True)
+class _Facts:
+    team: TeamFacts
+    unreadable: str = ""
+
+
+def _facts(item: Object, now: datetime) -> _Facts:
+    """A team; closed where its spec cannot be read."""
     try:
-        team = Team.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key) is not None})
+        team = Team.model_validate({key: item[key] for key in ("metadata", "spec") if item.get(key) is not None})
     except ValidationError as error:
-        log.warning("Team %s cannot be read: %s", item["metadata"]["name"], error.errors()[0]["msg"])
-        return None
-    return team_of(team, now)
+        name, wrong = item["metadata"]["name"], error.errors(include_input=False)[0]
+        reason = f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}"
+        return _Facts(TeamFacts(name=name, closed=f"Team {name}: {reason}"), reason)
+    return _Facts(team_of(team.model_copy(update={"status": _status(item)}), now))
 
 
 def _status(item: Object) -> TeamStatus:
-    try:
-        return TeamStatus.model_validate(item.get("status") or {})
-    except ValidationError:
-        return TeamStatus()
+    return salvaged(TeamStatus, item.get("status"))[0]

@@ -49,6 +49,10 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         self.add_after(key, min(base_s * 2.0**failures, longest_s))
 
+    def failures(self, key: K) -> int:
+        """How often it was put back since it was last forgotten."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: K) -> None:
         self._failures.pop(key, None)
 

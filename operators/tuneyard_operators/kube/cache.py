@@ -69,13 +69,17 @@ class Cache:
                 self.error = error
                 await asyncio.sleep(pause_s * (0.75 + random.random() / 2))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            except Exception as error:  # a server that talks nonsense must not stop those who follow others
+                log.exception("cannot read %s of %s", self.kind.plural, self._connection.server)
+                self.error = ApiError(0, f"its answers cannot be read: {type(error).__name__}: {error}")
+                await asyncio.sleep(_LONGEST_PAUSE_S)
 
     def put(self, item: Object) -> None:
         """Take in what a write of ours has answered, before the watch tells of it, unless it has told something newer."""
         key = key_of(item)
         known = self.items.get(key)
         if known is None or _version(item) > _version(known):
-            self._set(key, self._keep(item))
+            self._set(key, item)
 
     def drop(self, key: Key) -> None:
         """Take in that a deletion of ours is done, before the watch tells of it."""
@@ -89,7 +93,7 @@ class Cache:
         for key, item in found.items():
             known = self.items.get(key)
             if known is None or known["metadata"].get("resourceVersion") != item["metadata"].get("resourceVersion"):
-                self._set(key, self._keep(item))
+                self._set(key, item)
         self.error = None
         self.synced.set()
         return str(answer["metadata"]["resourceVersion"])
@@ -104,21 +108,32 @@ class Cache:
                 elif kind != "BOOKMARK":
                     known = self.items.get(key_of(item))
                     if known is None or _version(item) > _version(known):
-                        self._set(key_of(item), self._keep(item))
+                        self._set(key_of(item), item)
         except Unreachable:
             # A watch breaks in the ordinary way of things (a proxy, a restart): go on from the same place if that is possible.
             await self._connection.raw("/readyz")
         return version
 
     def _set(self, key: Key, item: Object | None) -> None:
-        old = self.items.pop(key, None) if item is None else self.items.get(key)
-        if item is not None:
-            self.items[key] = item
-        if old is not None or item is not None:
-            self._on_change(key, old, item)
+        """Take in an object. One that makes `keep` or `on_change` raise is left out, or was told of in vain; the others go on."""
+        old, kept = self.items.get(key), None
+        try:
+            kept = self._keep(item) if item is not None else None
+        except Exception:
+            log.exception("%s %s/%s cannot be read, and is left out", self.kind.name, *key)
+        if kept is None:
+            self.items.pop(key, None)
+        else:
+            self.items[key] = kept
+        if old is None and kept is None:
+            return
+        try:
+            self._on_change(key, old, kept)
+        except Exception:
+            log.exception("%s %s/%s: its change could not be followed", self.kind.name, *key)
 
 
 def _version(item: Mapping[str, Any]) -> int:
     # Resource versions of one object grow (KEP-5504 makes comparing them official).
     version = item["metadata"].get("resourceVersion", "0")
-    return int(version) if version.isdigit() else 0
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= 20 else 0

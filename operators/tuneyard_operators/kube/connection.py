@@ -12,12 +12,12 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-import yaml
 from kubernetes_asyncio import client, config
 from yarl import URL
 
 from tuneyard_operators.kube.errors import Missing, Unreachable, error_of
 from tuneyard_operators.kube.kinds import Kind
+from tuneyard_operators.kube.kubeconfig import Unusable, inline_kubeconfig
 from tuneyard_operators.kube.rate import Rate
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -171,7 +171,7 @@ class Connection:
                 async with response:
                     status = response.status
                     if not 200 <= status < 300:
-                        raise error_of(status, await response.read())
+                        raise error_of(status, _without_credential(await response.read(), headers))
                     yield response
             except (aiohttp.ClientError, TimeoutError, ssl.SSLError, OSError) as error:
                 raise Unreachable(0, f"{self.server} does not answer: {_words(error)}") from error
@@ -239,6 +239,13 @@ class _Free:
     async def __aexit__(self, *_error: object) -> None: ...
 
 
+def _without_credential(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """An answer that repeats its request, as some proxies do, without the token: it goes into statuses that others read."""
+    found = next((value for name, value in headers.items() if name.lower() == "authorization"), "")
+    credential = found.rpartition(" ")[2].encode()
+    return body.replace(credential, b"***") if credential else body
+
+
 def _words(error: BaseException) -> str:
     return "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
 
@@ -251,16 +258,18 @@ async def from_kubeconfig(path: str | None = None, context: str | None = None, *
 
 
 async def from_kubeconfig_text(text: str, **options: Any) -> Connection:
-    """Connection by the content of a kubeconfig, as a Secret holds it. Raises Unreachable where it is none."""
+    """Connection by the content of a kubeconfig, as a Secret holds it.
+
+    Raises Unreachable where it is none, or holds more than a server and inline credentials; the message quotes none of them.
+    """
     configuration = client.Configuration()
     try:
-        document = yaml.safe_load(text)
-        if not isinstance(document, dict):
-            raise config.ConfigException("it is not a YAML mapping")
-        await config.load_kube_config_from_dict(document, client_configuration=configuration)
-    except (config.ConfigException, yaml.YAMLError, KeyError, TypeError, ValueError, OSError) as error:
+        await config.load_kube_config_from_dict(inline_kubeconfig(text), client_configuration=configuration)
+        return Connection(configuration, **options)
+    except Unusable as error:
         raise Unreachable(0, f"the kubeconfig cannot be used: {error}") from error
-    return Connection(configuration, **options)
+    except (config.ConfigException, ValueError, OSError) as error:  # ssl.SSLError is an OSError
+        raise Unreachable(0, f"the kubeconfig cannot be used: its certificates or key cannot be read ({type(error).__name__})") from error
 
 
 def in_cluster(**options: Any) -> Connection:

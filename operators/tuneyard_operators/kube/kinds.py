@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from tuneyard.api import API_VERSION
 
@@ -19,9 +20,9 @@ class Kind:
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
         if self.namespaced and namespace is not None:
-            parts.append(f"namespaces/{namespace}")
+            parts.append(f"namespaces/{quote(namespace, safe='')}")
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
         return "/".join(parts)
 
 
@@ -34,7 +35,11 @@ ATTEMPT_REPORT = Kind("AttemptReport", API_VERSION, "attemptreports")
 RAYJOB = Kind("RayJob", "ray.io/v1", "rayjobs")
 POD = Kind("Pod", "v1", "pods")
 NODE = Kind("Node", "v1", "nodes", namespaced=False)
+NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
 SECRET = Kind("Secret", "v1", "secrets")
+CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
+API_SERVICE = Kind("APIService", "apiregistration.k8s.io/v1", "apiservices", namespaced=False)
+SUBJECT_ACCESS_REVIEW = Kind("SubjectAccessReview", "authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
 NAMESPACE = Kind("Namespace", "v1", "namespaces", namespaced=False)
 EVENT = Kind("Event", "v1", "events")
 LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases")

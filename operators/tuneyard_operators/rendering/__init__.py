@@ -1,11 +1,16 @@
-"""Attempts as KubeRay's RayJobs, and the Secrets that go with them. Pure: the same attempt gives the same object, byte for byte."""
+"""Attempts as KubeRay's RayJobs, and the Secrets and NetworkPolicies that go with them.
 
+Pure: the same attempt gives the same object, byte for byte.
+"""
+
+from tuneyard_operators.rendering.isolation import ISOLATED, network_policy
 from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
 from tuneyard_operators.rendering.rayjob import Defaults, rayjob
 from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
 
 __all__ = [
     "ATTEMPT",
+    "ISOLATED",
     "JOB",
     "JOB_LABELS",
     "NAMESPACE_LABEL",
@@ -16,6 +21,7 @@ __all__ = [
     "attempt_name",
     "labels_of",
     "needed_secrets",
+    "network_policy",
     "rayjob",
     "secret",
 ]

@@ -20,7 +20,7 @@ setup() {{
   exit "$code"
 }}
 {{commands}}
-{{wait}}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
+{{warm}}{{wait}}ulimit -n 65536 2>/dev/null || ulimit -n "$(ulimit -H -n)"
 for try in 1 2 3 4; do
   began=$SECONDS
   eval "$KUBERAY_GEN_RAY_START_CMD" & ray=$!
@@ -42,10 +42,17 @@ _HEAD_ANSWERS = ' && (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null'
 _WAIT = 'until (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null; do sleep 0.5; done\n'
 
 
-def command(setup: Sequence[str], *, wait_for_head: bool) -> list[str]:
-    """`setup`, each command in the same shell, so that what one exports is there for the next and for Ray; then Ray."""
+WARM_SERVERS = f"{SCRATCH}/warm"
+# Ranks and engines start cold where it does not come up, and say so.
+_WARM = f"mkdir -p {WARM_SERVERS}; python -P -m tuneyard.runtime.stack_server {{arguments}} >{SCRATCH}/warm.log 2>&1 &\n"
+
+
+def command(setup: Sequence[str], *, wait_for_head: bool, warm: str = "") -> list[str]:
+    """`setup`, each command in the same shell, so that what one exports is there for the next and for Ray; then Ray. `warm`: arguments of
+    the fork server that loads meanwhile (see `tuneyard.runtime.stack_server`), or empty."""
     commands = "\n".join(f"setup {quote(line)}" for line in setup)
-    return ["/bin/bash", "-c", _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")]
+    script = _SCRIPT.replace("{commands}", commands).replace("{wait}", _WAIT if wait_for_head else "")
+    return ["/bin/bash", "-c", script.replace("{warm}", _WARM.format(arguments=warm) if warm else "")]
 
 
 def lifecycle(*, of_worker: bool) -> dict[str, Any]:
@@ -61,6 +68,21 @@ def security_context() -> dict[str, Any]:
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def literal(container: Mapping[str, Any]) -> dict[str, Any]:
+    """`container` with every `$` of its command, arguments and variables doubled: the kubelet passes on what stood there before.
+
+    It would else replace `$(NAME)` by the variable NAME, also where NAME holds a secret, and `$$` by `$`
+    (https://kubernetes.io/docs/reference/kubernetes-api/definitions/container-v1-core, `command`).
+    """
+    words = {field: [_doubled(word) for word in container[field]] for field in ("command", "args") if field in container}
+    env = [{**variable, "value": _doubled(variable["value"])} if "value" in variable else variable for variable in container["env"]]
+    return {**container, **words, "env": env}
+
+
+def _doubled(text: str) -> str:
+    return text.replace("$", "$$")
 
 
 def plain(values: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -9,15 +9,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import Attempt, BadInput, Cluster, JobSpec, PlacementStatus, Sku, Task
+from tuneyard.catalog import given_json, gpu_resource, kinds
+from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
+from tuneyard.runtime.stacks import ENGINES, SERVERS, TRAINING
 from tuneyard_operators.rendering.container import (
     SCRATCH,
+    WARM_SERVERS,
     command,
     from_field,
     job_env,
     lifecycle,
+    literal,
     plain,
     security_context,
 )
+from tuneyard_operators.rendering.isolation import ISOLATED
 from tuneyard_operators.rendering.merge import merged_pod
 from tuneyard_operators.rendering.names import labels_of
 from tuneyard_operators.rendering.secrets import needed_secrets
@@ -29,6 +35,8 @@ RAY_VERSION = "2.60.0"
 STOP_GRACE_S = 120
 """How long a pod that must go may take to commit a checkpoint; clouds give a reclaimed machine 30 to 120 s."""
 _DEADLINE_SLACK_S = 600
+_RAY_TOKEN = "RAY_AUTH_TOKEN"
+"""KubeRay's variable with the token: a secret like any other to what copies logs."""
 _GIB = 1024**3
 
 
@@ -40,13 +48,16 @@ class Defaults:
     output: str = ""
 
 
-def rayjob(job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: str, defaults: Defaults) -> dict[str, Any]:
-    """The RayJob that runs `attempt`. `uid`: of the JobSpec object; `output`: URI of the job's output.
+def rayjob(
+    job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: str, defaults: Defaults, *, isolated: bool = False
+) -> dict[str, Any]:
+    """The RayJob that runs `attempt`. `uid`: of the JobSpec object; `output`: URI of the job's output; `isolated`: whether its pods have a
+    NetworkPolicy of their own.
 
     Raises BadInput where no image is known.
     """
     assert attempt.placement is not None
-    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults))
+    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults), isolated)
     labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
     queue = cluster.spec.local_queue
     spec: dict[str, Any] = {
@@ -57,6 +68,7 @@ def rayjob(job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: s
         "ttlSecondsAfterFinished": 0,
         "rayClusterSpec": {
             "rayVersion": RAY_VERSION,
+            "authOptions": {"mode": "token"},  # KubeRay makes a token per Ray cluster, and so per attempt, and gives it to its pods alone
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
             "workerGroupSpecs": [pods.worker_group()] if attempt.placement.pods else [],
         },
@@ -85,6 +97,7 @@ class _Pods:
     cluster: Cluster
     output: str
     image: str
+    isolated: bool
 
     @property
     def sku(self) -> Sku:
@@ -141,13 +154,13 @@ class _Pods:
         if self.sku.memory_per_gpu is not None:
             requests["memory"] = limits["memory"] = str(self.sku.memory_per_gpu * self.slots)
         if self.counted:
-            limits[self.sku.gpu_resource] = str(self.slots)
+            limits[gpu_resource(self.sku)] = str(self.slots)
         return {"requests": requests, "limits": limits}
 
     @property
     def counted(self) -> bool:
-        """Whether Kubernetes counts the slots: GPUs always, slots on cpu where the cluster names a resource for them."""
-        return self.sku.name != "cpu" or self.sku.gpu_resource != Sku.model_fields["gpu_resource"].default
+        """Whether Kubernetes counts the slots: GPUs always, slots on cpu where the cluster names a resource of their own for them."""
+        return self.sku.name != "cpu" or gpu_resource(self.sku) != NVIDIA_RESOURCE
 
     def _affinity(self) -> dict[str, Any]:
         """The nodes that the hub has counted on: the member's scheduler places the pods, among these."""
@@ -158,7 +171,8 @@ class _Pods:
         return [{"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect} for taint in self.cluster.spec.taints]
 
     def _template(self, spec: dict[str, Any]) -> dict[str, Any]:
-        metadata = {"labels": self._labels(), "annotations": {"ray.io/overwrite-container-cmd": "true"}}
+        labels = self._labels() | ({ISOLATED: "true"} if self.isolated else {})
+        metadata = {"labels": labels, "annotations": {"ray.io/overwrite-container-cmd": "true"}}
         return merged_pod({"metadata": metadata, "spec": spec}, self.cluster.spec.pod_template)
 
     def _labels(self) -> dict[str, str]:
@@ -198,21 +212,38 @@ class _Pods:
         return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
 
     def _container(self, name: str, env: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "name": name,
-            "image": self.image,
-            "imagePullPolicy": "IfNotPresent",
-            "command": command(self.job.spec.setup, wait_for_head=name == "ray-worker"),
-            "lifecycle": lifecycle(of_worker=name == "ray-worker"),
-            "securityContext": security_context(),
-            "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
-            "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
+        return literal(
+            {
+                "name": name,
+                "image": self.image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": command(
+                    self.job.spec.setup, wait_for_head=name == "ray-worker", warm=self._warm() if name == "ray-worker" else ""
+                ),
+                "lifecycle": lifecycle(of_worker=name == "ray-worker"),
+                "securityContext": security_context(),
+                "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
+                "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }
+        )
+
+    def _warm(self) -> str:
+        """Which stack the worker pods load before Ray starts; on GPUs vLLM starts processes of its own."""
+        on_gpu = self.sku.name != "cpu"
+        if self.task.score is not None:
+            return "" if on_gpu else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
+        train = self.job.spec.gang_of(self.task).train
+        if train is None:
+            return ""
+        options = (" --gpu" if on_gpu else "") + (" --quantised" if train.uses_bitsandbytes else "")
+        return f"{TRAINING} {WARM_SERVERS}/{TRAINING}{options}"
 
     def _env(self) -> list[dict[str, Any]]:
         """Of every container; what stands later wins, so that a job cannot change what the platform says of itself."""
         network = self.cluster.spec.network
+        given = kinds().find(self.sku.name)
+        figures = {"TUNEYARD_GPUS": given_json([given])} if given is not None and given.basis == "given" else {}
         interface = {name: network.interface for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if network.interface}
         return [
             *plain({**interface, **network.nccl, "HOME": SCRATCH, "RAY_USAGE_STATS_ENABLED": "0"}),
@@ -221,13 +252,19 @@ class _Pods:
             *plain(
                 {
                     "RAY_TRAIN_V2_ENABLED": "1",
+                    "RAY_AUTH_MODE": "token",  # as KubeRay says; one that is too old to make a token starts no Ray, and none that is open
+                    **figures,
                     "TUNEYARD_SCRATCH": SCRATCH,
-                    "TUNEYARD_SECRETS": ",".join(v.name for v in (*self.cluster.spec.env, *self.job.spec.env) if v.value_from is not None),
+                    SERVERS: WARM_SERVERS,
+                    "TUNEYARD_SECRETS": ",".join([*self._secret_names(), _RAY_TOKEN]),
                 }
             ),
             from_field("TUNEYARD_POD", "metadata.name"),
             from_field("TUNEYARD_NODE", "spec.nodeName"),
         ]
+
+    def _secret_names(self) -> list[str]:
+        return [variable.name for variable in (*self.cluster.spec.env, *self.job.spec.env) if variable.value_from is not None]
 
     def _driver_env(self) -> list[dict[str, Any]]:
         bandwidth = self.cluster.spec.network.bandwidth_gb_per_s

@@ -1,6 +1,7 @@
 """The JobSpec and its companions as pydantic models: the single source of the CRDs, the JSON schema, the docs and the YAML errors.
 
-This room imports nothing of ours, and nothing heavy: it is what `tuneyard validate`, the operators and every other room share.
+This room imports nothing of ours but the table of metrics, and nothing heavy: it is what `tuneyard validate`, the operators and every
+other room share.
 """
 
 from tuneyard.api.attempt_report import AttemptReport, AttemptState, Failure, RankPlace, StopRequest

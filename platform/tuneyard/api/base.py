@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from tuneyard.api.limits import LONGEST_MESSAGE, LONGEST_TEXT, limited
 
 API_VERSION = "tuneyard.dev/v1alpha1"
+LOCATED = "located"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+NAME_DESCRIPTION = "unique within the namespace; lower-case letters, digits and '-'"
+RAY_TOKEN_VARIABLES = ("RAY_AUTH_", "RAY_ENABLE_K8S_TOKEN_AUTH")
+"""How the names begin by which Ray is told whom it lets in."""
 Name = Annotated[str, StringConstraints(pattern=DNS_LABEL, max_length=63)]
 
 
 class Fields(BaseModel):
-    """A group of fields: camelCase in YAML, snake_case in Python; unknown names are refused."""
+    """A group of fields: camelCase in YAML, snake_case in Python; unknown names are refused, and what no object could hold (`limits`)."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -24,9 +32,26 @@ class Fields(BaseModel):
         allow_inf_nan=False,  # JSON, and so an API server, has neither
     )
 
+    longest_text: ClassVar[int] = LONGEST_TEXT
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return cls._with_limits(handler(source))
+
+    @classmethod
+    def _with_limits(cls, schema: CoreSchema) -> CoreSchema:
+        limits: CoreSchema = limited(schema, cls, cls.longest_text)
+        return limits
+
     def to_yaml_dict(self) -> dict[str, Any]:
         """The object as YAML would hold it: camelCase names, nothing that was left to its default."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class StatusFields(Fields):
+    """A group of fields that programs write: of a status, or of a report."""
+
+    longest_text: ClassVar[int] = LONGEST_MESSAGE
 
 
 class Metadata(Fields):
@@ -34,43 +59,64 @@ class Metadata(Fields):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: Name = Field(description="unique within the namespace; lower-case letters, digits and '-'")
+    @classmethod
+    def _with_limits(cls, schema: CoreSchema) -> CoreSchema:
+        return schema  # API servers have limits of their own for it
+
+    name: Name = Field(description=NAME_DESCRIPTION)
     namespace: Name = Field(default="default", description="also the default team")
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict, description="Kubernetes labels, for selecting objects")
+    annotations: dict[str, str] = Field(default_factory=dict, description="Kubernetes annotations; Tuneyard reads none")
 
 
 class Resource(Fields):
     """A Kubernetes object of the group tuneyard.dev."""
 
-    api_version: Literal["tuneyard.dev/v1alpha1"] = Field(default="tuneyard.dev/v1alpha1")
-    metadata: Metadata
+    api_version: Literal["tuneyard.dev/v1alpha1"] = Field(default="tuneyard.dev/v1alpha1", description="group and version of the API")
+    metadata: Metadata = Field(description="name, namespace, labels and annotations of the object")
 
 
 class KeyRef(Fields):
     """One key of a Secret. Its value never reaches a status, log, event, history row or artifact."""
 
-    name: str = Field(min_length=1, description="name of the Secret; for local runs only `key` is looked up, in the environment")
-    key: str = Field(min_length=1)
-    optional: bool = False
+    name: str = Field(
+        pattern=DNS_SUBDOMAIN, max_length=253, description="name of the Secret; for local runs only `key` is looked up, in the environment"
+    )
+    key: str = Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253, description="key inside the Secret")
+    optional: bool = Field(default=False, description="start without the variable where the Secret or the key does not exist")
 
 
 class ValueFrom(Fields):
+    """Where the value of a variable comes from."""
+
     secret_key_ref: KeyRef
 
 
 class EnvVar(Fields):
     """One environment variable of every container of the job."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    value: str | None = None
-    value_from: ValueFrom | None = None
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(description="name of the variable")
+    value: str | None = Field(default=None, description="the value as text; default: taken from valueFrom")
+    value_from: ValueFrom | None = Field(default=None, description="the Secret that holds the value; exactly one of value and valueFrom")
+
+    @field_validator("name")
+    @classmethod
+    def _leaves_rays_token_alone(cls, name: str) -> str:
+        """KubeRay changes nothing that a container says of it itself: Ray would then ask for no token."""
+        if name.startswith(RAY_TOKEN_VARIABLES):
+            raise ValueError("an attempt's Ray has a token of its own: leave this variable out")
+        return name
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.value is None) == (self.value_from is None):
             raise ValueError("give exactly one of value and valueFrom")
         return self
+
+
+def located(reason: str, *path: str | int) -> PydanticCustomError:
+    """The error of a validator that looks at a whole group and knows which field below it is wrong; `path` starts at the group."""
+    return PydanticCustomError(LOCATED, "{reason}", {"reason": reason, "path": path})
 
 
 def is_dns_label(text: str) -> bool:

@@ -2,101 +2,163 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, field_validator
 
-from tuneyard.api.base import EnvVar, Fields, KeyRef, Resource
+from tuneyard.api.base import EnvVar, Fields, KeyRef, Name, Resource, StatusFields
+from tuneyard.api.limits import MOST_GPUS_PER_NODE
+from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Size
 from tuneyard.api.status import Condition
+
+
+def _is_toleration(value: dict[str, Any]) -> dict[str, Any]:
+    if not all(isinstance(item, str) for name, item in value.items() if name != "tolerationSeconds"):
+        raise ValueError("key, operator, value and effect of a toleration are texts")
+    return value
+
+
+Toleration = Annotated[dict[str, Any], AfterValidator(_is_toleration)]
+_TOLERATIONS = TypeAdapter(list[Toleration])
 
 
 class Sku(Fields):
     """One kind of machine of a cluster."""
 
-    name: str = Field(min_length=1, description="such as a100-80gb, h100-80gb, cpu")
-    nodes: int = Field(ge=0)
-    gpus_per_node: int = Field(ge=0, description="worker slots per node; processes on `cpu`")
-    price_per_gpu_hour: float = Field(default=0.0, ge=0)
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    gpu_resource: str = Field(
-        default="nvidia.com/gpu",
-        description="Kubernetes resource that counts these GPUs; on `cpu` slots are counted by it only where nodes have it",
+    name: str = Field(min_length=1, description="kind of machine by any of its names: a100-80gb, NVIDIA-H100-80GB-HBM3, mi300x, cpu")
+    nodes: int = Field(ge=0, le=100_000, description="machines of this kind that the hub may use, at most")
+    gpus_per_node: int = Field(ge=0, le=MOST_GPUS_PER_NODE, description="worker slots per node; processes on `cpu`")
+    price_per_gpu_hour: float = Field(
+        default=0.0, ge=0, description="price of one GPU (one worker slot on cpu) for an hour, in your currency"
     )
-    cpu_per_gpu: float | None = Field(default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot")
-    memory_per_gpu: Size | None = Field(default=None, description="host memory that a worker pod asks for, and is held to, per GPU or slot")
-    tolerations: list[dict[str, Any]] = Field(default_factory=list, description="of pods on these machines, as in a pod")
+    node_selector: dict[str, str] = Field(
+        default_factory=dict,
+        description="labels of the nodes of this kind; empty: nodes that offer gpuResource, unless their labels name another kind "
+        "(on `cpu`: all)",
+    )
+    gpu_resource: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Kubernetes resource that counts these GPUs; on `cpu` slots are counted by it only where nodes have it; "
+        "default: amd.com/gpu for AMD's kinds, nvidia.com/gpu for all others",
+    )
+    cpu_per_gpu: float | None = Field(
+        default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot; default: none are asked for"
+    )
+    memory_per_gpu: Size | None = Field(
+        default=None, description="host memory that a worker pod asks for, and is held to, per GPU or slot; default: no request, no limit"
+    )
+    tolerations: list[Toleration] = Field(
+        default_factory=list, description="tolerations of worker pods on these machines, in the form that pods have"
+    )
 
 
 class Network(Fields):
-    interface: str | None = Field(default=None, description="interface for collectives, such as eth0 or bond0")
-    bandwidth_gb_per_s: float | None = Field(default=None, gt=0, description="per machine, one direction, in 1e9 bytes per second")
+    """The network between the machines of a gang."""
+
+    interface: str | None = Field(
+        default=None, description="interface for collectives, such as eth0 or bond0; default: chosen by NCCL and gloo"
+    )
+    bandwidth_gb_per_s: float | None = Field(
+        default=None, gt=0, description="per machine, one direction, in 1e9 bytes per second; default: preflight compares with nothing"
+    )
     nccl: dict[str, str] = Field(default_factory=dict, description="NCCL_* settings of every pod")
 
 
 class Taint(Fields):
-    key: str
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule"] = "NoSchedule"
+    """A taint of the nodes. Worker pods tolerate it; the head pod does not."""
+
+    key: str = Field(description="key of the taint, such as nvidia.com/gpu")
+    value: str = Field(default="", description="value of the taint; the same as on the nodes")
+    effect: Literal["NoSchedule", "PreferNoSchedule"] = Field(
+        default="NoSchedule", description="effect of the taint; NoExecute is tolerated by `skus[].tolerations` alone"
+    )
 
 
 class Endpoint(Fields):
-    server: str | None = Field(default=None, description="URL of the API server; default: the hub's own")
-    kubeconfig_secret: KeyRef | None = None
+    """How the hub reaches the member. Without fields: the hub's own cluster, by its service account."""
+
+    server: str | None = Field(
+        default=None, description="URL of the API server, for people; the hub takes that of the kubeconfig; default: not told"
+    )
+    kubeconfig_secret: KeyRef | None = Field(
+        default=None, description="Secret in the hub's namespace that holds the kubeconfig; default: the hub's own cluster"
+    )
 
 
 class Head(Fields):
     """What the head pod of an attempt asks for; it has no GPU, and runs none of the work."""
 
-    cpu: float = Field(default=0.5, gt=0)
-    memory: Size = 2 * 1024**3
-    node_selector: dict[str, str] = Field(default_factory=dict, description="machines without GPUs, where there are some")
+    cpu: float = Field(default=0.5, gt=0, description="cores that it asks for")
+    memory: Size = Field(default=2 * 1024**3, description="memory that it asks for, and is held to")
+    node_selector: dict[str, str] = Field(
+        default_factory=dict, description="labels of its node, such as those of machines without GPUs; empty: any node"
+    )
 
 
 class ClusterGoal(Fields):
+    """What the member is, and what the hub may do there."""
+
     endpoint: Endpoint = Field(default_factory=Endpoint)
-    skus: list[Sku] = Field(min_length=1)
+    skus: list[Sku] = Field(min_length=1, description="kinds of machine; a node belongs to the first that matches it")
     network: Network = Field(default_factory=Network)
     storage: list[str] = Field(default_factory=list, description="URI prefixes that are near this cluster")
-    taints: list[Taint] = Field(default_factory=list)
+    taints: list[Taint] = Field(default_factory=list, description="taints of the nodes that worker pods tolerate")
     cordoned: bool = Field(default=False, description="no new gangs; running ones stay")
-    local_queue: str | None = Field(default=None, description="Kueue queue that RayJobs are labelled with")
-    namespace: str = Field(default="tuneyard", description="where RayJobs are created")
+    local_queue: str | None = Field(
+        default=None, description="LocalQueue of Kueue, in `namespace`, that admits RayJobs; default: none, RayJobs start at once"
+    )
+    namespace: Name = Field(default="tuneyard", description="where RayJobs are created")
     head: Head = Field(default_factory=Head)
     image: str | None = Field(default=None, min_length=1, description="image of jobs that name none; default: the hub's")
     image_pull_secrets: list[str] = Field(default_factory=list, description="Secrets of the member's namespace")
     shared_memory: Size = Field(default=8 * 1024**3, description="/dev/shm of a worker pod")
-    scratch_storage_class: str | None = Field(default=None, description="class of the scratch volumes; default: the node's own disk")
-    env: list[EnvVar] = Field(default_factory=list, description="of every container; secrets are taken from the member's namespace")
+    scratch_storage_class: str | None = Field(default=None, description="StorageClass of the scratch volumes; default: the node's own disk")
+    env: list[EnvVar] = Field(
+        default_factory=list, description="environment variables of every container; secrets are taken from the member's namespace"
+    )
     pod_template: dict[str, Any] = Field(
         default_factory=dict,
         description="pod template (metadata, spec) merged into every pod; its one container goes into every container",
     )
 
+    @field_validator("pod_template")
+    @classmethod
+    def _has_the_shape_of_one(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not all(isinstance(value.get(part, {}), dict) for part in ("metadata", "spec")):
+            raise ValueError("metadata and spec of a pod template are mappings")
+        _TOLERATIONS.validate_python(value.get("spec", {}).get("tolerations", []))
+        return value
 
-class NodeInventory(Fields):
-    name: str
-    sku: str
-    gpus: int = Field(ge=0)
-    free: int = Field(ge=0)
-    ready: bool = True
+
+class NodeInventory(StatusFields):
+    """One node of a member."""
+
+    name: str = Field(description="name of the node")
+    sku: str = Field(description="kind of machine")
+    gpus: int = Field(ge=0, description="GPUs, or worker slots on cpu, that the node offers")
+    free: int = Field(ge=0, description="GPUs that pods of others leave; jobs of the hub are not counted here")
+    ready: bool = Field(default=True, description="the node is ready and takes new pods of jobs")
 
 
-class ClusterStatus(Fields):
+class ClusterStatus(StatusFields):
+    """What the hub sees of the member."""
+
     model_config = ConfigDict(extra="ignore")
 
-    healthy: bool = False
-    message: str = ""
-    heartbeat: str | None = None
-    nodes: list[NodeInventory] = Field(default_factory=list)
-    returned_at: list[str] = Field(default_factory=list, description="when it came back from outages lately, the latest last")
+    healthy: bool = Field(default=False, description="the hub reaches the member, and can use it")
+    message: str = Field(default="", description="why it cannot be used, or what is wrong there")
+    heartbeat: Moment | None = Field(default=None, description="last time the member answered (RFC 3339); absent: never")
+    nodes: list[NodeInventory] = Field(default_factory=list, description="nodes that belong to a SKU of the Cluster")
+    returned_at: list[Moment] = Field(default_factory=list, description="when it came back from outages lately, the latest last")
     free: str = Field(default="", description="for tables: what others leave of each SKU, such as `h100-80gb 24/32`")
-    conditions: list[Condition] = Field(default_factory=list)
+    conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
 
 
 class Cluster(Resource):
-    """A member cluster."""
+    """A member: a cluster that the hub places gangs on."""
 
-    kind: Literal["Cluster"] = "Cluster"
+    kind: Literal["Cluster"] = Field(default="Cluster", description="always Cluster")
     spec: ClusterGoal
-    status: ClusterStatus | None = None
+    status: ClusterStatus | None = Field(default=None, description="what the hub reports; not written by hand")

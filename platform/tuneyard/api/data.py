@@ -17,18 +17,21 @@ class Source(Fields):
 
     source: str | None = Field(
         default=None,
+        max_length=4096,
         description="path or URI of a file, a folder or a glob (file, s3, gs, hdfs, webhdfs), or hf://owner/name; "
-        "relative paths start at the folder of the JobSpec file",
+        "relative paths start at the folder of the JobSpec file, and are shipped by `tuneyard submit`; exactly one of source and from",
     )
-    from_task: Name | None = Field(default=None, alias="from", description="name of an earlier task whose output holds the data")
-    path: str | None = Field(default=None, description="path inside the output of `from`")
+    from_task: Name | None = Field(
+        default=None, alias="from", description="name of an earlier task whose output holds the data; exactly one of source and from"
+    )
+    path: str | None = Field(default=None, description="path inside the output of `from`; default: all of it")
     split: str | None = Field(default=None, description="split of a Hugging Face data set; default: train")
     file_type: FileType = Field(default="auto", description="by file ending unless given")
     columns: dict[str, str] = Field(
         default_factory=dict,
         description="role -> column, where detection would guess wrong: messages, prompt, completion, chosen, rejected, text",
     )
-    limit: int | None = Field(default=None, ge=1, description="use the first N samples only")
+    limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -47,13 +50,15 @@ class TrainData(Source):
     max_length: int = Field(default=2048, ge=8, description="tokens per row; longer samples are cut, or dropped: see overlong")
     overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="what happens to a sample longer than maxLength")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of samples held out for evaluation")
-    validation: Source | None = Field(default=None, description="a data set of its own for evaluation, instead of a share")
+    validation: Source | None = Field(default=None, description="a data set of its own for evaluation, instead of a share; default: none")
     loss_on: Literal["auto", "assistant", "completion", "all"] = Field(
         default="auto", description="tokens that count: assistant turns (chat), the completion, or all; auto: by format"
     )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
-    shuffle: bool = True
-    max_bad_fraction: float = Field(default=0.01, ge=0.0, le=1.0, description="bad samples tolerated before the task is refused")
+    shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
+    max_bad_fraction: float = Field(
+        default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"
+    )
 
     @model_validator(mode="after")
     def _one_validation(self) -> Self:
@@ -66,6 +71,8 @@ class ScoreData(Source):
     """Rows to score."""
 
     prompt: str = Field(default="prompt", description="column with the prompt: text, or a list of chat messages")
-    reference: str | None = Field(default=None, description="column with the expected answer, for metrics")
+    reference: str | None = Field(
+        default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
+    )
     keep: list[str] = Field(default_factory=list, description="columns copied into the output; default: all of them")
     chat: bool | None = Field(default=None, description="render prompts with the chat template; default: if the model has one")

@@ -6,41 +6,97 @@ A test fails where a committed page is not what this module writes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tuneyard.api.base import API_VERSION
-from tuneyard.api.rules_case import Case, Fix, Rule
+from tuneyard.api.docs_kinds import KIND_TEXTS
+from tuneyard.api.limits import LARGEST_INTEGER, LARGEST_NUMBER
+from tuneyard.api.loading import KINDS
+from tuneyard.api.quantities import SIZE_PATTERN, UNITS, size_text
+from tuneyard.api.rules_case import Fix, Rule
 from tuneyard.api.rules_examples import task_with
 from tuneyard.api.rules_table import RULES
-from tuneyard.api.schema import defaults_schema
+from tuneyard.api.schema import MEMBER_KINDS, crd, defaults_schema
+from tuneyard.metrics import FIGURES, METRICS
 
 _GENERATED = "<!-- Written by `make docs` from the code: change the code, not this page. -->\n"
+_SCOPES = {"Cluster": "cluster", "Namespaced": "namespace"}
 
 
 def pages() -> dict[str, str]:
     """File name -> content of every reference page."""
-    return {"jobspec.md": jobspec_page(), "combinations.md": combinations_page()}
+    kinds = (*KINDS, *MEMBER_KINDS)
+    return {
+        "README.md": index_page(kinds),
+        **{f"{kind.lower()}.md": kind_page(kind) for kind in kinds},
+        "combinations.md": combinations_page(),
+        "metrics.md": metrics_page(),
+    }
 
 
-def jobspec_page() -> str:
-    """Every field of a JobSpec that a person writes, one table per group."""
-    schema = defaults_schema("JobSpec")
+def index_page(kinds: Iterable[str]) -> str:
+    """One row per kind."""
     parts = [
-        "# JobSpec: all fields\n",
+        "# Reference\n",
         _GENERATED,
-        f"A file starts with `apiVersion: {API_VERSION}`, `kind: JobSpec` and `metadata: {{name: …}}`; everything below is under `spec`.",
-        "Fields without a default and not marked *required* may be left out. `tuneyard validate FILE` checks a file against this page",
-        "and against the [combinations that cannot work](combinations.md).\n",
+        f"The kinds of `{API_VERSION}`. All are Kubernetes objects; `kubectl explain jobspec.spec` shows the same descriptions.\n",
+        "| kind | short | scope | what it is |",
+        "|---|---|---|---|",
     ]
-    for path, group in _groups(schema, "Job", "spec", set()):
-        parts.append(f"## `{path}`\n")
-        parts.append(f"{group.get('description', '').strip()}\n")
-        parts.append(_table(group, schema["$defs"]))
+    for kind in kinds:
+        names, scope = crd(kind)["spec"]["names"], crd(kind)["spec"]["scope"]
+        about = defaults_schema(kind)["description"].strip()
+        parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
+    parts.append("\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md).\n")
     return "\n".join(parts)
+
+
+def kind_page(kind: str) -> str:
+    """Every field of a kind: what people write under `spec`, and what is reported under `status`, one table per group."""
+    schema = defaults_schema(kind)
+    text = KIND_TEXTS[kind]
+    columns = crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]
+    shown = ", ".join(column["name"] for column in columns if "priority" not in column)
+    wide = ", ".join(column["name"] for column in columns if "priority" in column)
+    parts = [f"# {kind}: all fields\n", _GENERATED, f"{text.about}\n"]
+    if text.example:
+        parts.append(f"```yaml\n{text.example}```\n")
+    parts += [
+        f"`kubectl get {kind.lower()}s` shows {shown}{f'; with `-o wide` also {wide}' if wide else ''}.",
+        "Fields without a default and not marked *required* may be left out.\n",
+    ]
+    groups = schema["properties"]
+    seen = {"Job"} if kind == "Schedule" else set()
+    for path in ("spec", "status"):
+        for name in _references(groups.get(path, {})):
+            for inner, group in _groups(schema, name, path, seen):
+                parts.append(f"## `{inner}`\n\n{group['description'].strip()}\n")
+                parts.append(_table(group, schema["$defs"]))
+    return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """Every metric that a score task may ask for, and the figures that come of it."""
+    parts = [
+        "# Metrics of score tasks\n",
+        _GENERATED,
+        "`score.metrics` of a [JobSpec](jobspec.md) names them; `metrics.json`, the report and `tuneyard status` have their figures.",
+        "Of several references of a row the closest to the output counts. Rows without what a metric needs are not in it.\n",
+        "| metric | what it is | needs of a row | column of the output |",
+        "|---|---|---|---|",
+    ]
+    for metric in METRICS.values():
+        column = f"`{metric.name}`" if metric.per_row is not None else ""
+        parts.append(f"| `{metric.name}` | {metric.description} | {', '.join(sorted(metric.needs))} | {column} |")
+    parts += ["", "| figure | title in the report | better | |", "|---|---|---|---|"]
+    for figure in FIGURES.values():
+        better = "higher" if figure.higher_is_better else "lower"
+        parts.append(f"| `{figure.name}` | {figure.title} | {better} | {figure.description} |")
+    return "\n".join(parts) + "\n"
 
 
 def combinations_page() -> str:
@@ -60,10 +116,11 @@ def combinations_page() -> str:
 
 
 def _rule_section(rule: Rule) -> str:
-    case = Case(task=task_with(rule), device=rule.example_device, model_type=rule.example_model_type)
+    case = rule.example_case(task_with(rule))
     where = f" (on `{rule.example_device.sku}`)" if rule.example_device else ""
     where += f" (model type `{rule.example_model_type}`)" if rule.example_model_type else ""
-    works = "\n".join(f"- {_settings(fix)}" for fix in rule.nearest(case))
+    where += f" (head size {rule.example_head_size})" if rule.example_head_size else ""
+    works = "\n".join(f"- {_settings(fix)}" for fix in rule.nearest(case)) or f"- {rule.remedy}"
     refused = f"{rule.refused[:1].upper()}{rule.refused[1:]}"
     return f"### {rule.id}\n\n{refused}: {rule.why}.\n\nRefused{where}: {_settings(rule.example)}\n\nWorks instead:\n\n{works}\n"
 
@@ -79,7 +136,7 @@ def _groups(schema: dict[str, Any], name: str, path: str, seen: set[str]) -> Ite
     yield path, group
     for field, node in group.get("properties", {}).items():
         for inner in _references(node):
-            if inner not in seen:
+            if inner not in seen and not _is_word(schema["$defs"][inner]):
                 suffix = "[]" if node.get("type") == "array" else ""
                 yield from _groups(schema, inner, f"{path}.{field}{suffix}", seen)
 
@@ -91,42 +148,55 @@ def _references(node: dict[str, Any]) -> list[str]:
     return [name for branch in inner for name in _references(branch)]
 
 
+def _is_word(definition: dict[str, Any]) -> bool:
+    """True for an enumeration, which is one value and no group of fields."""
+    return "enum" in definition
+
+
 def _table(group: dict[str, Any], definitions: dict[str, Any]) -> str:
     rows = ["| field | type | default | description |", "|---|---|---|---|"]
     for field, node in group.get("properties", {}).items():
         default = "*required*" if field in group.get("required", []) else _default(node)
         text = node.get("description") or " ".join(definitions[name].get("description", "") for name in _references(node))
-        rows.append(f"| `{field}` | {_type(node)} | {default} | {' '.join(text.split()).replace('|', chr(92) + '|')} |")
+        rows.append(f"| `{field}` | {_type(node, definitions)} | {default} | {' '.join(text.split()).replace('|', chr(92) + '|')} |")
     return "\n".join(rows) + "\n" if group.get("properties") else "No fields: write `{}`.\n"
 
 
 def _default(node: dict[str, Any]) -> str:
     value = node.get("default")
-    return "" if value in (None, [], {}) else f"`{_flow(value)}`"
+    if node.get("pattern") == SIZE_PATTERN and isinstance(value, int):
+        return f"`{size_text(value)}`"
+    return "" if value in (None, [], {}, "") else f"`{_flow(value)}`"
 
 
-def _type(node: dict[str, Any]) -> str:
+def _type(node: dict[str, Any], definitions: dict[str, Any]) -> str:
     if "$ref" in node:
-        return "group"
+        definition = definitions[node["$ref"].rpartition("/")[2]]
+        return _type(definition, definitions) if _is_word(definition) else "group"
     if node.get("x-kubernetes-int-or-string"):
-        return "number or text"
+        return UNITS[node["pattern"]]
     if "anyOf" in node:
-        return " or ".join(dict.fromkeys(_type(branch) for branch in node["anyOf"] if branch.get("type") != "null"))
+        branches = (branch for branch in node["anyOf"] if branch.get("type") != "null")
+        return " or ".join(dict.fromkeys(_type(branch, definitions) for branch in branches))
     if "enum" in node or "const" in node:
         return " \\| ".join(f"`{_flow(value)}`" for value in node.get("enum", [node.get("const")]))
     if node.get("type") == "array":
         inner = node.get("items") or node["prefixItems"][0]
-        return f"list of {_type(inner)}" + (f", {node['maxItems']} of them" if "prefixItems" in node else "")
+        return f"list of {_type(inner, definitions)}" + (f", {node['maxItems']} of them" if "prefixItems" in node else "")
     if node.get("type") == "object":
         values = node.get("additionalProperties")
-        return f"mapping to {_type(values)}" if isinstance(values, dict) and values else "mapping"
+        return f"mapping to {_type(values, definitions)}" if isinstance(values, dict) and values else "mapping"
     names = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
     return names.get(node.get("type", ""), "any") + _bounds(node)
 
 
+_OF_ALL = (LARGEST_INTEGER, LARGEST_NUMBER)
+"""Limits of every number, which a table need not repeat."""
+
+
 def _bounds(node: dict[str, Any]) -> str:
     words = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {node[key]:g}" for key, sign in words.items() if key in node]
+    found = [f"{sign} {node[key]:g}" for key, sign in words.items() if key in node and abs(node[key]) not in _OF_ALL]
     return f" ({', '.join(found)})" if found else ""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from tuneyard.api.base import EnvVar, Fields, Name, Resource
+from tuneyard.api.base import EnvVar, Fields, Name, Resource, located
 from tuneyard.api.quantities import Duration, Size
 from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
@@ -18,65 +20,98 @@ Priority = Literal["low", "normal", "high", "urgent"]
 class Retries(Fields):
     """What each kind of failure leads to."""
 
-    max: int = Field(default=3, ge=0)
+    max: int = Field(default=3, ge=0, le=100, description="failed attempts of a task that are followed by another; 0: none")
     on_out_of_memory: Literal["shrink", "stop"] = Field(default="shrink", description="shrink: smaller micro-batch, same global batch")
-    on_node_failure: Literal["elsewhere", "retry", "stop"] = "elsewhere"
-    on_user_error: Literal["stop", "retry"] = "stop"
+    on_node_failure: Literal["elsewhere", "retry", "stop"] = Field(
+        default="elsewhere",
+        description="a machine or its network failed. elsewhere: other machines where there are any; retry: any machine",
+    )
+    on_user_error: Literal["stop", "retry"] = Field(default="stop", description="the job's own code, data or settings failed")
 
 
 class Placement(Fields):
     """Limits to the hub's choice; all optional."""
 
-    clusters: list[Name] = Field(default_factory=list)
-    skus: list[str] = Field(default_factory=list)
+    clusters: list[Name] = Field(default_factory=list, description="names of the members that may run the job; empty: any")
+    skus: list[str] = Field(
+        default_factory=list, description="kinds of machine that all tasks may use, such as h100-80gb, 4090, mi300x or cpu; empty: any"
+    )
     spread: Literal["never", "allowed"] = Field(
         default="never", description="may a gang cross members; `allowed` is treated as `never` so far"
     )
 
 
 class Storage(Fields):
-    output: str | None = Field(default=None, description="URI for checkpoints, artifacts and the report; `tuneyard run --out` wins over it")
-    scratch: Size | None = Field(default=None, description="local disk per machine")
+    """Where the job writes."""
+
+    output: str | None = Field(
+        default=None,
+        description="URI for checkpoints, artifacts and report; default: a folder below runs/, on a hub its own; `tuneyard run --out` wins",
+    )
+    scratch: Size | None = Field(
+        default=None, description="local disk per machine; default: no limit, or 10Gi where scratch volumes have a storage class"
+    )
 
 
 class Comet(Fields):
     """Metrics go to Comet: online with COMET_API_KEY, else into an offline archive that can be uploaded later."""
 
-    project: str = Field(min_length=1)
-    workspace: str | None = None
-    tags: list[str] = Field(default_factory=list)
+    project: str = Field(min_length=1, description="Comet project that the experiments go to")
+    workspace: str | None = Field(default=None, description="Comet workspace; default: that of the API key")
+    tags: list[str] = Field(default_factory=list, description="tags of the experiments")
 
 
 class Tracking(Fields):
+    """Where metrics go, beside the report and the run history."""
+
     comet: Comet | None = None
 
 
 class Job(Fields):
-    """`spec` of a JobSpec."""
+    """What the job does, and what it may use."""
 
-    team: Name | None = Field(default=None, description="default: the namespace")
-    priority: Priority = "normal"
-    preemptible: bool | None = Field(default=None, description="default: true below urgent")
-    deadline: Duration | None = Field(default=None, description="ends the job, keeps its checkpoints")
-    expected_duration: Duration | None = Field(
-        default=None, description="of one task on a100-80gb, as a guess: orders the queue and lets short work pass; nothing ends by it"
+    team: Name | None = Field(default=None, description="the team whose quota counts; default: the namespace")
+    priority: Priority = Field(default="normal", description="higher ones start first, and may preempt lower ones")
+    preemptible: bool | None = Field(
+        default=None, description="whether jobs of higher priority may take its machines; default: true, and false for urgent jobs"
     )
-    ttl_after_finished: Duration | None = Field(default=None, description="the JobSpec is removed so long after its end; storage stays")
-    template: Name | None = Field(default=None, description="ModelTemplate whose defaults this job takes")
+    deadline: Duration | None = Field(
+        default=None, description="time from the first attempt to the end of the job, which keeps its checkpoints; default: none"
+    )
+    expected_duration: Duration | None = Field(
+        default=None,
+        description="your guess for one task on a100-80gb: orders the queue; nothing ends by it; default: the hub's assumption",
+    )
+    ttl_after_finished: Duration | None = Field(
+        default=None, description="the JobSpec is removed this long after its end; storage stays; default: never"
+    )
+    template: Name | None = Field(default=None, description="not built yet: ModelTemplate whose defaults this job takes; default: none")
     retries: Retries = Field(default_factory=Retries)
     placement: Placement = Field(default_factory=Placement)
-    image: str | None = Field(default=None, min_length=1)
+    image: str | None = Field(default=None, min_length=1, description="container image of all pods; default: the Cluster's, then the hub's")
     setup: list[str] = Field(default_factory=list, description="commands run in every container before Ray starts")
-    env: list[EnvVar] = Field(default_factory=list)
+    env: list[EnvVar] = Field(default_factory=list, description="environment variables of every process of the job")
     storage: Storage = Field(default_factory=Storage)
     tracking: Tracking = Field(default_factory=Tracking)
     suspend: bool = Field(default=False, description="hold the job in the queue; a running one is stopped at a checkpoint first")
     cancelled: bool = Field(default=False, description="end the job, keep its checkpoints; what `tuneyard cancel` sets, for good")
-    tasks: list[Task] = Field(min_length=1, max_length=64)
+    tasks: list[Task] = Field(min_length=1, max_length=64, description="the steps of the job, 1 to 64, which may depend on each other")
+
+    @field_validator("template")
+    @classmethod
+    def _no_template_yet(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError(f"templates are not filled in yet: write the defaults of the ModelTemplate {value} into the tasks")
+        return value
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
         self.task_order()
+        for index, task in enumerate(self.tasks):
+            if task.tune is not None and (tuned := self.gang_of(task)).train is None:
+                others = ", ".join(other.name for other in self.tasks if other.train is not None)
+                hint = f"name one of: {others}" if others else "the job has none"
+                raise located(f"names the {tuned.kind} task {tuned.name}, which is no train task: {hint}", "tasks", index, "tune", "task")
         return self
 
     def task_order(self) -> list[Task]:
@@ -88,10 +123,10 @@ class Job(Fields):
         if len(by_name) != len(self.tasks):
             doubled = next(t.name for i, t in enumerate(self.tasks) if t.name in {u.name for u in self.tasks[:i]})
             raise ValueError(f"two tasks are named {doubled!r}")
-        for task in self.tasks:
-            for name in [*task.upstream(), *([task.tune.task] if task.tune else [])]:
+        for index, task in enumerate(self.tasks):
+            for field, name in task.named_tasks():
                 if name not in by_name:
-                    raise ValueError(f"task {task.name!r} refers to {name!r}, which is none of: {', '.join(by_name)}")
+                    raise located(_no_task(name, [other for other in by_name if other != task.name]), "tasks", index, *field)
         needs = {task.name: self.needs(task) for task in self.tasks}
         sorter = TopologicalSorter(needs)
         try:
@@ -127,12 +162,19 @@ class Job(Fields):
         return next(task for task in self.tasks if task.name == name)
 
 
-class JobSpec(Resource):
-    """Goal state of a job."""
+def _no_task(name: str, others: Sequence[str]) -> str:
+    near = get_close_matches(name, others, n=1)
+    if not others:
+        return f"there is no task {name!r}: the job has no other task"
+    return f"{name!r} is none of the other tasks: {', '.join(others)}{f' (did you mean {near[0]}?)' if near else ''}"
 
-    kind: Literal["JobSpec"] = "JobSpec"
+
+class JobSpec(Resource):
+    """A job: tasks that fine-tune and score language models, and what they may run on."""
+
+    kind: Literal["JobSpec"] = Field(default="JobSpec", description="always JobSpec")
     spec: Job
-    status: JobStatus | None = None
+    status: JobStatus | None = Field(default=None, description="what the hub reports; not written by hand")
 
     @property
     def team(self) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from tuneyard.api.base import LOCATED
 from tuneyard.api.loading_yaml import Path
 
 _TYPES = {
@@ -76,6 +77,8 @@ def _complaint(details: ErrorDetails, value: Any) -> _Complaint:
             branch = True
             continue
         path.append(part)
+    if details["type"] == LOCATED:
+        path += details["ctx"]["path"]
     return _Complaint(tuple(path), branch, details)
 
 
@@ -84,7 +87,7 @@ def _holds(value: Any, part: str | int) -> bool:
 
 
 def _reason(errors: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
-    own = [error for error in errors if error["type"] == "value_error"]  # a group that was understood, and is wrong in itself
+    own = [error for error in errors if error["type"] in ("value_error", LOCATED)]  # a group that was understood, and is wrong in itself
     if len(errors) == 1 or own:
         return _single((own or errors)[0], path, model)
     allowed: list[str] = []
@@ -108,6 +111,8 @@ def _single(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         return f"{_show(given)} is none of: {', '.join(allowed)}{did_you_mean(given, allowed)}"
     if kind in _TYPES:
         return f"expected {_TYPES[kind]}; found {_show(given)}"
+    if kind == LOCATED:
+        return str(context["reason"])
     if kind in ("value_error", "assertion_error"):
         return error["msg"].partition(", ")[2]
     if kind == "string_pattern_mismatch":

@@ -26,11 +26,15 @@ class Violation:
     path: Path
     device: Device | None
     nearest: tuple[Fix, ...]
+    head_size: int | None = None
 
     @property
     def reason(self) -> str:
-        on = f" (on {self.device.sku})" if self.device is not None and self.rule.example_device is not None else ""
-        return f"{self.rule.refused}{on} cannot work: {self.rule.why}; nearest that works: {show_fixes(self.nearest)}"
+        facts = [f"on {self.device.sku}"] if self.device is not None and self.rule.example_device is not None else []
+        facts += [f"head size {self.head_size}"] if self.rule.example_head_size is not None else []
+        about = f" ({', '.join(facts)})" if facts else ""
+        nearest = self.rule.remedy or show_fixes(self.nearest)
+        return f"{self.rule.refused}{about} cannot work: {self.rule.why}; nearest that works: {nearest}"
 
 
 def check_rules(
@@ -39,34 +43,40 @@ def check_rules(
     *,
     local_sku: str | None = None,
     model_types: Mapping[str, str] | None = None,
+    head_sizes: Mapping[str, int] | None = None,
 ) -> list[Violation]:
     """All rules that `job` breaks, in file order.
 
     `devices`: facts by SKU; without them only `cpu` is known. `local_sku` stands in for tasks that name no SKU.
-    `model_types`: task name -> `model_type` of its model, where known. A SKU without facts breaks no rule here.
+    `model_types`, `head_sizes`: task name -> `model_type`, and width of an attention head, of its model, where known. A SKU without
+    facts breaks no rule here.
     """
     facts = {CPU.sku: CPU, **(devices or {})}
+    types, sizes = model_types or {}, head_sizes or {}
     found: list[Violation] = []
     for index, task in enumerate(job.spec.tasks):
         skus = task.resources.sku or ([local_sku] if local_sku else [])
         broken: dict[str, Violation] = {}
         known: list[Device | None] = [facts[sku] for sku in skus if sku in facts]
         for device in known or [None]:
-            for violation in check_task(task, device=device, model_type=(model_types or {}).get(task.name), index=index):
+            for violation in check_task(task, device=device, model_type=types.get(task.name), head_size=sizes.get(task.name), index=index):
                 broken.setdefault(violation.rule.id, violation)
         found += broken.values()
     return found
 
 
-def check_task(task: Task, *, device: Device | None = None, model_type: str | None = None, index: int = 0) -> list[Violation]:
+def check_task(
+    task: Task, *, device: Device | None = None, model_type: str | None = None, head_size: int | None = None, index: int = 0
+) -> list[Violation]:
     """All rules that one task breaks on one kind of device."""
-    case = Case(task=task, device=device, model_type=model_type)
+    case = Case(task=task, device=device, model_type=model_type, head_size=head_size)
     return [
         Violation(
             rule=rule,
             path=("spec", "tasks", index, *rule.field.split(".")),
             device=device,
             nearest=tuple(rule.nearest(case)),
+            head_size=head_size,
         )
         for rule in RULES
         if rule.kind == task.kind and rule.breaks(case)

@@ -8,9 +8,7 @@ from tuneyard.api.tasks import WorkerRange
 
 def uneven_batch(case: Case) -> bool:
     """True where no allowed number of workers makes global = micro x accumulation x workers."""
-    batch = case.train.batch
-    micro = batch.micro if isinstance(batch.micro, int) else 1
-    return all(batch.global_ % (micro * workers) for workers in _worker_counts(case))
+    return not any(case.train.batch.divides_over(workers) for workers in _worker_counts(case))
 
 
 def nearest_batch(case: Case) -> list[Fix]:

@@ -20,7 +20,7 @@ class Device:
 
     sku: str
     flash: bool = False
-    """FlashAttention 2 runs on it: NVIDIA Ampere (compute capability 8.0) or newer."""
+    """FlashAttention 2 runs on it: NVIDIA Ampere (compute capability 8.0) or newer, AMD Instinct MI200 or newer."""
     bf16: bool = True
     is_cpu: bool = False
 
@@ -36,6 +36,8 @@ class Case:
     device: Device | None = None
     model_type: str | None = None
     """`model_type` of the model's config.json, where it is at hand."""
+    head_size: int | None = None
+    """Width of the model's attention heads, where it is known."""
 
     @property
     def train(self) -> TrainTask:
@@ -73,3 +75,10 @@ class Rule:
     """Settings, on top of a minimal task, that break this rule and no other."""
     example_device: Device | None = None
     example_model_type: str | None = None
+    example_head_size: int | None = None
+    remedy: str = ""
+    """What works instead, where that is no setting of the task; `nearest` is empty then."""
+
+    def example_case(self, task: Task) -> Case:
+        """The example, or what a fix makes of it, on the device and with the model that it is about."""
+        return Case(task=task, device=self.example_device, model_type=self.example_model_type, head_size=self.example_head_size)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
 from tuneyard.api.train import Adapter, Preference
+from tuneyard.metrics import METRICS, needing
 
-_T4 = Device(sku="t4", flash=False, bf16=False)
+_T4 = Device(sku="t4-16gb", flash=False, bf16=False)
 _V100 = Device(sku="v100-16gb", flash=False, bf16=False)
 
 # fmt: off
@@ -25,6 +26,9 @@ LEAKING_MODEL_TYPES = frozenset(
 # fmt: on
 """Models whose blocks carry a state along the row (Mamba, linear attention, short convolutions) or whose attention mask does
 not look at position ids (BLOOM, MPT): a packed row would let a sample see the one before it."""
+
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Widths of an attention head for which vLLM has kernels on CPUs (vllm/v1/attention/backends/cpu_attn.py)."""
 
 _LOSS_ON_BY_FORMAT = {
     "chat": ("auto", "assistant", "all"),
@@ -132,7 +136,7 @@ TRAIN_RULES = (
         id="flash-needs-ampere",
         kind="train",
         refused="flash attention on a device that cannot run it",
-        why="FlashAttention 2 needs an NVIDIA GPU of the Ampere generation or newer",
+        why="FlashAttention 2 needs an NVIDIA GPU of the Ampere generation or newer, or an AMD Instinct of the MI200 series or newer",
         field="train.model.attention",
         breaks=lambda c: c.train.model.attention == "flash" and c.device is not None and not c.device.flash,
         nearest=_always({"train.model.attention": "sdpa"}, {"train.model.attention": "auto"}),
@@ -364,9 +368,9 @@ SCORE_RULES = (
         id="metrics-without-reference",
         kind="score",
         refused="metrics without a reference",
-        why="exact match, ROUGE-L and BLEU compare with an expected answer, and perplexity is that of the expected answer",
+        why="these metrics compare with an expected answer, or are its likelihood",
         field="score.metrics",
-        breaks=lambda c: bool(c.score.metrics) and c.score.data.reference is None,
+        breaks=lambda c: c.score.data.reference is None and bool(needing("reference", [METRICS[name] for name in c.score.metrics])),
         nearest=_always({"score.data.reference": "answer"}, {"score.metrics": None}),
         example={"score.metrics": ["exact_match"]},
     ),
@@ -410,6 +414,19 @@ SCORE_RULES = (
         nearest=_always({"score.engine.precision": "fp16"}, {"score.engine.precision": "auto"}),
         example={"score.engine.precision": "bf16"},
         example_device=_T4,
+    ),
+    Rule(
+        id="score-head-size",
+        kind="score",
+        refused="a model whose head size the engine does not support",
+        why=f"vLLM's attention on CPUs supports head sizes {', '.join(map(str, CPU_HEAD_SIZES))}",
+        field="score.model",
+        breaks=lambda c: c.device is not None and c.device.is_cpu and c.head_size is not None and c.head_size not in CPU_HEAD_SIZES,
+        nearest=_always(),
+        remedy="another model, or a GPU",
+        example={"score.model.name": "model"},
+        example_device=CPU,
+        example_head_size=16,
     ),
 )
 

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from tuneyard.api.base import Fields, Resource
+from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.jobspec import Job
+from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
+from tuneyard.api.status import Condition
+
+_FIELD = r"[0-9A-Za-z*/,#?-]+"
+CRON_PATTERN = rf"^{_FIELD}( +{_FIELD}){{4}}$"
+_ANY_YEAR = datetime(2026, 1, 1)  # croniter looks 50 years ahead: every date that exists comes up in them
 
 
 class JobTemplate(Fields):
-    labels: dict[str, str] = Field(default_factory=dict)
-    spec: Job
+    """The JobSpec that each run creates."""
+
+    labels: dict[str, str] = Field(default_factory=dict, description="labels of each JobSpec, beside that of the Schedule")
+    spec: Job = Field(
+        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to a folder of its own, RUN, below storage.output"
+    )
 
 
 class ScheduleGoal(Fields):
-    cron: str = Field(description="five fields: minute hour day-of-month month day-of-week, such as 0 2 * * *")
-    time_zone: str = Field(default="UTC", description="name from the IANA data base, such as Europe/Amsterdam")
-    concurrency: Literal["allow", "forbid", "replace"] = Field(default="forbid", description="when the last job still runs")
-    starting_deadline: Duration | None = Field(default=None, description="a start missed by more than this is skipped")
-    history: int = Field(default=7, ge=0, description="finished jobs that stay")
-    suspend: bool = False
+    """When to run, and what."""
+
+    cron: str = Field(
+        pattern=CRON_PATTERN, max_length=100, description="five fields: minute hour day-of-month month day-of-week, such as 0 2 * * *"
+    )
+    time_zone: str = Field(default="UTC", max_length=64, description="name from the IANA data base, such as Europe/Amsterdam")
+    concurrency: Literal["allow", "forbid", "replace"] = Field(
+        default="forbid", description="when the last job still runs: start beside it, skip this run, or cancel that job"
+    )
+    starting_deadline: Duration | None = Field(
+        default=None, description="a run that is late by more than this is skipped; default: runs are never too late"
+    )
+    history: int = Field(default=7, ge=0, le=1000, description="finished JobSpecs that are kept, the newest; older ones are removed")
+    suspend: bool = Field(default=False, description="start nothing; runs due meanwhile are not made up for")
     template: JobTemplate
 
     @field_validator("time_zone")
@@ -37,39 +56,50 @@ class ScheduleGoal(Fields):
 
     @model_validator(mode="after")
     def _cron_line(self) -> Self:
-        from croniter import croniter
+        from croniter import CroniterBadDateError, croniter
 
         if len(self.cron.split()) != 5 or not croniter.is_valid(self.cron):
             raise ValueError(f"cron {self.cron!r} is not five valid fields; nightly at two is '0 2 * * *'")
+        if any(field.lower().partition("/")[0] == "r" for field in self.cron.split()):
+            raise ValueError(f"cron {self.cron!r} has a random field: it would name another time at each look")
+        try:
+            croniter(self.cron, _ANY_YEAR).get_next(datetime)
+        except CroniterBadDateError:
+            raise ValueError(f"cron {self.cron!r} names a date that does not exist, such as 30 February: it would never run") from None
         return self
 
 
-class ScheduleStatus(Fields):
+class ScheduleStatus(StatusFields):
+    """What the hub says about the runs."""
+
     model_config = ConfigDict(extra="ignore")
 
-    last_run: str | None = None
-    next_run: str | None = None
-    active: list[str] = Field(default_factory=list)
-    message: str = ""
+    last_run: Moment | None = Field(default=None, description="when the last run was due (RFC 3339)")
+    next_run: Moment | None = Field(default=None, description="when the next run is due (RFC 3339)")
+    active: list[str] = Field(default_factory=list, description="names of JobSpecs that have not ended")
+    message: str = Field(default="", description="why the last run was skipped or could not be created")
+    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` where the hub cannot follow it, with the reason")
 
 
 class Schedule(Resource):
     """A job that runs on a schedule."""
 
-    kind: Literal["Schedule"] = "Schedule"
+    kind: Literal["Schedule"] = Field(default="Schedule", description="always Schedule")
     spec: ScheduleGoal
-    status: ScheduleStatus | None = None
+    status: ScheduleStatus | None = Field(default=None, description="what the hub reports; not written by hand")
 
 
 class ModelTemplateGoal(Fields):
-    description: str = ""
+    """The defaults."""
+
+    description: str = Field(default="", description="one line that helps to choose among templates")
     train: dict[str, Any] = Field(default_factory=dict, description="defaults of train tasks, as written in YAML; the JobSpec wins")
-    score: dict[str, Any] = Field(default_factory=dict, description="defaults of score tasks")
-    resources: dict[str, Any] = Field(default_factory=dict)
+    score: dict[str, Any] = Field(default_factory=dict, description="defaults of score tasks, in the same form")
+    resources: dict[str, Any] = Field(default_factory=dict, description="defaults of `resources` of all tasks, in the same form")
 
 
 class ModelTemplate(Resource):
     """Defaults that a platform team shares with its data scientists."""
 
-    kind: Literal["ModelTemplate"] = "ModelTemplate"
+    kind: Literal["ModelTemplate"] = Field(default="ModelTemplate", description="always ModelTemplate")
     spec: ModelTemplateGoal

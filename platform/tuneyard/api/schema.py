@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
 from tuneyard.api.attempt_report import AttemptReport
-from tuneyard.api.base import API_VERSION, DNS_LABEL, Fields, Resource
+from tuneyard.api.base import API_VERSION, DNS_LABEL, NAME_DESCRIPTION, Fields, Resource
 from tuneyard.api.loading import KINDS
 from tuneyard.api.schema_structural import Schema, structural
 
@@ -87,11 +87,11 @@ def crd(kind: str) -> Schema:
     """The CustomResourceDefinition (apiextensions.k8s.io/v1) of one kind."""
     schema = structural(defaults_schema(kind))
     schema["properties"]["metadata"] = {
-        "type": "object",  # the API server allows limits on the name here, and nothing else
-        "properties": {"name": {"type": "string", "pattern": DNS_LABEL, "maxLength": 63}},
+        "type": "object",  # the API server allows limits on the name here, and nothing else: no description either
+        "properties": {"name": {"type": "string", "pattern": DNS_LABEL, "maxLength": 63, "description": NAME_DESCRIPTION}},
     }
     for name in ("apiVersion", "kind"):
-        schema["properties"][name] = {"type": "string"}
+        schema["properties"][name] = {"description": schema["properties"][name]["description"], "type": "string"}
     schema["required"] = ["spec"] if kind in KINDS else []
     version: Schema = {"name": _VERSION, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     if "status" in schema["properties"]:

@@ -1,12 +1,17 @@
 """What a CRD's plain schema cannot say, in CEL: the API server refuses these before an operator sees the object.
 
-Each rule repeats a validator of the model named here, for those who apply with kubectl; `api` remains the judge. What stands
+Each rule repeats a validator of the model named here, for `kubectl apply`; `api` remains the judge. What stands
 behind a union (a strategy is `auto` or a group) is invisible to CEL, and is refused at admission by `check_rules` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from tuneyard.api.base import RAY_TOKEN_VARIABLES
+from tuneyard.api.local_files import ADVICE
+from tuneyard.api.tasks import LOGS
+from tuneyard.metrics import METRICS, Metric
 
 CelRule = Mapping[str, str]
 
@@ -20,16 +25,53 @@ def _exactly_one(*fields: str) -> CelRule:
     return _rule(f"[{given}].exists_one(given, given)", f"give exactly one of {', '.join(fields)}")
 
 
-_PLACE = (_exactly_one("source", "from"), _rule("!has(self.path) || has(self.from)", "path goes with from; put it into source instead"))
+_PLACE = (
+    _exactly_one("source", "from"),
+    _rule("!has(self.path) || has(self.from)", "path goes with from; put it into source instead"),
+    _rule("!has(self.source) || self.source.contains('://') || self.source.startsWith('/')", f"source: a path beside the file: {ADVICE}"),
+)
+
+
+def needs_no_reference(metrics: Mapping[str, Metric]) -> str:
+    without = [metric.name for metric in metrics.values() if "reference" not in metric.needs]
+    return f"self.metrics.all(m, m in {without})" if without else "size(self.metrics) == 0"
+
+
 _POSITIVE_RANK = _rule("self.rank >= 1", "the rank of an adapter is at least 1")
 
 CEL_RULES: Mapping[str, Sequence[CelRule]] = {
-    "Task": (_exactly_one("train", "score", "tune", "rank", "process"),),
+    "Job": (
+        _rule("!has(self.template)", "template: templates are not filled in yet; write the defaults of the ModelTemplate into the tasks"),
+        _rule(
+            "self.tasks.all(t, !has(t.tune) || self.tasks.exists(other, other.name == t.tune.task && has(other.train)))",
+            "tune.task: only a train task can be tuned; name one",
+        ),
+    ),
+    "Task": (
+        _exactly_one("train", "score", "tune", "rank", "process"),
+        _rule(f"self.name != '{LOGS}'", f"name: {LOGS} is the folder of all tasks' logs in the output"),
+    ),
     "Method": (_exactly_one("full", "lora", "qlora", "dora"),),
     "Adapter": (_POSITIVE_RANK,),
     "QuantizedAdapter": (_POSITIVE_RANK,),
-    "EnvVar": (_exactly_one("value", "valueFrom"),),
-    "ModelRef": (_exactly_one("name", "from"), _rule("!has(self.path) || has(self.from)", "path goes with from; put it into name instead")),
+    "EnvVar": (
+        _exactly_one("value", "valueFrom"),
+        *(
+            _rule(f"!self.name.startsWith('{start}')", "an attempt's Ray has a token of its own: leave this variable out")
+            for start in RAY_TOKEN_VARIABLES
+        ),
+    ),
+    "ModelRef": (
+        _exactly_one("name", "from"),
+        _rule("!has(self.path) || has(self.from)", "path goes with from; put it into name instead"),
+        _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
+    ),
+    "ProcessTask": (
+        _rule(
+            "!has(self.workingDir) || self.workingDir.contains('://') || self.workingDir.startsWith('/')",
+            f"workingDir: a path beside the file: {ADVICE}",
+        ),
+    ),
     "Source": _PLACE,
     "ScoreData": _PLACE,
     "TrainData": (
@@ -43,6 +85,9 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         _rule("self.model.init != 'scratch' || has(self.method.full)", "an adapter needs pretrained weights; use method: {full: {}}"),
     ),
     "ScoreTask": (
-        _rule("size(self.metrics) == 0 || has(self.data.reference)", "metrics need data.reference: the column with the expected answer"),
+        _rule(
+            f"{needs_no_reference(METRICS)} || has(self.data.reference)",
+            "metrics need data.reference: the column with the expected answer",
+        ),
     ),
 }

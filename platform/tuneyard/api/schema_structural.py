@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuneyard.api.quantities import UNITS
 from tuneyard.api.schema_cel import CEL_RULES
 
 Schema = dict[str, Any]
 _UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
-_KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+_KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 
 
 def structural(schema: Schema) -> Schema:
@@ -33,10 +34,18 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
             found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
         return found | _annotations(node)
     if node.get("x-kubernetes-int-or-string"):
-        return {key: value for key, value in node.items() if key != "title"}
+        return _with_unit({key: value for key, value in node.items() if key != "title"})
     if "anyOf" in node:
-        return _union(node, definitions) | _annotations(node)
+        return _with_unit(_union(node, definitions) | _annotations(node))
     return _plain(node, definitions) | _annotations(node)
+
+
+def _with_unit(node: Schema) -> Schema:
+    """A duration or a size says how it is written, beside what it is for."""
+    said, unit = node.get("description"), UNITS.get(node.get("pattern", ""))
+    if unit is None or said is None or said.endswith(f"({unit})") or said == unit:
+        return node
+    return {**node, "description": f"{said} ({unit})"}
 
 
 def _annotations(node: Schema) -> Schema:

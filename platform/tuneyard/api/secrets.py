@@ -9,9 +9,10 @@ from typing import Any
 
 HIDDEN = "***"
 _NAME = re.compile(r"(?i)(secret|password|passwd|api_?key|access_?key|private_?key|credential|(?:^|_)(?:token|sas)(?:$|_))")
-_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s'\"]+@", re.IGNORECASE)
+# What may repeat before a fixed text is bounded: else a text of 100 KB without one takes minutes.
+_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)[^/@\s'\"]+@", re.IGNORECASE)
 _QUERY = re.compile(r"(?i)(?P<name>[?&](?:x-amz-[a-z-]*|x-goog-[a-z-]*|sig|token|delegation|password|signature|awsaccesskeyid)=)[^&\s'\"]+")
-_FLAG = re.compile(r"(?i)(?P<flag>--?[a-z-]*(?:token|password|secret|key)[= ])(?!\$)\S+")
+_FLAG = re.compile(r"(?i)(?<!-)(?P<flag>--?[a-z-]{0,40}(?:token|password|secret|key)[= ])(?!\$)\S+")
 _SHORTEST = 6
 """Values shorter than this are not searched for: they would hide innocent words."""
 

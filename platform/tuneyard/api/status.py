@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from tuneyard.api.base import Fields
+from tuneyard.api.base import StatusFields
+from tuneyard.api.moments import Moment
 
 
 class Phase(StrEnum):
+    """Where a job, a task or an attempt stands."""
+
     PENDING = "Pending"
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -25,96 +28,109 @@ class Phase(StrEnum):
         return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 
 
-class Condition(Fields):
+class Condition(StatusFields):
     """Kubernetes' own form of a condition."""
 
-    type: str
-    status: str = Field(pattern="^(True|False|Unknown)$")
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
+    type: str = Field(description="what is judged, such as Accepted")
+    status: str = Field(pattern="^(True|False|Unknown)$", description="True, False or Unknown")
+    reason: str = Field(default="", description="cause in one word, for programs")
+    message: str = Field(default="", description="cause in a sentence, for people")
+    last_transition_time: Moment | None = Field(default=None, description="when `status` changed last (RFC 3339)")
+    observed_generation: int | None = Field(default=None, description="generation of the object that was judged")
 
 
-class Progress(Fields):
-    step: int = Field(default=0, ge=0)
-    of: int = Field(default=0, ge=0)
-    eta_s: float | None = None
-    loss: float | None = None
-    tokens_per_s: float | None = None
-    mfu: float | None = None
+class Progress(StatusFields):
+    """How far a task is."""
+
+    step: int = Field(default=0, ge=0, description="steps done: optimizer steps, rows of a score task, or trials of a search")
+    of: int = Field(default=0, ge=0, description="steps in all; 0: not known yet")
+    eta_s: float | None = Field(default=None, description="seconds to the end, as predicted")
+    loss: float | None = Field(default=None, description="training loss of the last step, nats per token")
+    tokens_per_s: float | None = Field(default=None, description="tokens per second of all workers together")
+    mfu: float | None = Field(default=None, description="model FLOPs utilisation, 0 to 1")
     summary: str = Field(default="", description="for tables: `40/120`, or the stage of work outside the steps")
 
 
-class PlacementStatus(Fields):
-    """`nodes`: worker slots taken per node."""
+class PlacementStatus(StatusFields):
+    """Where a gang runs."""
 
-    cluster: str
-    sku: str
-    workers: int = Field(ge=1)
+    cluster: str = Field(description="name of the member")
+    sku: str = Field(description="kind of machine")
+    workers: int = Field(ge=1, description="ranks, or GPUs of all engines")
     gpus: int = Field(default=0, ge=0, description="GPUs, or worker slots on cpu, that the gang takes")
     pods: int = Field(default=1, ge=0, description="worker pods, all of one size; 0 for a process task, which runs on the head")
-    nodes: dict[str, int] = Field(default_factory=dict)
-    price_per_gpu_hour: float = Field(default=0.0, ge=0, description="of the SKU there, when it was placed")
-    seconds: float | None = Field(default=None, ge=0, description="how long the task was predicted to take there")
+    nodes: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict, description="node -> GPUs (worker slots on cpu) that the gang takes there"
+    )
+    price_per_gpu_hour: float = Field(default=0.0, ge=0, description="price of the SKU there when the gang was placed")
+    seconds: float | None = Field(default=None, ge=0, description="seconds that the task was predicted to take there")
+    seconds_from: str = Field(
+        default="", description="where that comes from: pace, given (expectedDuration), plan, or assumed where nothing is known of the task"
+    )
 
 
-class Attempt(Fields):
+class Attempt(StatusFields):
     """One start of a task; `token` is the fencing token that its commits carry."""
 
-    number: int = Field(ge=1)
-    task: str
-    token: int = Field(ge=0)
+    number: int = Field(ge=1, description="1 for the first attempt of the task")
+    task: str = Field(description="name of the task")
+    token: int = Field(ge=0, description="fencing token: commits with a lower one no longer count")
     name: str = Field(default="", description="name of its RayJob, AttemptReport and Secret on the member")
-    placement: PlacementStatus | None = None
-    phase: Phase = Phase.STARTING
+    placement: PlacementStatus | None = Field(default=None, description="where its gang runs, or ran")
+    phase: Phase = Field(default=Phase.STARTING, description="where it stands")
     created: bool = Field(default=False, description="its RayJob was seen: absent from here on means lost, never started twice")
     stopping: str = Field(default="", description="why it was asked to stop: Cancelled, Preempted, Deadline")
     stopped_for: str = Field(default="", description="whom a preempted attempt makes room for, and why it was chosen")
-    placed_at: str | None = None
-    started_at: str | None = Field(default=None, description="when its ranks began")
-    stop_asked_at: str | None = None
-    ended_at: str | None = None
+    placed_at: Moment | None = Field(default=None, description="when its gang was placed (RFC 3339)")
+    started_at: Moment | None = Field(default=None, description="when its ranks began (RFC 3339)")
+    stop_asked_at: Moment | None = Field(default=None, description="when it was asked to stop (RFC 3339)")
+    ended_at: Moment | None = Field(default=None, description="when it ended (RFC 3339)")
     cleaned: bool = Field(default=False, description="nothing of it is left on the member")
-    resumed_from: int = Field(default=0, ge=0)
-    last_step: int = Field(default=0, ge=0)
-    checkpoint_step: int = Field(default=0, ge=0)
-    checkpoint_at: str | None = Field(default=None, description="when the hub first heard of that checkpoint")
+    resumed_from: int = Field(default=0, ge=0, description="step that it started at")
+    last_step: int = Field(default=0, ge=0, description="last step that it reported")
+    checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
+    checkpoint_at: Moment | None = Field(default=None, description="when the hub first heard of that checkpoint")
     failure: str | None = Field(default=None, description="failure kind")
-    message: str = ""
-    next_step: str = ""
-    failed_node: str = ""
-    log_tail: str = ""
+    message: str = Field(default="", description="what happened, for people")
+    next_step: str = Field(default="", description="what a person can do about it")
+    failed_node: str = Field(default="", description="node to blame, which later attempts avoid")
+    log_tail: str = Field(default="", description="last lines of the rank that failed first")
 
 
-class TaskStatus(Fields):
-    name: str
-    phase: Phase = Phase.PENDING
+class TaskStatus(StatusFields):
+    """Where one task stands."""
+
+    name: str = Field(description="name of the task")
+    phase: Phase = Field(default=Phase.PENDING, description="where it stands")
     progress: Progress = Field(default_factory=Progress)
-    message: str = ""
-    metrics: dict[str, Any] = Field(default_factory=dict)
-    artifacts: list[str] = Field(default_factory=list)
+    message: str = Field(default="", description="what is going on, or why it waits")
+    metrics: dict[str, Any] = Field(default_factory=dict, description="figure -> value, as in report.json")
+    artifacts: list[str] = Field(default_factory=list, description="URIs of what it made")
 
 
-class Usage(Fields):
-    gpu_hours: float = 0.0
-    cost: float = 0.0
+class Usage(StatusFields):
+    """What all attempts together have held."""
+
+    gpu_hours: float = Field(default=0.0, description="GPU-hours (slot-hours on cpu)")
+    cost: float = Field(default=0.0, description="price of those, in the currency of the Clusters")
 
 
-class JobStatus(Fields):
+class JobStatus(StatusFields):
+    """What the hub reports about a job."""
+
     model_config = ConfigDict(extra="ignore")
 
-    phase: Phase = Phase.PENDING
+    phase: Phase = Field(default=Phase.PENDING, description="where the job stands")
     message: str = Field(default="", description="what is going on, and what a person can do about it")
-    observed_generation: int | None = None
-    conditions: list[Condition] = Field(default_factory=list)
-    placement: PlacementStatus | None = None
-    attempts: list[Attempt] = Field(default_factory=list)
-    tasks: list[TaskStatus] = Field(default_factory=list)
+    observed_generation: int | None = Field(default=None, description="generation of the JobSpec that the hub has seen")
+    conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
+    placement: PlacementStatus | None = Field(default=None, description="where the newest attempt runs")
+    attempts: list[Attempt] = Field(default_factory=list, description="every start of every task, oldest first")
+    tasks: list[TaskStatus] = Field(default_factory=list, description="where each task stands")
     progress: Progress = Field(default_factory=Progress)
     usage: Usage = Field(default_factory=Usage)
-    artifacts: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list, description="URIs of what its tasks made")
     output: str = Field(default="", description="URI of checkpoints, artifacts, logs and the report")
-    expected_start: str | None = Field(default=None, description="when it is predicted to start, while it waits")
-    started_at: str | None = None
-    finished_at: str | None = None
+    expected_start: Moment | None = Field(default=None, description="when it is predicted to start, while it waits (RFC 3339)")
+    started_at: Moment | None = Field(default=None, description="when the first attempt was placed (RFC 3339)")
+    finished_at: Moment | None = Field(default=None, description="when the job ended (RFC 3339)")

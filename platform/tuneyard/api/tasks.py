@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import Source
+from tuneyard.api.limits import MOST_WORKERS
 from tuneyard.api.score import ScoreTask
-from tuneyard.api.train import Auto, Checkpoint, Count, Optimizer, TrainTask
+from tuneyard.api.train import Auto, Checkpoint, Optimizer, TrainTask
 
+Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
 TaskKind = Literal["train", "score", "tune", "rank", "process"]
+LOGS = "logs"
+"""Folder of the output that holds the logs of all tasks."""
 TASK_KINDS: tuple[TaskKind, ...] = ("train", "score", "tune", "rank", "process")
 
 
@@ -19,24 +24,41 @@ class ProcessTask(Fields):
     """Run a command that prepares data. What it writes to $TUNEYARD_OUTPUT is kept only if it exits 0."""
 
     command: list[str] = Field(min_length=1, description="program and arguments; $TUNEYARD_OUTPUT is replaced by the task's output folder")
-    timeout_s: float | None = Field(default=None, gt=0)
+    working_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="folder in which the command runs: a path or a URI; default: the folder of the JobSpec file, "
+        "from which `tuneyard submit` ships the files that the command names",
+    )
+    timeout_s: float | None = Field(default=None, gt=0, description="seconds after which the command is ended; default: no limit")
 
 
 class Budget(Fields):
-    trials: int = Field(default=20, ge=1)
-    minutes: float | None = Field(default=None, gt=0)
-    rounds: int = Field(default=5, ge=1)
-    pairs: int = Field(default=3, ge=1, description="runs of the winner beside the file's settings, all of which it must win")
+    """What a search may take, pairs included."""
+
+    trials: int = Field(default=30, ge=2, description="short runs in total: new settings, the file's own settings, and pairs")
+    minutes: float | None = Field(
+        default=None, gt=0, description="minutes that the whole search may take; a run that they cut off does not count; default: no limit"
+    )
+    rounds: int = Field(default=5, ge=1, description="how often, at most, the file's own settings are run again to compare the others with")
+    pairs: int = Field(
+        default=3,
+        ge=1,
+        description="paired runs of the winner and the file's settings at the end; the winner must win all; at most half of all trials",
+    )
 
 
 class TuneTask(Fields):
     """Search the settings under which a train task runs fastest; the winner becomes its strategy."""
 
     task: Name = Field(description="name of the train task to tune")
-    searcher: Literal["reinforce", "random", "tpe"] = "reinforce"
-    objective: Literal["tokens_per_s", "cost"] = "tokens_per_s"
+    searcher: Literal["reinforce", "random", "tpe"] = Field(default="reinforce", description="how the next trials are chosen")
+    objective: Literal["tokens_per_s", "cost"] = Field(
+        default="tokens_per_s", description="tokens per second of all workers, or of each worker (cost)"
+    )
     budget: Budget = Field(default_factory=Budget)
-    steps_per_trial: int = Field(default=30, ge=5)
+    steps_per_trial: int = Field(default=30, ge=5, description="optimizer steps of a trial; the first quarter, at least two, is warm-up")
     space: dict[str, list[str | int | float | bool]] = Field(
         default_factory=dict, description="setting -> values to try, instead of the whole space, such as strategy.zero: [1, 2]"
     )
@@ -45,31 +67,33 @@ class TuneTask(Fields):
 class EnsembleLayer(Fields):
     """One DHEN layer: Norm(Ensemble(modules) + ShortCut)."""
 
-    modules: list[Literal["dlrm", "attention", "convolution", "linear", "dcn"]] = Field(min_length=1)
-    width: int = Field(default=128, ge=1)
+    modules: list[Literal["dlrm", "attention", "convolution", "linear", "dcn"]] = Field(
+        min_length=1, description="interaction modules whose outputs are joined"
+    )
+    width: int = Field(default=128, ge=1, description="width of the layer's output")
 
 
 class RankTask(Fields):
-    """Train a DHEN ranker (Zhang et al. 2022) on a wide table."""
+    """Train a DHEN ranker (Zhang et al. 2022) on a wide table. Not built yet: such a task is refused."""
 
     data: Source
     label: str = Field(default="label", description="column with the 0/1 label")
-    dense: list[str] = Field(default_factory=list)
-    sparse: list[str] = Field(default_factory=list)
-    embedding_width: int = Field(default=64, ge=1)
-    layers: list[EnsembleLayer] = Field(min_length=1)
+    dense: list[str] = Field(default_factory=list, description="columns with numbers")
+    sparse: list[str] = Field(default_factory=list, description="columns with categories")
+    embedding_width: int = Field(default=64, ge=1, description="width of the embedding of a category")
+    layers: list[EnsembleLayer] = Field(min_length=1, description="layers of the model, input side first")
     optimizer: Optimizer = Field(default_factory=Optimizer)
     batch: int = Field(default=4096, ge=1, description="rows per optimizer step, over all workers")
-    epochs: float = Field(default=1, gt=0)
+    epochs: float = Field(default=1, gt=0, description="passes over the data")
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    seed: int = Field(default=42, ge=0)
+    seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights and data order")
 
 
 class WorkerRange(Fields):
     """An elastic gang: any number of workers in the range will do."""
 
-    min: int = Field(ge=1)
-    max: int = Field(ge=1)
+    min: int = Field(ge=1, le=MOST_WORKERS, description="fewest workers that will do")
+    max: int = Field(ge=1, le=MOST_WORKERS, description="most workers that are of use")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -81,15 +105,19 @@ class WorkerRange(Fields):
 class Resources(Fields):
     """What a task runs on. A worker is a rank: one GPU, or one process on `cpu`."""
 
-    sku: list[str] = Field(default_factory=list, description="kinds of machine that would do, best first; empty: any")
-    workers: Count | Auto | WorkerRange = Field(default="auto", description="ranks of a train task; auto: the planner chooses within quota")
-    instances: int = Field(default=1, ge=1, description="engines of a score task")
+    sku: list[str] = Field(
+        default_factory=list, description="kinds of machine that would do, by any name of a kind, best first; empty: any"
+    )
+    workers: Workers | Auto | WorkerRange = Field(
+        default="auto", description="ranks of a train task: a number, {min, max}, or auto: the planner chooses"
+    )
+    instances: int = Field(default=1, ge=1, le=MOST_WORKERS, description="engines of a score task")
 
 
 class Task(Fields):
     """One step of a job."""
 
-    name: Name
+    name: Name = Field(description="unique within the job; lower-case letters, digits and '-'; not `logs`")
     depends_on: list[Name] = Field(default_factory=list, description="tasks that must have succeeded before; `from` implies it")
     train: TrainTask | None = None
     score: ScoreTask | None = None
@@ -97,6 +125,14 @@ class Task(Fields):
     rank: RankTask | None = None
     process: ProcessTask | None = None
     resources: Resources = Field(default_factory=Resources)
+
+    @field_validator("name")
+    @classmethod
+    def _leaves_the_logs_alone(cls, name: str) -> str:
+        """A task's output is the folder of its name, and that of `logs` would be mixed with the logs of a task named `files` or `parts`."""
+        if name == LOGS:
+            raise ValueError(f"{LOGS} is the folder of all tasks' logs in the output: choose another name")
+        return name
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -120,6 +156,13 @@ class Task(Fields):
         if self.train is not None and self.train.data.validation is not None and self.train.data.validation.from_task:
             found["train.data.validation.from"] = self.train.data.validation.from_task
         return found
+
+    def named_tasks(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Each field that names a task, as a path inside this one, with that name."""
+        yield from ((("dependsOn", index), name) for index, name in enumerate(self.depends_on))
+        yield from ((tuple(field.split(".")), name) for field, name in self.references().items())
+        if self.tune is not None:
+            yield ("tune", "task"), self.tune.task
 
     def sources(self) -> list[Source]:
         """Where its data come from: of training, of validation, of scoring."""

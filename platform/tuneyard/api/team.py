@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from tuneyard.api.base import Fields, Resource
+from tuneyard.api.base import Fields, Resource, StatusFields
+from tuneyard.api.moments import Moment
+from tuneyard.api.status import Condition
+
+Gpus = Annotated[int, Field(ge=0)]
 
 
 class TeamGoal(Fields):
-    quota: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs this team is guaranteed")
-    borrowing_limit: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs it may borrow from others; absent: no limit")
+    """What the team may use."""
+
+    quota: dict[str, Gpus] = Field(default_factory=dict, description="SKU -> GPUs this team is guaranteed")
+    borrowing_limit: dict[str, Gpus] = Field(default_factory=dict, description="SKU -> GPUs it may borrow from others; absent: no limit")
     cohort: str = Field(default="", description="its teams share the sum of their quotas; default: all that is free may be borrowed")
-    weight: float = Field(default=1.0, gt=0, description="share of what is left over")
-    gpu_hours: float | None = Field(default=None, ge=0, description="budget per month; jobs wait once it is spent")
-    members: list[str] = Field(default_factory=list, description="users and groups that may submit")
+    weight: float = Field(default=1.0, ge=1e-6, le=1e6, description="share of what is left over")
+    gpu_hours: float | None = Field(
+        default=None, ge=0, description="GPU-hours per calendar month (UTC); jobs wait once they are spent; default: no limit"
+    )
+    members: list[str] = Field(
+        default_factory=list, description="users and groups of the team, for people; who may submit is decided by RBAC"
+    )
 
 
-class TeamStatus(Fields):
+class TeamStatus(StatusFields):
+    """What the team holds and has used."""
+
     model_config = ConfigDict(extra="ignore")
 
-    in_use: dict[str, int] = Field(default_factory=dict)
-    borrowed: dict[str, int] = Field(default_factory=dict)
-    gpu_hours_used: float = Field(default=0.0, description="in the month of `usageAt` (UTC)")
-    cost: float = Field(default=0.0, description="of the same")
-    used_gpu_seconds: dict[str, float] = Field(default_factory=dict, description="SKU -> usage for fair share, decayed")
-    usage_at: str | None = Field(default=None, description="up to when usage is counted")
+    in_use: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs that its attempts hold now")
+    borrowed: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs of those that are above its quota")
+    gpu_hours_used: float = Field(default=0.0, description="GPU-hours in the month of `usageAt` (UTC)")
+    cost: float = Field(default=0.0, description="price of those GPU-hours, in the currency of the Clusters")
+    used_gpu_seconds: dict[str, float] = Field(
+        default_factory=dict, description="SKU -> GPU-seconds that count for fair share, halved every week"
+    )
+    usage_at: Moment | None = Field(default=None, description="moment up to which usage is counted (RFC 3339)")
+    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` where the hub cannot read the team, with the reason")
 
 
 class Team(Resource):
     """A team and its quota."""
 
-    kind: Literal["Team"] = "Team"
+    kind: Literal["Team"] = Field(default="Team", description="always Team")
     spec: TeamGoal
-    status: TeamStatus | None = None
+    status: TeamStatus | None = Field(default=None, description="what the hub reports; not written by hand")

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import TrainData
+from tuneyard.api.limits import MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -21,10 +22,19 @@ MethodName = Literal["full", "lora", "qlora", "dora"]
 class ModelRef(Fields):
     """The model that a task starts from: a Hugging Face name, a folder or URI, or what an earlier task made."""
 
-    name: str | None = Field(default=None, min_length=1, description="Hugging Face name, local folder, or URI of a model folder")
-    from_task: Name | None = Field(default=None, alias="from", description="name of the earlier task that makes the model")
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Hugging Face name, local folder, or URI of a model folder; exactly one of name and from",
+    )
+    from_task: Name | None = Field(
+        default=None, alias="from", description="name of the earlier task that makes the model; exactly one of name and from"
+    )
     path: str | None = Field(default=None, description="path inside the output of `from`; default: the model that task made")
-    revision: str | None = Field(default=None, description="commit, tag or branch on the hub; pin it for jobs that must repeat")
+    revision: str | None = Field(
+        default=None, description="commit, tag or branch on Hugging Face; pin it for jobs that must repeat; default: the newest"
+    )
     init: Literal["pretrained", "scratch"] = Field(default="pretrained", description="scratch: random weights from config.json alone")
     attention: Attention = Field(default="auto", description="auto: flash where the GPU and the model have it, else sdpa")
     trust_remote_code: bool = Field(default=False, description="run Python code that comes with the model")
@@ -43,7 +53,7 @@ class Adapter(Fields):
 
     rank: int = Field(default=16, description="r: inner dimension of the two factors")
     alpha: float | None = Field(default=None, gt=0, description="scale is alpha / rank; default: 2 * rank")
-    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of the adapter's inputs that are dropped in training")
     targets: str | list[str] = Field(default="all-linear", description="all-linear, or names of modules")
     save_modules: list[str] = Field(default_factory=list, description="modules trained in full beside the adapter, such as lm_head")
     merge: bool = Field(default=False, description="also write merged full weights as an artifact")
@@ -52,7 +62,7 @@ class Adapter(Fields):
 class QuantizedAdapter(Adapter):
     """QLoRA (Dettmers et al. 2023): the frozen weights are kept in 4 bits."""
 
-    quantization: Literal["nf4", "fp4"] = "nf4"
+    quantization: Literal["nf4", "fp4"] = Field(default="nf4", description="4-bit format of the frozen weights")
     double_quantization: bool = Field(default=True, description="quantise the scales too: about 0.37 bits less per parameter")
 
 
@@ -63,10 +73,10 @@ class Full(Fields):
 class Method(Fields):
     """Which weights are trained: exactly one of full, lora, qlora, dora."""
 
-    full: Full | None = None
-    lora: Adapter | None = None
-    qlora: QuantizedAdapter | None = None
-    dora: Adapter | None = None
+    full: Full | None = Field(default=None, description="all weights: write `full: {}`")
+    lora: Adapter | None = Field(default=None, description="a low-rank adapter (Hu et al. 2021)")
+    qlora: QuantizedAdapter | None = Field(default=None, description="a low-rank adapter on weights kept in 4 bits (Dettmers et al. 2023)")
+    dora: Adapter | None = Field(default=None, description="a low-rank adapter that learns magnitudes apart (Liu et al. 2024)")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -90,26 +100,42 @@ class Method(Fields):
 
 
 class Optimizer(Fields):
-    name: Literal["adamw", "adamw-8bit", "adafactor", "sgd"] = "adamw"
-    learning_rate: float = Field(default=2e-5, gt=0)
+    """The optimizer and its learning rate."""
+
+    name: Literal["adamw", "adamw-8bit", "adafactor", "sgd"] = Field(
+        default="adamw", description="update rule; adamw-8bit keeps its states in 8 bits (bitsandbytes)"
+    )
+    learning_rate: float = Field(default=2e-5, gt=0, description="highest learning rate, reached after warm-up")
     schedule: Literal["cosine", "linear", "constant", "inverse-sqrt", "wsd"] = Field(
         default="cosine", description="after warm-up; wsd: constant, then a linear decay over the last tenth"
     )
     warmup: float = Field(default=0.03, ge=0, description="below 1: share of all steps; from 1: steps")
-    weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[_Beta, _Beta] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
-    max_grad_norm: float = Field(default=1.0, ge=0, description="0: no clipping")
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
+    betas: tuple[_Beta, _Beta] = Field(default=(0.9, 0.999), description="decay of AdamW's two running means")
+    epsilon: float = Field(default=1e-8, gt=0, description="added to AdamW's denominator")
+    max_grad_norm: float = Field(default=1.0, ge=0, description="gradients are clipped to this norm; 0: no clipping")
 
 
 class Batch(Fields):
     """global = micro * gradient accumulation * workers, in rows."""
 
-    global_: int = Field(default=32, ge=1, alias="global", description="rows per optimizer step, over all workers")
+    global_: int = Field(default=32, ge=1, le=MOST_ROWS_PER_STEP, alias="global", description="rows per optimizer step, over all workers")
     micro: Count | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
+
+    def divides_over(self, workers: int) -> bool:
+        """Whether so many workers can make a global batch of equal micro-batches."""
+        return bool(self.micro_batches) and self.micro_batches % workers == 0
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a global batch, which workers divide evenly; rows, where `micro` is auto. 0: they make no whole number."""
+        micro = 1 if self.micro == "auto" else self.micro
+        return 0 if self.global_ % micro else self.global_ // micro
 
 
 class Offload(Fields):
+    """What is kept outside the memory of the GPU."""
+
     optimizer: OffloadTarget = Field(default="none", description="where optimizer states live; needs ZeRO >= 1 (nvme: ZeRO 3)")
     parameters: OffloadTarget = Field(default="none", description="where parameters live; needs ZeRO 3")
     nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
@@ -120,28 +146,36 @@ class Strategy(Fields):
 
     zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
     offload: Offload = Field(default_factory=Offload)
-    tensor_parallel: int = Field(default=1, ge=1)
-    recompute: bool | Auto = Field(default="auto", description="activation checkpointing")
+    tensor_parallel: int = Field(
+        default=1, ge=1, le=MOST_GPUS_PER_NODE, description="GPUs that share each weight matrix; training refuses more than 1 so far"
+    )
+    recompute: bool | Auto = Field(default="auto", description="activation checkpointing: less memory, about a third more compute")
     precision: Precision = Field(default="auto", description="auto: bf16 where the device has it, else fp16; fp32 on cpu")
-    liger: bool | Auto = Field(default="auto", description="Liger kernels; GPUs only")
+    liger: bool | Auto = Field(default="auto", description="Liger kernels, which fuse steps and keep less in memory; GPUs only")
 
 
 class Checkpoint(Fields):
+    """When the task saves itself, and what it keeps."""
+
     every_steps: Count | Auto = Field(default="auto", description="auto: from what a save costs and how often machines fail (Young/Daly)")
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
 
 
 class Evaluation(Fields):
+    """Loss on held-out samples, while training."""
+
     every_steps: Count | Auto = Field(default="auto", description="auto: as often as checkpoint.everySteps, or about 20 over the run")
-    early_stop: int | None = Field(default=None, ge=1, description="end after so many evaluations without improvement, keep the best")
-    min_improvement: float = Field(default=0.0, ge=0)
+    early_stop: int | None = Field(
+        default=None, ge=1, description="end after this many evaluations without improvement, keep the best; default: never"
+    )
+    min_improvement: float = Field(default=0.0, ge=0, description="loss must be lower by more than this to count, nats per token")
 
 
 class Preference(Fields):
-    """DPO (Rafailov et al. 2023)."""
+    """Settings of `objective: dpo` (Rafailov et al. 2023)."""
 
-    beta: float = Field(default=0.1, gt=0)
-    loss: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
+    beta: float = Field(default=0.1, gt=0, description="strength of the pull towards the reference model")
+    loss: Literal["sigmoid", "hinge", "ipo"] = Field(default="sigmoid", description="loss on the margin between the two answers")
 
 
 class TrainTask(Fields):
@@ -154,18 +188,25 @@ class TrainTask(Fields):
     preference: Preference = Field(default_factory=Preference)
     optimizer: Optimizer = Field(default_factory=Optimizer)
     batch: Batch = Field(default_factory=Batch)
-    epochs: float | None = Field(default=None, gt=0, description="default: 1, unless steps is given")
-    steps: int | None = Field(default=None, ge=1)
-    strategy: Strategy | Auto = "auto"
+    epochs: float | None = Field(default=None, gt=0, description="passes over the data; default: 1, unless steps is given")
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs; default: as epochs says")
+    strategy: Strategy | Auto = Field(
+        default="auto", description="layout over the workers: auto (the planner chooses), or a group of settings such as {zero: 3}"
+    )
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
-    seed: int = Field(default=42, ge=0)
+    seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights, dropout and data order")
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.epochs is not None and self.steps is not None:
             raise ValueError("give epochs or steps, not both")
         return self
+
+    @property
+    def uses_bitsandbytes(self) -> bool:
+        """Whether weights are kept in 4 bits, or optimizer states in 8."""
+        return self.method.qlora is not None or self.optimizer.name == "adamw-8bit"
 
     @property
     def layout(self) -> Strategy:

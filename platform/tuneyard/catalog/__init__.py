@@ -2,8 +2,10 @@
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
-from tuneyard.catalog.gpus import Gpu, gpu, known_skus
+from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
+from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_skus, needs_measuring, rules_device
 from tuneyard.catalog.local import LocalDevice, local_devices, local_sku
+from tuneyard.catalog.open_models import known_config, known_models, published_parameters
 from tuneyard.catalog.shapes import ModelShape, Projection
 
 __all__ = [
@@ -13,11 +15,22 @@ __all__ = [
     "ModelShape",
     "Projection",
     "adapted_projections",
+    "canonical_sku",
+    "entry_of",
     "forward_flops",
+    "given_json",
     "gpu",
+    "gpu_resource",
+    "keep",
+    "kinds",
+    "known_config",
+    "known_models",
     "known_skus",
     "local_devices",
     "local_sku",
+    "needs_measuring",
+    "published_parameters",
+    "rules_device",
     "train_flops",
     "trainable_parameters",
 ]

@@ -21,6 +21,10 @@ class ConfigReader:
     def has(self, *names: str) -> bool:
         return all(self._values.get(name) is not None for name in names)
 
+    def is_null(self, name: str) -> bool:
+        """Whether it is there and `null`: for the few fields whose default is not what `null` means."""
+        return name in self._values and self._values[name] is None
+
     def value(self, *names: str, default: Any) -> Any:
         """The first of `names` that is present, else `default`."""
         return next((self._values[name] for name in names if self._values.get(name) is not None), default)

@@ -11,49 +11,85 @@ import json
 import math
 import os
 import platform
-import subprocess
-import sys
-import tempfile
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.catalog.gpus import Dtype, Gpu
+from tuneyard.catalog.gpu_entries import cache_folder, write_whole
+from tuneyard.catalog.gpu_facts import Dtype, Gpu
+from tuneyard.catalog.measured import run_measurement
 
-_MEASURE_TIMEOUT_S = 300
+_BUSY_SHARE = 0.5
+"""Load of the last minute, per core."""
 
 
 def this_machine() -> Gpu:
-    """The machine that this process runs on. Measures it first if there is no cached measurement of the same CPU, cores and torch.
+    """The machine that this process runs on, or what it has adopted. Measures it first if there is no cached measurement of the same
+    CPU, cores and torch. One that was made while the machine was busy is made again once it is not: it may be too low.
 
     Raises BadInput if it cannot be measured.
     """
-    model, cores = cpu_model(), usable_cores()
-    library = _matmul_library()
-    key = hashlib.sha256(f"{model}|{cores}|{library}".encode()).hexdigest()[:16]
-    file = cache_folder() / f"cpu-{key}.json"
+    file = cache_folder() / f"{machine_key()}.json"
     measured = _read(file)
-    if measured is None:
-        measured = {"cpu": model, "cores": cores, "library": library, **_measure(cores)}
-        _write(file, measured)
+    if measured is None or (not measured.get("quiet") and _is_quiet()):
+        measured = _better(measure(), measured)
+        adopt(measured)
     peaks: dict[Dtype, float] = measured["peak_flops"]
     return Gpu(
         sku="cpu",
-        name=f"{model}, {cores} cores",
+        name=f"{measured['cpu']}, {measured['cores']} cores",
         memory_gb=machine_memory_gb(),
         peak_flops=peaks,
         memory_bandwidth_gb_s=measured["memory_bandwidth_gb_s"],
         link_gb_s=0.0,
         pcie_gb_s=0.0,
-        compute_capability=None,
-        source=f"measured on this machine with {library}, kept in {file}",
+        vendor="cpu",
+        architecture="",
+        source=f"measured with {measured['library']}, kept in {file}",
+        basis="measured",
     )
 
 
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/tuneyard`, by default `~/.cache/tuneyard`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuneyard"
+def machine_key() -> str:
+    """The same for machines of which one measurement tells the peaks of all: CPU, usable cores, and the library that multiplies."""
+    return f"cpu-{hashlib.sha256(f'{cpu_model()}|{usable_cores()}|{_matmul_library()}'.encode()).hexdigest()[:16]}"
+
+
+def known() -> dict[str, Any] | None:
+    """The measurement that is kept here, if there is one."""
+    return _read(cache_folder() / f"{machine_key()}.json")
+
+
+def measure() -> dict[str, Any]:
+    """A new measurement of this machine, as a JSON object. Raises BadInput."""
+    cores, quiet = usable_cores(), _is_quiet()
+    return {"cpu": cpu_model(), "cores": cores, "library": _matmul_library(), "quiet": quiet, **_measure(cores)}
+
+
+def _is_quiet() -> bool:
+    """Whether little else has run on this machine during the last minute."""
+    return os.getloadavg()[0] < _BUSY_SHARE * (os.cpu_count() or 1)
+
+
+def _better(new: dict[str, Any], old: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The higher of each: other work can only make a measurement too low."""
+    if old is None:
+        return new
+    peaks = {dtype: max(flops, old["peak_flops"].get(dtype, 0.0)) for dtype, flops in new["peak_flops"].items()}
+    bandwidth = max(new["memory_bandwidth_gb_s"], old["memory_bandwidth_gb_s"])
+    return {**new, "peak_flops": peaks, "memory_bandwidth_gb_s": bandwidth}
+
+
+def adopt(measured: Mapping[str, Any]) -> bool:
+    """Keep a measurement, of this machine or of one that it stands for: the driver of a cluster plans for its worker nodes. False for
+    what is none."""
+    file = cache_folder() / f"{machine_key()}.json"
+    complete = _is_complete(measured)
+    if complete:
+        write_whole(file, measured)
+    return complete
 
 
 def cpu_model() -> str:
@@ -99,22 +135,9 @@ def _matmul_library() -> str:
 
 
 def _measure(cores: int) -> dict[str, Any]:
-    """Runs `measure_cpu` in a process of its own: nothing here loads torch, and the threads of neither process disturb the other's."""
+    """Of all usable cores, whose threads those of this process do not disturb."""
     threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    command = [sys.executable, "-m", "tuneyard.catalog.measure_cpu", str(cores)]
-    try:
-        done = subprocess.run(
-            command, env={**os.environ, **threads}, capture_output=True, text=True, timeout=_MEASURE_TIMEOUT_S, check=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BadInput(
-            f"measuring the peak of `cpu` took over {_MEASURE_TIMEOUT_S} s", "try again when the machine is less busy"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BadInput(f"the peak of `cpu` cannot be measured: {last}", f"see what `{' '.join(command)}` prints") from error
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return run_measurement(["cpu", str(cores)], what="`cpu`", environment=threads)
 
 
 def _read(file: Path) -> dict[str, Any] | None:
@@ -123,16 +146,11 @@ def _read(file: Path) -> dict[str, Any] | None:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    complete = isinstance(values, dict) and values.get("peak_flops") and "memory_bandwidth_gb_s" in values
-    return values if complete else None
+    return values if _is_complete(values) else None
 
 
-def _write(file: Path, values: dict[str, Any]) -> None:
-    """Keeps a measurement, whole or not at all. A cache that cannot be written only costs the next process some seconds."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as partial:
-            json.dump(values, partial, indent=2)
-        Path(partial.name).replace(file)
-    except OSError:
-        return
+def _is_complete(values: object) -> bool:
+    needed = {"cpu", "cores", "library", "peak_flops", "memory_bandwidth_gb_s"}
+    return (
+        isinstance(values, Mapping) and needed <= set(values) and isinstance(values["peak_flops"], Mapping) and bool(values["peak_flops"])
+    )

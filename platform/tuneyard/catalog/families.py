@@ -65,7 +65,8 @@ def _core(config: ConfigReader, *, head_dim: int | None = None, kv_heads: int | 
 
 def _sliding(config: ConfigReader, layers: int) -> tuple[int | None, int]:
     """The window, and how many layers have it: by `layer_types` where given, else by the rule of the family."""
-    window: int | None = config.value("sliding_window", default=4096 if config.model_type in _WINDOW_BY_DEFAULT else None)
+    by_default = config.model_type in _WINDOW_BY_DEFAULT and not config.is_null("sliding_window")
+    window: int | None = config.value("sliding_window", default=4096 if by_default else None)
     types = config.value("layer_types", default=None)
     if window is None:
         return None, 0

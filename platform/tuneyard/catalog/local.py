@@ -1,17 +1,26 @@
-"""The devices of this machine, asked of the NVIDIA driver, without torch."""
+"""The devices of this machine, asked of the drivers of NVIDIA and AMD, without torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuneyard.api import BadInput
+from tuneyard.api import Device
 from tuneyard.catalog.cpu import machine_memory_gb
-from tuneyard.catalog.gpus import known_skus
+from tuneyard.catalog.gpu_facts import Gpu, Vendor
+from tuneyard.catalog.gpu_names import name_for
+from tuneyard.catalog.gpus import kinds
 
 MIB = 2**20
+_VISIBLE: Mapping[Vendor, Sequence[str]] = {
+    "nvidia": ("CUDA_VISIBLE_DEVICES",),
+    "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+}
+"""Variables that choose among a vendor's devices; the first that is set counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,64 +31,117 @@ class LocalDevice:
     name: str
     memory_gb: float
     """All of it as the driver reports it, in 1e9 bytes."""
+    vendor: Vendor = "cpu"
+    architecture: str = ""
+    id: str = ""
+    """By which a variable such as CUDA_VISIBLE_DEVICES may name it."""
+    listed: bool = True
+    """Whether the catalog has this kind. What it lacks is measured where its peaks are needed."""
+
+    @property
+    def rules_device(self) -> Device:
+        """What is known for the rules before anything is measured."""
+        kind = Gpu(
+            sku=self.sku,
+            name=self.name,
+            vendor=self.vendor,
+            architecture=self.architecture,
+            memory_gb=self.memory_gb,
+            peak_flops={},
+            memory_bandwidth_gb_s=0.0,
+            link_gb_s=0.0,
+            pcie_gb_s=0.0,
+            source="the driver",
+        )
+        return Device(sku=self.sku, flash=kind.has_flash, bf16=kind.has_flash)
 
 
 def local_devices() -> tuple[LocalDevice, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves visible; the machine as one `cpu` device where there is none.
-
-    Raises BadInput for a GPU that the catalog does not know.
-    """
-    found = _visible(_nvidia_smi())
-    if not found:
-        return (LocalDevice(sku="cpu", name="cpu", memory_gb=machine_memory_gb()),)
-    return tuple(LocalDevice(sku=sku_of(name, memory_mib), name=name, memory_gb=memory_mib * MIB / 1e9) for _, name, memory_mib in found)
+    """The GPUs that CUDA_VISIBLE_DEVICES (on AMD also ROCR_ and HIP_VISIBLE_DEVICES) leaves visible; the machine as one `cpu` device where
+    there is none."""
+    found = _visible("nvidia", _nvidia_smi()) or _visible("amd", _rocm_smi())
+    return tuple(found) or (LocalDevice(sku="cpu", name="cpu", memory_gb=machine_memory_gb()),)
 
 
 def local_sku() -> str:
-    """The SKU of this machine: that of its first visible GPU, else `cpu`. Raises BadInput for a GPU that the catalog does not know."""
+    """The SKU of this machine: that of its first visible GPU, else `cpu`. A card that the catalog lacks is named after its product."""
     return local_devices()[0].sku
 
 
-def sku_of(name: str, memory_mib: float) -> str:
-    """The SKU of a GPU by the name and memory that its driver reports (`NVIDIA H100 80GB HBM3`). Raises BadInput if none matches."""
-    words = name.lower().replace("-", " ").split()
-    family = next((family for family in _FAMILIES if family in words), None)
-    if family is None:
-        raise BadInput(f"the GPU {name!r} is not in the catalog", f"known: {', '.join(known_skus())}; name one in resources.sku to go on")
-    if family == "h100" and "pcie" in words:
-        return "h100-pcie-80gb"
-    candidates = [sku for sku in known_skus() if sku.startswith(f"{family}-") and "pcie" not in sku]
-    # Names do not always say how much memory there is ("Tesla T4"); drivers report within 7 % of what is printed on the box.
-    return min(candidates, key=lambda sku: abs(float(sku.rsplit("-", 1)[1].removesuffix("gb")) - memory_mib * MIB / 1e9))
+def unlisted_gpu(sku: str) -> LocalDevice | None:
+    """The GPU of this machine that the catalog lacks and that `local_sku` names so; None where there is none."""
+    return next((device for device in local_devices() if not device.listed and device.sku == sku.strip().lower()), None)
 
 
-_FAMILIES = ("a100", "h100", "h200", "b200", "l40s", "a10g", "t4", "v100")
+def _device(vendor: Vendor, product: str, memory_gb: float, architecture: str, identity: str, *other_names: str) -> LocalDevice:
+    kind = next((found for name in (product, *other_names) if name and (found := kinds().find(name, memory_gb)) is not None), None)
+    return LocalDevice(
+        sku=kind.sku if kind is not None else name_for(product, memory_gb),
+        name=product,
+        memory_gb=memory_gb,
+        vendor=vendor,
+        architecture=kind.architecture if kind is not None else architecture,
+        id=identity,
+        listed=kind is not None,
+    )
 
 
-def _nvidia_smi() -> list[tuple[str, str, float]]:
-    """UUID, name and memory in MiB of each GPU; empty where there is no driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    query = [program, "--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits"]
+def _nvidia_smi() -> list[LocalDevice]:
+    """Empty where there is no driver. One that is too old to know `compute_cap` says what it knows."""
+    for fields in ("uuid,name,memory.total,compute_cap", "uuid,name,memory.total"):
+        output = _said_by(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+        rows = [[cell.strip() for cell in line.split(",")] + [""] for line in output.splitlines() if line.count(",") >= 2]
+        if rows:
+            return [_nvidia(*row[:4]) for row in rows]
+    return []
+
+
+def _nvidia(identity: str, product: str, memory_mib: str, capability: str) -> LocalDevice:
+    architecture = f"sm{capability.replace('.', '')}" if capability.replace(".", "").isdigit() else ""
+    # A GPU that shares the machine's memory has none of its own to report.
+    memory_gb = float(memory_mib) * MIB / 1e9 if memory_mib.replace(".", "").isdigit() else machine_memory_gb()
+    return _device("nvidia", product, memory_gb, architecture, identity)
+
+
+def _rocm_smi() -> list[LocalDevice]:
+    """Empty where there is no driver of AMD, or no GPU."""
+    output = _said_by(["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"])
     try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        cards = json.loads(output or "{}")
+    except ValueError:
         return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.strip()]
-    return [(uuid, name, float(memory)) for uuid, name, memory in rows]
+    found: list[LocalDevice] = []
+    for values in cards.values() if isinstance(cards, dict) else ():
+        card = {str(name).lower(): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+        memory, series, model = card.get("vram total memory (b)", ""), card.get("card series", ""), card.get("card model", "")
+        if memory.isdigit():
+            # Which of the two holds the product's name differs from release to release; the other has a number of PCI.
+            product = next((name for name in (series, model) if name and not name.startswith("0x") and name != "N/A"), series or model)
+            found.append(_device("amd", product, int(memory) / 1e9, card.get("gfx version", ""), str(len(found)), model, series))
+    return found
 
 
-def _visible(found: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
-    """Those that CUDA_VISIBLE_DEVICES names, by index or UUID, in its order; CUDA stops at the first that is not there."""
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+def _said_by(command: list[str]) -> str:
+    """What a program of a driver prints; empty where it is not there, or fails."""
+    program = shutil.which(command[0])
+    if program is None:
+        return ""
+    try:
+        return subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _visible(vendor: Vendor, found: list[LocalDevice]) -> list[LocalDevice]:
+    """Those that the variable names, by index or UUID, in its order; CUDA stops at the first that is not there."""
+    setting = next((os.environ[name] for name in _VISIBLE[vendor] if name in os.environ), None)
     if setting is None:
         return found
     chosen = []
     for entry in setting.split(","):
         entry = entry.strip()
         by_index = found[int(entry)] if entry.isdigit() and int(entry) < len(found) else None
-        device = by_index or next((row for row in found if entry and row[0].startswith(entry)), None)
+        device = by_index or next((each for each in found if entry and each.id.startswith(entry)), None)
         if device is None:
             break
         chosen.append(device)

@@ -102,6 +102,11 @@ class ModelShape:
     """False: an architecture that is not known here, taken to be built like Llama."""
 
     @property
+    def kernel_head_size(self) -> int | None:
+        """Head size that an attention kernel has to support; None where kernels of another kind run (MLA)."""
+        return self.head_dim if self.value_dim == self.head_dim else None
+
+    @property
     def embedding_parameters(self) -> int:
         """Elements of the token embedding."""
         return self.vocab * self.head.inputs

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from tuneyard.api import Attempt
-from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cluster import HubJob, open_hub
 
 
 def cancel(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    name: JobArgument,
     wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False,
     namespace: NamespaceOption = None,
     context: ContextOption = None,

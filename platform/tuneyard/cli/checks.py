@@ -2,38 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tuneyard.api import CPU, BadInput, Device, Document, Job, JobSpec, Schedule, load_documents
+from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, TrainTask, load_documents
 from tuneyard.api.loading import rule_violations
-from tuneyard.catalog import gpu
+from tuneyard.api.local_files import LocalFile, local_files
+from tuneyard.catalog import rules_device
 
 
-def check_file(path: Path) -> list[Document]:
-    """All objects of a file. Raises BadInput whose cause holds one line per error."""
+def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple) -> list[Document]:
+    """All objects of a file. `elsewhere`: SKUs that are understood though the catalog lacks them, asked for where there are such. Raises
+    BadInput whose cause holds one line per error."""
     documents = load_documents(path)
-    lines = [line for document in documents for line in _check(document)]
+    lines = [line for document in documents for line in _check(document, elsewhere)]
     if lines:
         raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {path}")
     return documents
 
 
-def device(sku: str) -> Device:
-    """What the rules ask about a SKU. Raises BadInput with the nearest name for one that the catalog does not know."""
-    if sku == CPU.sku:
-        return CPU  # the catalog would measure this machine for its peaks, which no rule asks for
-    facts = gpu(sku)
-    return Device(sku=sku, flash=facts.has_flash, bf16="bf16" in facts.peak_flops)
+def check_shipped_data(document: Document, base_dir: Path) -> None:
+    """The first rows of data that `tuneyard submit` ships. Raises BadInput with the line of the JobSpec."""
+    from tuneyard.data.head import check_head
+    from tuneyard.data.sources import locate
+    from tuneyard.storage import absolute
+
+    found = _job_of(document)
+    if found is None:
+        return
+    job = found[1]
+    for file in local_files(job):
+        body = job.tasks[int(file.path[2])].train or job.tasks[int(file.path[2])].score
+        if file.what != "data" or body is None:
+            continue
+        source = body.data.validation if isinstance(body, TrainTask) and "validation" in file.path else body.data
+        assert source is not None
+        try:
+            check_head(body, source, locate(absolute(file.text, base_dir), file_type=source.file_type, split=source.split))
+        except BadInput as error:
+            raise BadInput(document.complaint(file.path, error.cause), error.next_step) from error
 
 
-def _check(document: Document) -> Iterator[str]:
+def local_file_warnings(document: Document, base_dir: Path) -> Iterator[str]:
+    """One line per file or folder that a job names by relative path and that is not there, or is no model."""
+    found = _job_of(document)
+    if found is None:
+        return
+    root, job = found
+    for file in local_files(job):
+        lack = _lack(file, base_dir)
+        if lack:
+            yield document.complaint((*root, *file.path[1:]), lack)
+
+
+def _lack(file: LocalFile, base_dir: Path) -> str:
+    there = base_dir / Path(file.text).expanduser()
+    if file.what == "data" and re.search(r"[*?\[]", file.text):
+        return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"
+    if not there.exists():
+        return f"{file.text}: no such file or folder beside the JobSpec"
+    if file.what == "model" and not (there / "config.json").is_file():
+        return f"{file.text} is not a model: it has no config.json"
+    return ""
+
+
+def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iterator[str]:
     devices: dict[str, Device] = {}
     for path, sku in _wanted_skus(document):
         try:
-            devices[sku] = device(sku)
+            devices[sku] = rules_device(sku)
         except BadInput as error:
-            yield document.complaint(path, f"{error.cause}; {error.next_step}")
+            if sku not in elsewhere():
+                yield document.complaint(path, f"{error.cause}; {error.next_step}")
     for violation in rule_violations(document.resource, devices):
         yield document.complaint(violation.path, violation.reason)
 

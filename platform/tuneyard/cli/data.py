@@ -10,6 +10,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.cli.output import size_text
+from tuneyard.cli.terminal import console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 _SHOWN_CHARS = 1500
+_SHOWN_COLUMNS = 100
 
 app = typer.Typer(help="Look into data sets.", no_args_is_help=True)
 
@@ -42,6 +44,8 @@ def inspect(
 ) -> None:
     """Show what a data set holds: format, columns, lengths, bad rows, and a sample with the text that carries loss.
 
+    Exit code 0; 2 where no row can be used.
+
     Examples: `tuneyard data inspect chats.jsonl` · `tuneyard data inspect s3://corpus/chats --tokenizer Qwen/Qwen2.5-0.5B -o json`
     """
     from tuneyard.data import inspect as look
@@ -51,10 +55,10 @@ def inspect(
     found = look(uri, tokenizer=_tokenizer(tokenizer), file_type=file_type, split=split, limit=limit)
     if output is Output.JSON:
         typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
-        return
-    from rich.console import Console
-
-    show(found, Console())
+    else:
+        show(found, console())
+    if found.bad and not found.samples:
+        raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
 
 
 def _tokenizer(name: str | None) -> Any:
@@ -79,9 +83,13 @@ def show(found: Inspection, console: Console) -> None:
         facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts)
     table = Table("column", "types", "used as", box=None, header_style="dim")
-    for column in found.columns:
+    # Those that are used come first: they are what a person looks for among thousands.
+    columns = sorted(found.columns, key=lambda column: not column.role)
+    for column in columns[:_SHOWN_COLUMNS]:
         table.add_row(Text(column.name), Text(", ".join(column.types)), Text(column.role or "-"))
     console.print(table)
+    if len(columns) > _SHOWN_COLUMNS:
+        console.print(Text(f"… and {len(columns) - _SHOWN_COLUMNS:,} columns more (-o json has all)"))
     for example in found.bad_examples:
         console.print(Text(f"bad  {example}", style="red"))
     for note in found.notes:

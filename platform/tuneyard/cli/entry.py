@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from tuneyard import __version__
-from tuneyard.cli.commands import COMMANDS, Command, root_help
+from tuneyard.cli.commands import COMMANDS, Command, root_help, typer_app
+from tuneyard.cli.terminal import guarded, visible
 
 if TYPE_CHECKING:
-    import typer
+    from tuneyard.api.errors import TuneyardError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 ok, 1 failed, 2 bad input, 130 interrupted."""
+    if "_TUNEYARD_COMPLETE" in os.environ:
+        return _complete()
     args, debug = _take_debug(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("--help", "-h", "help"):
         print(root_help(), end="")
@@ -28,7 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((command for command in COMMANDS if command.name == args[0]), None)
     if command is None:
         return _refuse_command(args[0])
-    return _run(command, args[1:], debug)
+    with guarded() if command.asks_hub else nullcontext():
+        return _run(command, args[1:], debug)
+
+
+def _complete() -> int:
+    """Answer a shell's Tab. Never an error: a line that is being typed has no place for one."""
+    try:
+        from tuneyard.cli.completion import answer
+
+        return answer()
+    except Exception:  # noqa: BLE001 - nothing to offer
+        return FAILED
 
 
 def _take_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
@@ -53,7 +68,7 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
     from tuneyard.api.errors import TuneyardError
 
     try:
-        program = get_command(_app(command))
+        program = get_command(typer_app(command))
         result = program.main(args=args, prog_name=f"tuneyard {command.name}", standalone_mode=False)
     except TyperException as error:
         _complain(_one_sentence(error.format_message()), f"tuneyard {command.name} --help")
@@ -66,6 +81,10 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
         result = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last door: whatever comes here is a bug, and a person still needs two lines
         _trace(debug)
+        lacking = _lacking(error)
+        if lacking is not None:
+            _complain(lacking.cause, lacking.next_step)
+            return lacking.exit_code
         again = "report it with the stack trace above" if debug else f"run again with --debug: {_line_of(command, args)}"
         _complain(f"bug in Tuneyard: {type(error).__name__}: {error}", again)
         return FAILED
@@ -74,16 +93,13 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
     return result if isinstance(result, int) else OK
 
 
-def _app(command: Command) -> typer.Typer:
-    import typer
+def _lacking(error: Exception) -> TuneyardError | None:
+    """What is missing from this install, where that is what went wrong."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    from tuneyard.extras import missing
 
-    module, _, name = command.target.partition(":")
-    target = getattr(import_module(module), name)
-    if isinstance(target, typer.Typer):
-        return target
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(command.name)(target)
-    return app
+    return missing(error.name)
 
 
 def _line_of(command: Command, args: list[str]) -> str:
@@ -93,8 +109,8 @@ def _line_of(command: Command, args: list[str]) -> str:
 
 
 def _one_sentence(text: str) -> str:
-    """typer's own words in our form: no capital, no full stop."""
-    plain = " ".join(text.split())
+    """typer's own words in our form: no capital, no full stop, no name of a Python error."""
+    plain = " ".join(text.split()).replace(": Value error, ", ": ")
     return (plain[:1].lower() + plain[1:]).rstrip(".")
 
 
@@ -106,6 +122,6 @@ def _trace(debug: bool) -> None:
 
 
 def _complain(cause: str, next_step: str) -> None:
-    print(f"error: {cause}", file=sys.stderr)
+    print(f"error: {visible(cause)}", file=sys.stderr)
     if next_step:
-        print(f"next: {next_step}", file=sys.stderr)
+        print(f"next: {visible(next_step)}", file=sys.stderr)

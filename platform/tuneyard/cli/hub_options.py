@@ -1,9 +1,9 @@
-"""The flags by which every command that asks the hub finds it: kubectl's own."""
+"""How every command that asks the hub finds it, by kubectl's own flags, and names a job of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,3 +12,18 @@ NamespaceOption = Annotated[
 ]
 ContextOption = Annotated[str | None, typer.Option(metavar="NAME", help="context of the kubeconfig; default: its current one")]
 KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="default: KUBECONFIG, or ~/.kube/config")]
+
+
+def job_names(ctx: typer.Context) -> list[str]:
+    """What a shell completes where a job is named: the jobs of the hub that the flags so far name; none where it cannot be asked."""
+    from tuneyard.api import TuneyardError
+    from tuneyard.cluster import open_hub
+
+    flags: dict[str, Any] = {name: ctx.params.get(name) for name in ("namespace", "context", "kubeconfig")}
+    try:
+        return sorted(job.name for job in open_hub(**flags).jobs())
+    except TuneyardError:
+        return []
+
+
+JobArgument = Annotated[str, typer.Argument(metavar="NAME", help="name of the job", autocompletion=job_names)]

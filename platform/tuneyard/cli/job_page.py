@@ -10,6 +10,8 @@ from tuneyard.api import Attempt, Phase, TaskStatus
 from tuneyard.cli.job_figures import age, attempt_state, bar, figures, fraction, percent, place, seconds_since, state, took
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster import HubJob
+from tuneyard.federation import duration_words
+from tuneyard.metrics import FIGURES
 
 _TAIL_LINES = 15
 _ATTEMPTS = ("number", "task", "phase", "cluster", "sku", "gpus", "resumed_from", "last_step", "checkpoint", "took")
@@ -27,6 +29,8 @@ def _head(job: HubJob, now: datetime) -> list[str]:
     lines = [f"{job.label}  {state(job)}{where}, {age(seconds_since(job.created_at, now))} old"]
     if status.message:
         lines.append(status.message)
+    if status.placement is not None and status.placement.seconds is not None and not job.phase.final:
+        lines.append(f"takes {duration_words(status.placement.seconds, status.placement.seconds_from)}")
     done = fraction(status.progress)
     if done is not None and not job.phase.final:
         lines.append("  ".join([bar(done, 20), percent(status.progress), *figures(status.progress)]))
@@ -109,12 +113,23 @@ def _conditions(job: HubJob, now: datetime) -> list[str]:
 
 def _results(job: HubJob) -> list[str]:
     usage = job.status.usage
-    lines = [f"artifact  {uri}" for uri in job.status.artifacts]
+    lines = [f"metrics   {line}" for line in _metrics(job)]
+    lines += [f"artifact  {uri}" for uri in job.status.artifacts]
     if job.output:
         lines.append(f"output    {job.output}")
     if usage.gpu_hours:
         lines.append(f"usage     {usage.gpu_hours:.2f} GPU hours{f', cost {usage.cost:.2f}' if usage.cost else ''}")
     return lines
+
+
+def _metrics(job: HubJob) -> Iterator[str]:
+    """`judge: exact match 0.447, ROUGE-L 0.521`, for each score task that has any."""
+    scores = {outline.name for outline in job.tasks if outline.kind == "score"}
+    for task in job.status.tasks:
+        known = [(figure, task.metrics.get(figure.name)) for figure in FIGURES.values() if task.name in scores]
+        said = [f"{figure.title} {figure.text(value)}" for figure, value in known if isinstance(value, (int, float))]
+        if said:
+            yield f"{task.name}: {', '.join(said)}"
 
 
 def _next(job: HubJob) -> list[str]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tuneyard.api import Phase, TaskStatus, TuneyardError
 from tuneyard.cli.job_figures import figures, fraction, percent, place, state, took
+from tuneyard.cli.terminal import console as own_console
 from tuneyard.cluster import HubJob, TaskOutline
 
 _MARKS = {
@@ -36,7 +37,7 @@ class LiveJob:
         self._job: HubJob | None = None
         self._error = ""
         self._spinner = Spinner("dots", style="cyan")
-        self._live = Live(self, console=console or Console(stderr=True), refresh_per_second=5)
+        self._live = Live(self, console=console or own_console(stderr=True), refresh_per_second=5)
 
     def __enter__(self) -> Self:
         self._live.start(refresh=True)

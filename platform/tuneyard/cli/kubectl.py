@@ -14,7 +14,7 @@ from tuneyard.cli.commands import COMMANDS
 if TYPE_CHECKING:
     from tuneyard.cluster import Hub
 
-VERBS = ("submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage")
+VERBS = tuple(command.name for command in COMMANDS if command.asks_hub)
 _OF_A_JOB = ("status", "why", "wait", "logs", "cancel")
 _WITH_VALUE = ("-n", "--namespace", "--context", "--kubeconfig")
 _FILES, _NO_FILES = ":0", ":4"  # cobra's directives to the shell

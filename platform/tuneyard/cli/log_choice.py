@@ -24,6 +24,13 @@ class LogChoice:
     def one_source(self) -> bool:
         return self.source is not None or self.rank is not None
 
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Names that the sources may have; none: all of them."""
+        if self.source is not None:
+            return (self.source,)
+        return (f"rank-{self.rank}", f"engine-{self.rank}") if self.rank is not None else ()
+
     def attempts(self, job: HubJob) -> list[Attempt]:
         """The attempts to show, the oldest first: those that run, else the last one. Empty where none has begun.
 
@@ -47,11 +54,7 @@ class LogChoice:
 
     def sources(self, there: Sequence[str]) -> list[str]:
         """Those of the sources of one attempt that are meant; a rank of a score task is an engine."""
-        if self.source is not None:
-            return [self.source] if self.source in there else []
-        if self.rank is not None:
-            return [source for source in (f"rank-{self.rank}", f"engine-{self.rank}") if source in there]
-        return list(there)
+        return [source for source in self.wanted if source in there] if self.one_source else list(there)
 
     def missing(self, there: Sequence[str]) -> BadInput:
         """The error where `sources` found none of several."""

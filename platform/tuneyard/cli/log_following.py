@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tuneyard.api import Attempt, StorageError
 from tuneyard.cli.log_choice import LogChoice
 from tuneyard.cluster import Hub, HubError, HubJob, Missing
-from tuneyard.tracking.task_logs import LogReader
+from tuneyard.tracking.task_logs import AttemptLogs
 
 _EVERY_S = 2.0
 _QUIET_ROUNDS = 2
@@ -21,12 +21,12 @@ Print = Callable[[Attempt, str, str], None]
 class LogFollower:
     """`reader`: opens the log of one attempt. `say`: hears, once each, of outages that are waited for."""
 
-    def __init__(self, choice: LogChoice, reader: Callable[[Attempt], LogReader], show: Print, say: Callable[[str], None]) -> None:
+    def __init__(self, choice: LogChoice, reader: Callable[[Attempt], AttemptLogs], show: Print, say: Callable[[str], None]) -> None:
         self._choice = choice
         self._reader = reader
         self._show = show
         self._say = say
-        self._cursors: dict[tuple[int, str], int] = {}
+        self._cursors: dict[int, Mapping[str, int]] = {}
         self._drained: set[int] = set()
         self._trouble = ""
         self._gone = False
@@ -34,7 +34,7 @@ class LogFollower:
     def run(self, hub: Hub, job: HubJob) -> HubJob:
         """Show what is there and what comes, until the job, or the attempt that was asked for, has ended. The job as it was last.
 
-        Raises StorageError where storage cannot be read at the start; an outage later is waited for.
+        Raises StorageError, or HubError, where the logs cannot be read at the start; an outage later is waited for.
         """
         self._round(job)
         quiet = 0
@@ -44,9 +44,12 @@ class LogFollower:
             try:
                 shown = self._round(job)
                 self._trouble = ""
-            except StorageError as error:
+            except Missing:
+                self._gone, shown = True, False
+                self._tell(f"{job.label} was deleted, and the hub reads no logs of it any more; what it has written stays in {job.output}")
+            except (StorageError, HubError) as error:
                 self._tell(f"{error.cause}; trying again")
-                shown = True
+                shown = not self._gone
             quiet = quiet + 1 if self._over(job) and not shown else 0
         return job
 
@@ -61,26 +64,27 @@ class LogFollower:
 
     def _worth_a_look(self, job: HubJob) -> Iterable[Attempt]:
         """What was asked for, and whatever was begun to be shown and has more to say."""
-        chosen = {attempt.number for attempt in self._choice.attempts(job)} | {number for number, _ in self._cursors}
+        chosen = {attempt.number for attempt in self._choice.attempts(job)} | set(self._cursors)
         return [attempt for attempt in job.status.attempts if attempt.number in chosen - self._drained]
 
     def _attempt(self, attempt: Attempt) -> bool:
         reader = self._reader(attempt)
-        shown = False
-        for source in self._choice.sources(reader.sources()):
-            key = (attempt.number, source)
-            part = reader.read(source, self._cursors.get(key, 0))
-            if part.cursor != self._cursors.get(key, 0):
-                self._show(attempt, source, part.text)
-                shown = True
-            self._cursors[key] = part.cursor
+        shown, more = False, True
+        while more:
+            news = reader.news(self._choice.wanted, self._cursors.get(attempt.number, {}))
+            self._cursors[attempt.number] = news.cursors
+            for source, text in news.parts.items():
+                self._show(attempt, source, text)
+            shown, more = shown or bool(news.parts), news.more and bool(news.parts)
         if attempt.cleaned and not shown:
             self._drained.add(attempt.number)  # its pods are gone: nobody is left to write
         return shown
 
     def _again(self, hub: Hub, job: HubJob) -> HubJob:
         try:
-            return hub.job(job.name, job.namespace)
+            found = hub.job(job.name, job.namespace)
+            self._gone = found.uid != job.uid  # another job of its name: none of its logs belong here
+            return job if self._gone else found
         except Missing:
             self._gone = True  # deleted: what it has written is still there
             return job

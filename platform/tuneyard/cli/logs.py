@@ -1,4 +1,4 @@
-"""`tuneyard logs`: what ranks, engines and drivers have printed, on any member, from the job's output storage."""
+"""`tuneyard logs`: what ranks, engines and drivers have printed, on any member, through the hub or from the job's output storage."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Annotated
 import typer
 
 from tuneyard.api import Attempt, BadInput, StorageError, TuneyardError
-from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cli.log_choice import LogChoice
 from tuneyard.cli.log_following import LogFollower
 from tuneyard.cli.log_printer import LogPrinter, speaker
-from tuneyard.cluster import Hub, HubJob, StorageAccess, open_hub, storage_access
-from tuneyard.storage import open_store
-from tuneyard.tracking.task_logs import LogReader
+from tuneyard.cluster import Hub, HubJob, open_hub
+from tuneyard.cluster.job_logs import open_logs
 
 
 def logs(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    name: JobArgument,
     task: Annotated[str | None, typer.Option(metavar="TASK", help="default: what runs, or ran last")] = None,
     rank: Annotated[int | None, typer.Option(min=0, metavar="N", help="one rank, or engine of a score task; default: all")] = None,
     source: Annotated[str | None, typer.Option(metavar="SOURCE", help="one source: driver, rank-0, engine-1")] = None,
@@ -36,8 +35,9 @@ def logs(
 ) -> None:
     """Show the logs of a job: live, and after its pods are gone. New lines appear within a few seconds.
 
-    They are read from the job's output storage, with the credentials in the environment; without any, with those of the Secrets that
-    the job names, if you may read them.
+    The hub reads them from the job's output storage, for whoever may get jobspecs/log. Where it cannot, they are read directly, with
+    the credentials in the environment; without any, with those of the Secrets that the job names, if you may read them. The server is
+    one that a Cluster of the hub names, or that of AWS_ENDPOINT_URL.
 
     Example: tuneyard logs support-bot --task train --rank 0 -f
     """
@@ -65,26 +65,24 @@ class _Shown:
             raise TuneyardError(
                 f"the hub does not say where the output of {job.label} is", f"tuneyard status {job.name} -n {job.namespace}"
             )
-        self._access = storage_access(hub, job, os.environ)
-        os.environ.update(self._access.variables)  # what opens stores looks for credentials there
-        self._store = open_store(job.output)
+        self._logs = open_logs(hub, job, os.environ)
 
     def run(self, follow: bool) -> None:
         try:
             self._follow() if follow else self._once()
         except StorageError as error:
-            raise _with_notes(error, self._access) from error
+            raise self._logs.explained(error) from error
 
     def _follow(self) -> None:
         printer = _printer(prefixed=not self._choice.one_source)
-        follower = LogFollower(self._choice, self._reader, self._to(printer), _say)
+        follower = LogFollower(self._choice, self._logs.of, self._to(printer), _say)
         job = follower.run(self._hub, self._job)
         if job.ended:
             _say(f"{job.label}: {job.phase}{f': {job.status.message}' if job.status.message else ''}")
 
     def _once(self) -> None:
         attempts = self._choice.attempts(self._job)
-        there = {attempt.number: self._reader(attempt).sources() for attempt in attempts}
+        there = {attempt.number: self._logs.of(attempt).sources() for attempt in attempts}
         parts = [(attempt, source) for attempt in attempts for source in self._choice.sources(there[attempt.number])]
         show = self._to(_printer(prefixed=len(parts) > 1))
         for attempt, source in parts:
@@ -94,21 +92,18 @@ class _Shown:
             raise self._choice.missing([source for sources in there.values() for source in sources])
         for attempt in attempts:
             if not there[attempt.number]:
-                _say(_silent(attempt))
+                _say(f"{_silent(attempt)}{self._logs.lack}")
 
     def _texts(self, attempt: Attempt, source: str) -> Iterator[str]:
         """The whole log in pieces, or its tail."""
-        reader = self._reader(attempt)
+        reader = self._logs.of(attempt)
         if self._tail is not None:
             yield reader.tail(source, self._tail).text
             return
-        cursor, part = 0, reader.read(source)
-        while part.cursor != cursor:
-            yield part.text
-            cursor, part = part.cursor, reader.read(source, part.cursor)
-
-    def _reader(self, attempt: Attempt) -> LogReader:
-        return LogReader(self._store, attempt.task, attempt.number)
+        news = reader.news((source,), {})
+        while source in news.parts:
+            yield news.parts[source]
+            news = reader.news((source,), news.cursors)
 
     def _to(self, printer: LogPrinter) -> Callable[[Attempt, str, str], None]:
         several = self._choice.everything
@@ -139,12 +134,6 @@ def _silent(attempt: Attempt) -> str:
         return f"{what} has printed nothing yet ({attempt.phase}{f', {attempt.message}' if attempt.message else ''})"
     tail = f"\n{attempt.log_tail.rstrip()}" if attempt.log_tail else ""
     return f"{what} has left no logs; it failed: {attempt.failure}: {attempt.message}{tail}"
-
-
-def _with_notes(error: StorageError, access: StorageAccess) -> StorageError:
-    """Storage refuses those without credentials in many words; why there are none is known here."""
-    notes = f"; no credentials are in the environment, and {'; '.join(access.notes)}" if access.notes else ""
-    return StorageError(f"{error.cause}{notes}", error.next_step)
 
 
 def _printer(*, prefixed: bool) -> LogPrinter:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
+from tuneyard.cli.terminal import visible
 
 
 class Format(StrEnum):
@@ -23,20 +26,24 @@ def print_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=2, allow_nan=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], right: Collection[str] = ()) -> None:
     """A table on stdout."""
-    for line in table_lines(columns, rows):
+    for line in table_lines(columns, rows, right):
         print(line)
 
 
-def table_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line per row under the column names; columns are as wide as what they hold, whatever the terminal's width."""
+def table_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], right: Collection[str] = ()) -> list[str]:
+    """One line per row under the column names; columns are as wide as what they hold, whatever the terminal's width. Numbers, and the
+    columns named in `right`, stand at the right."""
     cells = [[column.replace("_", " ") for column in columns], *[[_cell(row.get(column)) for column in columns] for row in rows]]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    numeric = [all(isinstance(row.get(column), (int, float)) or row.get(column) is None for row in rows) for column in columns]
+    numeric = [
+        column in right or all(isinstance(row.get(column), (int, float)) or row.get(column) is None for row in rows) for column in columns
+    ]
     lines = []
     for line in cells:
-        padded = [f"{cell:>{width}}" if right else f"{cell:<{width}}" for cell, width, right in zip(line, widths, numeric, strict=True)]
+        placed = zip(line, widths, numeric, strict=True)
+        padded = [f"{cell:>{width}}" if at_right else f"{cell:<{width}}" for cell, width, at_right in placed]
         lines.append("  ".join(padded).rstrip())
     return lines
 
@@ -50,12 +57,45 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.1f} TiB"
 
 
+def duration_text(seconds: float) -> str:
+    """Seconds for people: two units at most."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < 600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days:,} d {hours} h" if hours else f"{days:,} d"
+
+
+def rounded_text(value: float, digits: int = 3) -> str:
+    """A figure for people: `digits` of it count, thousands are apart, and there is no exponent."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    value = round(value, places)
+    return f"{value:,.{max(0, places)}f}"
+
+
+def money_text(value: float) -> str:
+    """An amount of any currency."""
+    return rounded_text(value, 2) if 0 < value < 0.1 else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 9999.5 <= abs(value) < math.inf else f"{value:.4g}"
+    return visible(str(value)).replace("\n", " ")
 
 
 def _finite(value: Any) -> Any:

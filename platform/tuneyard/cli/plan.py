@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from textwrap import wrap
+from typing import Annotated, Any
 
 import typer
 
 from tuneyard.api import BadInput, JobSpec
+from tuneyard.catalog import gpu
 from tuneyard.cli.checks import check_file
-from tuneyard.cli.output import Format, OutputOption, print_json, print_table
+from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.plan_picture import show_memory
-from tuneyard.cli.plan_rows import SCORE_COLUMNS, TRAIN_COLUMNS, Placements, flat, rows_of
-from tuneyard.planning import Calibration
+from tuneyard.cli.plan_rows import Placements, rows_of
+from tuneyard.cli.plan_text import WIDTH, peak_lines, score_sentence, score_table, train_sentences, train_table
+from tuneyard.extras import need
+from tuneyard.planning import DEFAULT, Calibration
 
 
 def plan(
@@ -29,45 +35,85 @@ def plan(
 
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
+    calibration, runs = _calibration()
     placements = Placements(
-        skus=sku,
+        skus=[_sku(name) for name in sku] if sku else None,
         workers=workers,
         every=every,
         prices=_prices(price or []),
         gpus_per_node=gpus_per_node,
         network_gb_s=network_gb_s,
-        calibration=_calibration(),
+        calibration=calibration,
     )
     rows = list(rows_of(_job(file), file.parent, placements))
+    for line in _calibration_lines(rows, runs):
+        typer.echo(line, err=True)
     if output is Format.JSON:
         print_json(rows)
         return
     if not rows:
         typer.echo(f"{file}: no train or score task to plan")
         return
-    train, score = ([row for row in rows if row["kind"] == kind and "sku" in row] for kind in ("train", "score"))
-    if train:
-        print_table(TRAIN_COLUMNS, [flat(row) for row in train])
-        show_memory([row for row in train if row["fits"]])
-    if score:
-        if train:
+    _show(rows)
+    for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
+        typer.echo(f"--price {name} is not used: nothing is planned on it; add --sku {name}", err=True)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Task by task: the best choice in a sentence, a table, a picture of memory, and why the rest is not there."""
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        fitting = [row for row in own if row["fits"]]
+        if own[0]["kind"] == "train":
+            said, table = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting)], train_table(fitting)
+        else:
+            said, table = [score_sentence(task, fitting)], score_table(fitting)
+        if fitting:
+            prose = (part for sentence in said for part in wrap(sentence, WIDTH, subsequent_indent="  "))
+            typer.echo("\n".join([*prose, "", *table]))
+            show_memory(fitting)
+        for reason in dict.fromkeys(row["reason"] for row in own if "reason" in row):
+            typer.echo(reason)
+        if task != rows[-1]["task"]:
             typer.echo()
-        print_table(SCORE_COLUMNS, [flat(row) for row in score])
-        show_memory([row for row in score if row["fits"]])
-    for reason in dict.fromkeys(row["reason"] for row in rows if "reason" in row):
-        typer.echo(reason)
 
 
-def _calibration() -> Calibration:
-    """Of this platform's own runs, where there are any."""
-    from tuneyard.runtime.past import past_runs
-    from tuneyard.tuning import calibration_of
+def _length_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Where the number of steps comes from, or why there is no time."""
+    if not rows:
+        return []
+    first = rows[0]
+    if first["steps"] is None:
+        return [f"how long it takes is not known: {first['length_unknown']}; set steps to see it"]
+    missing = f": {first['length_unknown']}" if first["length_unknown"] else ""
+    rows_of_tokens = f"rows of {first['tokens_per_row']:,} tokens: {first['length_from']}{missing}"
+    return [f"{rows_of_tokens}. Times are those of the steps alone"]
 
-    rows = past_runs(lambda why: typer.echo(f"planned without history: {why}", err=True))
-    found, runs = calibration_of(rows)
-    if runs:
-        typer.echo(f"speeds are calibrated by {runs} runs of your history", err=True)
-    return found
+
+def _calibration() -> tuple[Calibration, Mapping[str, int]]:
+    """Of this platform's own runs, where there are any, and how many those are by SKU. A client without pandas plans without them."""
+    from tuneyard.runtime.past import past_attempts
+    from tuneyard.tuning import calibration_of, history_frame
+
+    def say(why: str) -> None:
+        typer.echo(f"planned without history: {why}", err=True)
+
+    attempts = past_attempts(say)
+    if not attempts:
+        return DEFAULT, {}
+    try:
+        need("train", "calibration by your own runs")
+    except BadInput as error:
+        say(f"{error.cause}: {error.next_step}")
+        return DEFAULT, {}
+    return calibration_of(history_frame(attempts))
+
+
+def _calibration_lines(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, int]) -> list[str]:
+    """A line for each SKU with a speed that own runs have corrected."""
+    planned = dict.fromkeys(row["sku"] for row in rows if row.get("tokens_per_s") is not None)
+    counts = {sku: runs[sku] for sku in planned if runs.get(sku)}
+    return [f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history" for sku, count in counts.items()]
 
 
 def _job(file: Path) -> JobSpec:
@@ -78,14 +124,20 @@ def _job(file: Path) -> JobSpec:
 
 
 def _prices(given: list[str]) -> dict[str, float]:
-    """Prices by SKU. Raises BadInput for what is not SKU=NUMBER."""
+    """Prices by SKU, also where an alias was given. Raises BadInput for what is not SKU=NUMBER, and for an unknown SKU."""
     prices = {}
     for entry in given:
-        sku, _, figure = entry.partition("=")
+        name, _, figure = entry.partition("=")
         try:
-            prices[sku.strip().lower()] = float(figure)
+            price = float(figure)
         except ValueError:
             raise BadInput(f"--price {entry} is not SKU=PER_HOUR", "write it like --price h100-80gb=2.5") from None
-        if not prices[sku.strip().lower()] >= 0:
+        if not 0 <= price < math.inf:
             raise BadInput(f"--price {entry} is not a price", "write it like --price h100-80gb=2.5")
+        prices[_sku(name)] = price
     return prices
+
+
+def _sku(name: str) -> str:
+    """The name that the catalog has for a SKU. Raises BadInput."""
+    return "cpu" if name.strip().lower() == "cpu" else gpu(name).sku

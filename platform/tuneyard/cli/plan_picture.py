@@ -12,12 +12,15 @@ from tuneyard.catalog import gpu
 from tuneyard.planning.search import USABLE
 
 _WIDTH = 60
+"""Of a bar, where its label leaves as much of a line."""
+_LINE, _LEAST = 100, 20
 _PIECES = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "magenta"),
     "optimizer": ("▒", "yellow"),
     "activations": ("░", "green"),
     "kv_cache": ("░", "green"),
+    "libraries": ("▪", "cyan"),
     "other": ("·", "white"),
 }
 """Characters differ as well as colours, so that a file or a pipe shows the same."""
@@ -29,35 +32,40 @@ def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = Non
     if not rows:
         return
     console = console or Console(highlight=False, soft_wrap=True)
-    names = [name for name in _PIECES if name in rows[0]["memory_gb"]]
+    width = max(len(_label(row)) for row in rows)
+    room = _LINE - width - len("  100 of 100 GB") - 2
+    names = [name for name in _PIECES if any(row["memory_gb"].get(name) for row in rows)]
     legend = Text("\nmemory of a rank: ")
     for name in names:
         character, style = _PIECES[name]
         legend.append(f"{character} ", style=style).append(f"{name.replace('_', ' ')}  ")
     console.print(legend.append(f"{_LIMIT} limit"))
-    labels = [_label(row) for row in rows]
-    width = max(len(label) for label in labels)
-    for row, label in zip(rows, labels, strict=True):
-        console.print(Text(f"{label:<{width}} ").append_text(bar(row["memory_gb"], *_limits(row))))
+    for row in rows:
+        drawn = bar(row["memory_gb"], *_limits(row), width=max(_LEAST, min(_WIDTH, room)))
+        console.print(Text(f"{_label(row):<{width}} ").append_text(drawn))
 
 
-def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float) -> Text:
+def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float, width: int = _WIDTH) -> Text:
     """`memory_gb` by term in pieces whose ends are rounded to a character, so that they add up; then free space and the limit."""
     drawn, done, reached = Text(), 0, 0.0
     for name, (character, style) in _PIECES.items():
         reached += memory_gb.get(name, 0.0)
-        end = min(_WIDTH, round(reached / device_gb * _WIDTH))
+        end = min(width, round(reached / device_gb * width))
         drawn.append(character * (end - done), style=style)
         done = max(done, end)
-    limit = min(_WIDTH, round(usable_gb / device_gb * _WIDTH))
-    drawn.append(" " * max(0, limit - done) + _LIMIT + " " * (_WIDTH - max(limit, done)))
+    limit = min(width, round(usable_gb / device_gb * width))
+    drawn.append(" " * max(0, limit - done) + _LIMIT + " " * (width - max(limit, done)))
     return drawn.append(f" {reached:.3g} of {device_gb:.3g} GB")
 
 
+def device_gb(row: Mapping[str, Any]) -> float:
+    """Memory that a rank or an engine has to itself; on `cpu` they share the machine."""
+    return gpu(row["sku"]).memory_gb / (row.get("workers", row.get("engines", 1)) if row["sku"] == "cpu" else 1)
+
+
 def _limits(row: Mapping[str, Any]) -> tuple[float, float]:
-    """What a rank may fill and has, in GB; ranks and engines on `cpu` share the machine."""
-    sharing = row.get("workers", row.get("engines", 1)) if row["sku"] == "cpu" else 1
-    device = gpu(row["sku"]).memory_gb / sharing
+    """What a rank may fill and has, in GB."""
+    device = device_gb(row)
     return (device if row["kind"] == "score" else USABLE * device), device
 
 

@@ -7,24 +7,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec, Task, WorkerRange, check_task
-from tuneyard.catalog import ModelShape, gpu, local_sku
-from tuneyard.cli.checks import device
-from tuneyard.planning import DEFAULT, Calibration, EnginePlan, Plan, Site, best, plans, resolve, resolve_engine_plan
+import typer
+
+from tuneyard.api import CPU, BadInput, JobSpec, Task, WorkerRange, check_task
+from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
+from tuneyard.catalog.cpu import usable_cores
+from tuneyard.catalog.libraries import measured_libraries_gb
+from tuneyard.catalog.measured import known_measurement
+from tuneyard.cli.plan_length import Known, known_length
+from tuneyard.planning import (
+    DEFAULT,
+    LIBRARIES_GB,
+    Calibration,
+    EnginePlan,
+    Plan,
+    Site,
+    Speed,
+    best,
+    paced,
+    plans,
+    resolve,
+    resolve_engine_plan,
+)
 from tuneyard.runtime.models import model_shape
-from tuneyard.runtime.references import named_model
+from tuneyard.runtime.references import model_origin, named_model
 
 _AUTO_WORKERS = (1, 2, 4, 8)
-_MEMORY = ("weights", "gradients", "optimizer", "activations", "other", "total")
-TRAIN_COLUMNS = [
-    *("task", "sku", "workers", "zero", "offload", "recompute", "precision", "micro_batch", "grad_accum"),
-    *(f"{name}_gb" for name in _MEMORY),
-    *("tokens_per_s", "mfu", "step_s", "duration_s", "cost", "fits"),
-]
-SCORE_COLUMNS = [
-    *("task", "sku", "engines", "tensorParallel", "engines_per_node", "precision", "max_length", "weights_gb", "kv_cache_gb"),
-    *("other_gb", "total_gb", "kv_tokens", "sequences", "fits"),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,44 +57,39 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
             yield from _score_rows(job, task, base_dir, placements)
 
 
-def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for the table: the strategy's fields and the memory's terms as columns."""
-    strategy = row.get("strategy", {})
-    moved = [f"{what} to {where}" for what, where in strategy.get("offload", {}).items() if where != "none"]
-    offload = ", ".join(moved) or ("none" if strategy else None)
-    memory = {f"{name}_gb": value for name, value in row.get("memory_gb", {}).items()}
-    return {**row, **strategy, "offload": offload, **memory}
-
-
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
     made_by = _maker(job, task)
     if made_by is not None:
         yield {"task": task.name, "kind": "train", "fits": None, "reason": _not_yet(task, made_by)}
         return
     shape = _shape(job, task, base_dir)
+    known = known_length(task, _model_name(job, task), base_dir)
     for sku in _skus(job, task, placements):
-        for count in [placements.workers] if placements.workers else _worker_counts(task):
-            yield from _placed(task, shape, sku, count, placements)
+        for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+            yield from _placed(task, shape, sku, count, placements, known)
 
 
-def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements) -> Iterator[dict[str, Any]]:
+def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
     """The rows of one placement: its plans, or why there is none."""
     assert task.train is not None
     head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
-    broken = check_task(_on(task, sku, workers), device=device(sku))
+    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
     if broken:
         yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
         return
     try:
-        kind = gpu(sku)
+        kind = _kind(sku)
         site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
         site["calibration"] = placements.calibration
+        site["libraries_gb"] = measured_libraries_gb() or LIBRARIES_GB
         ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
     except BadInput as error:
         yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
         return
     for found in ranked if placements.every else [best(ranked)]:
-        yield {**head, **_plan_fields(found), **_price_fields(found, task.train.steps, placements.prices)}
+        tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
+        speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
+        yield {**head, **_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
 
 
 def _on(task: Task, sku: str, workers: int | None = None) -> Task:
@@ -117,17 +120,37 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
         "fits": found.fits,
         "tokens_per_s": speed.tokens_per_s if speed else None,
         "mfu": speed.mfu if speed else None,
+        "peak_from": gpu(found.sku).basis,
         "step_s": speed.step_s if speed else None,
         "step_terms_s": {name.removesuffix("_s"): value for name, value in asdict(speed.terms).items()} if speed else None,
     }
 
 
-def _price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -> dict[str, Any]:
-    """Seconds of the whole task where its steps are known (epochs depend on the data), and what they cost where the price is."""
-    duration = found.speed.step_s * steps if found.speed and steps else None
+def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
+    steps = known.length.steps if known.length is not None else None
+    return {
+        "steps": {"likely": round(steps.likely), "low": round(steps.low), "high": round(steps.high)} if steps is not None else None,
+        "tokens_per_row": tokens if known.length is not None else None,
+        "length_from": known.how or None,
+        "length_unknown": known.why or None,
+    }
+
+
+def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Seconds of the whole task, where its steps are known, and what they cost, where the price is. `speed`: with rows as they are."""
+    steps = known.length.steps if known.length is not None else None
     price = prices.get(found.sku)
     rented = 1 if found.sku == "cpu" else found.workers
-    return {"duration_s": duration, "cost": duration / 3600 * price * rented if duration is not None and price is not None else None}
+    per_hour = price * rented if price is not None else None
+    taken = [speed.step_s * each for each in (steps.likely, steps.low, steps.high)] if speed and steps is not None else None
+    return {
+        "rented": rented,
+        "duration_s": taken[0] if taken else None,
+        "duration_range_s": taken[1:] if taken else None,
+        "cost": taken[0] / 3600 * per_hour if taken and per_hour is not None else None,
+        "cost_per_hour": per_hour,
+        "cost_per_million_tokens": 1e6 / found.speed.tokens_per_s / 3600 * per_hour if found.speed and per_hour is not None else None,
+    }
 
 
 def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -138,15 +161,14 @@ def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
         return
     for sku in _skus(job, task, placements):
         head = {"task": task.name, "kind": "score", "sku": sku, "engines": task.resources.instances}
-        broken = check_task(_on(task, sku), device=device(sku))
-        if broken:
-            yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
-            continue
         try:
             shape = _shape(job, task, base_dir)
-            found = resolve_engine_plan(
-                task.score, shape, gpu(sku), instances=task.resources.instances, gpus_per_node=placements.gpus_per_node
-            )
+            broken = check_task(_on(task, sku), device=rules_device(sku), head_size=shape.kernel_head_size)
+            if broken:
+                yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
+                continue
+            kind = _kind(sku)
+            found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
         except BadInput as error:
             yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
             continue
@@ -177,30 +199,32 @@ def _degree_to_set(found: EnginePlan, given: int) -> dict[str, str]:
 
 
 def _skus(job: JobSpec, task: Task, placements: Placements) -> list[str]:
-    return placements.skus or task.resources.sku or job.spec.placement.skus or [local_sku()]
+    asked = placements.skus or task.resources.sku or job.spec.placement.skus or [local_sku()]
+    return list(dict.fromkeys(canonical_sku(sku) for sku in asked))
 
 
-def _worker_counts(task: Task) -> list[int]:
+def _kind(sku: str) -> Gpu:
+    """The facts of a kind. Says so where they have to be measured first. Raises BadInput."""
+    if needs_measuring(sku) and known_measurement(sku) is None and sku == local_sku() != CPU.sku:
+        typer.echo(f"measuring {sku}, which the catalog lacks: up to a minute, once on this machine", err=True)
+    return gpu(sku)
+
+
+def _worker_counts(task: Task, sku: str) -> list[int]:
+    """Of an open number on `cpu`, those for which this machine has cores."""
     assert task.train is not None
     asked = task.resources.workers
     if isinstance(asked, WorkerRange):
         return sorted({asked.min, asked.max})
     if isinstance(asked, int):
         return [asked]
-    return [count for count in _AUTO_WORKERS if task.train.batch.global_ % count == 0]
-
-
-def _source(job: JobSpec, task: Task) -> Task:
-    """The task that names the model which a task trains or scores: itself, an earlier train task, or the task that makes it."""
-    source = task
-    while (body := source.train or source.score) is not None and body.model.from_task is not None:
-        source = job.spec.task(body.model.from_task)
-    return source
+    most = usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS)
+    return [count for count in _AUTO_WORKERS if count <= most and task.train.batch.global_ % count == 0]
 
 
 def _maker(job: JobSpec, task: Task) -> str | None:
     """The process task that makes the model, if one does."""
-    source = _source(job, task)
+    source = model_origin(job, task)
     return source.name if source.train is None and source.score is None else None
 
 
@@ -208,8 +232,15 @@ def _not_yet(task: Task, maker: str) -> str:
     return f"{task.name}: its model is made by task {maker}; to plan before that has run, set model.name to a model of its shape"
 
 
+def _model_name(job: JobSpec, task: Task) -> str | None:
+    """The name that the model of a task goes back to; None where a process task makes it."""
+    source = model_origin(job, task)
+    body = source.train or source.score
+    return body.model.name if body is not None else None
+
+
 def _shape(job: JobSpec, task: Task, base_dir: Path) -> ModelShape:
-    source = _source(job, task)
+    source = model_origin(job, task)
     body = source.train or source.score
     assert body is not None
     assert body.model.name is not None

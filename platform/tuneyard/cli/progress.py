@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from tuneyard.api import JobSpec
+from tuneyard.api import FailureKind, JobSpec
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
 from tuneyard.cli.trial_lines import trial_line
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, TaskEvent, Tried, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, Step, TaskEvent, Tried, Warned
 
 if TYPE_CHECKING:
     from typing import TextIO
 
 STOPPING = "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once"
 _EVERY_S = 10.0
+_FAILURES = {FailureKind.DEADLINE.value: "its time was over"}
+"""Kinds of failure that people read in other words."""
 
 
 class Progress(Protocol):
@@ -30,14 +32,41 @@ class Progress(Protocol):
 
 @contextmanager
 def open_progress(job: JobSpec) -> Iterator[Progress]:
-    """The view that fits stderr."""
-    if sys.stderr.isatty():
+    """The view that fits: in a notebook one of its own, else the one that fits stderr."""
+    if in_notebook():
+        from tuneyard.cli.progress_notebook import NotebookProgress
+
+        with NotebookProgress(job) as drawn:
+            yield drawn
+    elif sys.stderr.isatty():
         from tuneyard.cli.progress_live import LiveProgress
 
         with LiveProgress(job) as live:
             yield live
     else:
         yield PlainProgress(job, sys.stderr)
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def watched() -> bool:
+    """Whether someone is likely to look: at a notebook, or at a terminal."""
+    return in_notebook() or sys.stderr.isatty()
+
+
+class Silent:
+    """No view."""
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    def stopping(self) -> None:
+        pass
 
 
 class PlainProgress:
@@ -48,6 +77,7 @@ class PlainProgress:
         self._stream = stream
         self._every_s = every_s
         self._said: dict[str, float] = {}
+        self._stepped: set[str] = set()
         self._width = max(len(name) for name in self._job.tasks)
 
     def __call__(self, event: Event) -> None:
@@ -78,6 +108,7 @@ class PlainProgress:
     def _say_task(self, event: Event, task: TaskProgress) -> None:
         if isinstance(event, TaskEvent):
             self._said.pop(task.name, None)
+            self._stepped.discard(task.name)
             self._say(task.name, _state_line(event, task))
         elif self._is_due(event, task):
             self._said[task.name] = time.monotonic()
@@ -85,6 +116,9 @@ class PlainProgress:
 
     def _is_due(self, event: Event, task: TaskProgress) -> bool:
         new_stage = isinstance(event, Stage) and event.done == 0
+        if isinstance(event, Step) and task.name not in self._stepped:
+            self._stepped.add(task.name)
+            return True  # of an attempt: it shows that steps come, and how long they take
         last = task.step is not None and task.stage is None and task.step.step == task.step.of
         return new_stage or last or time.monotonic() - self._said.get(task.name, -self._every_s) >= self._every_s
 
@@ -96,11 +130,15 @@ class PlainProgress:
 
 def _state_line(event: TaskEvent, task: TaskProgress) -> str:
     if event.state == "started":
-        return f"started ({task.kind})" if event.attempt == 1 else f"attempt {event.attempt} started"
+        return (
+            ("started" if task.name == task.kind else f"started ({task.kind})")
+            if event.attempt == 1
+            else f"attempt {event.attempt} started"
+        )
     seconds = task.seconds(time.monotonic())
     took = f" after {clock(seconds)}" if seconds is not None else ""
     if event.state == "failed":
-        return f"attempt {event.attempt} failed{took}: {event.failure}"
+        return f"attempt {event.attempt} failed{took}: {_FAILURES.get(event.failure, event.failure)}"
     if event.state == "skipped":
         return "done before, skipped"
     return f"{event.state}{took}"

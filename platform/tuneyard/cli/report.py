@@ -9,6 +9,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
+from tuneyard.metrics import FIGURES
 from tuneyard.storage import NotFound, open_store
 
 _COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
@@ -31,8 +32,17 @@ def report(
     print_table([column for column in _COLUMNS if any(row.get(column) is not None for row in rows)], rows)
     for row in rows:
         for name, value in row["metrics"].items():
-            typer.echo(f"{row['task']}: {name} {value:.4g}")
+            typer.echo(f"{row['task']}: {name} {_text(name, value)}{_interval(name, content['tasks'][row['task']])}")
     typer.echo(f"charts: {folder.rstrip('/')}/report.html")
+
+
+def _text(name: str, value: float) -> str:
+    return FIGURES[name].text(value) if name in FIGURES else f"{value:.4g}"
+
+
+def _interval(name: str, task: dict[str, Any]) -> str:
+    bounds = (task.get("intervals") or {}).get(name)
+    return f" (95 %: {_text(name, bounds[0])} to {_text(name, bounds[1])})" if bounds else ""
 
 
 def _read(folder: str) -> dict[str, Any]:

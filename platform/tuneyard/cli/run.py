@@ -64,10 +64,12 @@ def run(
             failure = None
     if failure is not None:
         _point_to(written)
-        raise failure
+        raise _with_command(failure, _again(file, target, model)) from failure
     _show(report, output)
     if report.status == "stopped":
         _say_how_to_resume(report, file, target, model)
+    elif report.status == "succeeded" and any(task.get("kind") == "train" for task in report.tasks.values()):
+        print(f"next: {join(['tuneyard', 'generate', target])} 'PROMPT' shows what it answers", file=sys.stderr)
     _point_to(written)
     return 0 if report.status == "succeeded" else _STOPPED
 
@@ -85,8 +87,18 @@ def _show(report: Report, output: Format) -> None:
 
 
 def _say_how_to_resume(report: Report, file: Path, target: str, model: str | None) -> None:
-    again = ["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), "--resume"]
-    print(f"{report.message.split(';')[0]}; go on: {join(again)}", file=sys.stderr)
+    print(f"{report.message.split(';')[0]}; go on: {_again(file, target, model)}", file=sys.stderr)
+
+
+def _again(file: Path, target: str, model: str | None) -> str:
+    return join(["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), "--resume"])
+
+
+def _with_command(failure: TuneyardError, again: str) -> TuneyardError:
+    """The command after an advice that ends with "try again": what raised the error did not know which command it served."""
+    if not failure.next_step.endswith("; then try again"):
+        return failure
+    return type(failure)(failure.cause, f"{failure.next_step}: {again}", kind=failure.kind, blame=failure.blame)
 
 
 def _point_to(written: list[str]) -> None:

@@ -12,17 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption, job_names
 from tuneyard.cli.job_page import page
 from tuneyard.cli.job_table import COLUMNS, facts, rows, summary
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table, table_lines
+from tuneyard.cli.terminal import console
 from tuneyard.cluster import Hub, HubError, HubJob, open_hub
 
 _EVERY_S = 2.0
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="name of a job; default: a table of all")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="name of a job; default: a table of all", autocompletion=job_names)
+    ] = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="jobs of all namespaces")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again whenever it changes: a job until it has ended")] = False,
     namespace: NamespaceOption = None,
@@ -65,7 +68,7 @@ def _watch(changes: Iterator[Seen], shown: Callable[[Seen], str]) -> None:
         from rich.live import Live
         from rich.text import Text
 
-        with Live(auto_refresh=False, vertical_overflow="visible") as live:
+        with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
             for seen in changes:
                 live.update(Text(shown(seen)), refresh=True)
                 if _ended(seen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,17 +12,39 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, Document, JobSpec
-from tuneyard.cli.checks import check_file
+from tuneyard.api.quantities import parse_size_bytes
+from tuneyard.cli.checks import check_file, check_shipped_data
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
 from tuneyard.cli.output import Format, OutputOption, print_json
-from tuneyard.cluster import Hub, HubJob, Outlook, Refused, Snapshot, Submission, open_hub, waiting_tasks
-from tuneyard.cluster.submit import manifest_of
+from tuneyard.cli.ship_progress import conclusion
+from tuneyard.cli.submit_view import OnStderr, outcome_words
+from tuneyard.cluster import (
+    CannotShip,
+    Hub,
+    HubJob,
+    Outlook,
+    Refused,
+    Shipment,
+    Snapshot,
+    Submission,
+    manifest_of,
+    open_hub,
+    shipment_of,
+    submit_shipment,
+    waiting_tasks,
+)
 
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def submit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML")],
+    out: Annotated[
+        str | None, typer.Option(metavar="URI", help="storage for all output, such as s3://bucket/folder; default: storage.output")
+    ] = None,
+    ship_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="files beside the job that are larger in all are refused, not shipped")
+    ] = "2Gi",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="have the hub judge the job, and change nothing")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job has ended; exit code 1 unless it has succeeded")] = False,
     namespace: NamespaceOption = None,
@@ -31,22 +54,32 @@ def submit(
 ) -> None:
     """Give a job to the hub, which runs it on a cluster with room. Submitting an unchanged file again changes nothing.
 
-    The file is checked here first, then by the hub's admission; nothing is created unless both accept it. The last line of stdout is
-    NAMESPACE/NAME.
+    The file is checked here first, then by the hub's admission; nothing is created unless both accept it. What it names by relative path
+    (data, models, chat templates, scripts with the modules that they import) is shipped to the job's storage before, under the hash of
+    its content. The last line of stdout is NAMESPACE/NAME.
 
-    Example: tuneyard submit job.yaml --dry-run
+    Example: tuneyard submit job.yaml --out s3://models/support-bot
     """
-    document = _document(file)
+    limit_bytes = _bytes(ship_limit)
+    view = OnStderr()
+    document = _document(file, lambda: _skus_of(open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)))
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
-    manifest = manifest_of(file, namespace)
     try:
-        made = hub.submit(manifest, dry_run=dry_run)
+        shipment = shipment_of(manifest_of(file, namespace), file.absolute().parent, out=out, limit_bytes=limit_bytes)
+        check_shipped_data(document, file.absolute().parent)
+        view.ships(shipment, dry_run=dry_run)
+        with view.sending() as on_progress:
+            made, sent = submit_shipment(hub, shipment, dry_run=dry_run, on_progress=on_progress)
+    except CannotShip as error:
+        raise _in_the_file("files of the job cannot be shipped, and nothing was submitted", error, document) from error
     except Refused as refused:
-        raise _in_the_file(refused, document) from refused
+        raise _in_the_file("the hub refuses the job", refused, document) from refused
+    for line in conclusion(sent):
+        print(line, file=sys.stderr)
     estimates = _estimates(hub, made, document) if dry_run else []
     job = _ended(hub, made) if wait and not dry_run else made.job
     if output is Format.JSON:
-        print_json(_facts(made, job, estimates))
+        print_json(_facts(made, job, estimates, shipment))
     else:
         _tell(made, hub, estimates)
         typer.echo(made.job.label)
@@ -56,19 +89,31 @@ def submit(
         must_succeed(job)
 
 
-def _document(file: Path) -> Document:
+def _skus_of(hub: Hub) -> set[str]:
+    """What the hub's clusters call their kinds of machine: a GPU that the catalog lacks is measured there."""
+    return {sku.sku for cluster in hub.clusters() for sku in cluster.capacity}
+
+
+def _document(file: Path, elsewhere: Callable[[], Collection[str]]) -> Document:
     """The one JobSpec of a file, checked. Raises BadInput."""
-    documents = check_file(file)
+    documents = check_file(file, elsewhere=elsewhere)
     if len(documents) != 1 or not isinstance(documents[0].resource, JobSpec):
         kinds = ", ".join(type(document.resource).__name__ for document in documents)
         raise BadInput(f"{file}: holds {kinds}; one JobSpec is expected here", "other kinds, and several objects at once: kubectl apply -f")
     return documents[0]
 
 
-def _in_the_file(refused: Refused, document: Document) -> BadInput:
-    """What the hub refuses, with the lines of the file."""
-    lines = [document.complaint(_path(problem.path), problem.reason) if problem.path else str(problem) for problem in refused.problems]
-    return BadInput("the hub refuses the job\n" + "\n".join(lines), refused.next_step)
+def _in_the_file(what: str, error: Refused | CannotShip, document: Document) -> BadInput:
+    """What is refused, with the lines of the file."""
+    lines = [document.complaint(_path(problem.path), problem.reason) if problem.path else str(problem) for problem in error.problems]
+    return BadInput(f"{what}\n" + "\n".join(lines), error.next_step)
+
+
+def _bytes(size: str) -> int:
+    try:
+        return int(parse_size_bytes(size))
+    except ValueError as error:
+        raise BadInput(f"--ship-limit: {error}", "write it like 500Mi or 20Gi") from None
 
 
 def _path(text: str) -> tuple[str | int, ...]:
@@ -84,13 +129,7 @@ def _ended(hub: Hub, made: Submission) -> HubJob:
 
 
 def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]]) -> None:
-    where = hub.address.hub
-    words = {
-        "created": f"{where} would take it" if made.dry_run else f"submitted to {where}",
-        "updated": "would change the job, which has not started" if made.dry_run else "changed the job, which had not started",
-        "unchanged": f"there already and the same, {made.job.phase}",
-    }
-    print(f"{made.job.label}: {words[made.outcome]}{' (dry run: nothing was changed)' if made.dry_run else ''}", file=sys.stderr)
+    print(outcome_words(made, hub.address.hub), file=sys.stderr)
     if made.dry_run:
         for line in _estimate(estimates):
             print(line, file=sys.stderr)
@@ -100,7 +139,7 @@ def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]]) -> None:
 
 def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str, Any]]:
     """What is to be expected of the tasks that would wait for a place first: by the hub's own scheduler, on the world as it is now."""
-    from tuneyard.federation import ask_of
+    from tuneyard.cluster.asks import ask_of
 
     assert isinstance(document.resource, JobSpec)
     now = datetime.now(UTC)
@@ -125,6 +164,7 @@ def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, A
         "nodes": dict(place.nodes) if place is not None else {},
         "expected_start": datetime.fromtimestamp(starts, UTC).isoformat(timespec="seconds") if starts is not None else None,
         "duration_s": round(place.seconds) if place is not None else None,
+        "duration_from": place.ask.basis if place is not None else None,
         "cost": snapshot.cost(place) if place is not None else None,
         "why": outlook.why_there if place is not None else (wait.reason if wait is not None else ""),
     }
@@ -132,6 +172,8 @@ def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, A
 
 
 def _estimate(estimates: list[dict[str, Any]]) -> list[str]:
+    from tuneyard.federation import duration_words
+
     lines = []
     for each in estimates:
         if each["cluster"] is None:
@@ -139,12 +181,14 @@ def _estimate(estimates: list[dict[str, Any]]) -> list[str]:
             lines.append(f"{each['task']}: would wait behind {each['ahead']}{starts}: {each['why']}")
             continue
         gpus = f"{each['gpus']} x {each['sku']} on {len(each['nodes'])} nodes" if each["gpus"] else "the head pod alone"
-        cost = f", cost {each['cost']:.2f}" if each["cost"] else ""
-        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for about {each['duration_s'] / 3600:.1f} h{cost}")
+        takes = duration_words(each["duration_s"], each["duration_from"])
+        known = "cost" if each["duration_from"] != "assumed" else "cost, if so,"
+        cost = f"; {known} {each['cost']:.2f}" if each["cost"] else ""
+        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for {takes}{cost}")
     return lines
 
 
-def _facts(made: Submission, job: HubJob, estimates: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(made: Submission, job: HubJob, estimates: list[dict[str, Any]], shipment: Shipment) -> dict[str, Any]:
     return {
         "name": job.name,
         "namespace": job.namespace,
@@ -152,5 +196,6 @@ def _facts(made: Submission, job: HubJob, estimates: list[dict[str, Any]]) -> di
         "outcome": made.outcome,
         "dry_run": made.dry_run,
         "phase": str(job.phase),
+        "shipped": [{"name": p.text, "uri": shipment.uri(p), "size_bytes": p.size_bytes} for p in shipment.parcels],
         "estimate": estimates or None,
     }

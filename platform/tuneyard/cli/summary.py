@@ -7,7 +7,8 @@ from typing import Any
 
 from tuneyard.cli.output import print_table
 from tuneyard.cli.progress_state import clock, share
-from tuneyard.tracking import Report
+from tuneyard.metrics import FIGURES
+from tuneyard.tracking import Report, comparable
 
 
 def print_summary(report: Report) -> None:
@@ -21,9 +22,13 @@ def print_summary(report: Report) -> None:
     if scored:
         metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
-        print_table(["scored", "rows", "errors", *metrics, "output_tokens_per_s", "MFU", "time"], rows)
-    for line in comparisons(scored):
-        print(line)
+        useless = [name for name in ("empty", "looping", "cut_off") if any(task.get(name) for task in scored.values())]
+        print_table(["scored", "rows", "errors", *useless, *metrics, "output_tokens_per_s", "MFU", "time"], rows)
+    for group in comparable(report.spec, list(scored)):
+        for line in comparisons({name: scored[name] for name in group}):
+            print(line)
+    if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
+        print("MFU is of the measured peak")
 
 
 def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -33,13 +38,17 @@ def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name in names[1:]:
         first, other = scored[names[0]]["metrics"], scored[name]["metrics"]
         parts = [
-            f"{metric} {first[metric]:.4g} -> {other[metric]:.4g}{_change(first[metric], other[metric])}"
+            f"{metric} {_text(metric, first[metric])} -> {_text(metric, other[metric])}{_change(first[metric], other[metric])}"
             for metric in first
             if metric in other
         ]
         if parts:
             lines.append(f"{name} against {names[0]}: {', '.join(parts)}")
     return lines
+
+
+def _text(metric: str, value: float) -> str:
+    return FIGURES[metric].text(value) if metric in FIGURES else f"{value:.4g}"
 
 
 def _change(before: float, after: float) -> str:
@@ -65,6 +74,9 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "scored": name,
         "rows": task.get("rows"),
         "errors": task.get("errors"),
+        "empty": task.get("empty"),
+        "looping": task.get("looping"),
+        "cut_off": task.get("cut_off"),
         **{metric: task["metrics"].get(metric) for metric in metrics},
         "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
         "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuneyard.api import BadInput, JobSpec, Task, TuneTask, TuneyardError, load_jobspec
+from tuneyard.api.tasks import Budget
+
+if TYPE_CHECKING:
+    from tuneyard.tracking import Event, Tried
 
 _SHOWN = 10
 
@@ -16,8 +21,8 @@ def tune(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task or one train task")],
     out: Annotated[str | None, typer.Option(metavar="DIR", help="folder for all output; default: runs/NAME-N")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on in DIR: trials that were measured are not run again")] = False,
-    trials: Annotated[int | None, typer.Option(min=1, help="instead of the file's budget.trials")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="instead of the file's budget.minutes")] = None,
+    trials: Annotated[int | None, typer.Option(min=2, help="runs in all, pairs included, instead of the file's budget.trials")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="of the whole search, instead of the file's budget.minutes")] = None,
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
 ) -> int:
     """Try settings in short runs, and find those under which a train task is fastest here.
@@ -29,23 +34,31 @@ def tune(
     """
     from tuneyard.cli.progress import open_progress
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
+    from tuneyard.tracking import Tried
 
     job, name = with_search(load_jobspec(file), trials=trials, minutes=minutes, searcher=searcher)
     target = out or default_output(job, resume=resume)
+    heard: list[Tried] = []
+    failure: TuneyardError | KeyboardInterrupt | None = None
     with open_progress(job) as progress, stop_on_interrupt(progress.stopping) as should_stop:
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Tried):
+                heard.append(event)
+            progress(event)
+
         try:
             report = run_job(
-                job, base_dir=file.absolute().parent, out=target, resume=resume, until=name, listener=progress, should_stop=should_stop
+                job, base_dir=file.absolute().parent, out=target, resume=resume, until=name, listener=listen, should_stop=should_stop
             )
-        except TuneyardError as error:
-            failure: TuneyardError | None = error
-        else:
-            failure = None
+        except (TuneyardError, KeyboardInterrupt) as error:
+            failure = error
     if failure is not None:
+        _show_heard(heard)
         raise failure
     found = report.tasks.get(name, {})
     if "gain" in found:
-        _show(found)
+        _show(found, search_of(job, name).budget)
         if found["gain"] > 0:
             typer.echo(f"tuned job: {_write(job, name, found, file)}")
     if report.status == "stopped":
@@ -78,27 +91,87 @@ def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, sear
     return job.model_copy(update={"spec": spec}), search.name
 
 
-def _show(found: dict[str, Any]) -> None:
+def search_of(job: JobSpec, name: str) -> TuneTask:
+    search = job.spec.task(name).tune
+    assert search is not None
+    return search
+
+
+def _show_heard(heard: list[Tried]) -> None:
+    """What was measured before the search broke off, in the order in which it was."""
+    from tuneyard.cli.output import print_table
+    from tuneyard.cli.trial_lines import words
+
+    rows = [
+        {
+            "trial": each.number,
+            "settings": words(each.settings) or "of the file",
+            "tokens_per_s": each.measured,
+            "ratio": each.ratio,
+            "failure": each.failure or None,
+            "seconds": each.seconds,
+        }
+        for each in heard
+    ]
+    if rows:
+        typer.echo("measured before the search ended:")
+        print_table(["trial", "settings", "tokens_per_s", "ratio", "failure", "seconds"], rows)
+
+
+def _show(found: dict[str, Any], budget: Budget) -> None:
     from tuneyard.cli.output import print_table
     from tuneyard.cli.trial_lines import words
 
     best = sorted(found["trials"], key=lambda trial: -(trial["ratio"] or 0.0))
     rows = [{**each, "settings": words(each["point"]) or "of the file"} for each in [*found["own"], *best[:_SHOWN]]]
-    print_table(["settings", "tokens_per_s", "ratio", "failure", "seconds"], rows)
+    for row in rows:
+        row |= {"failure": row["failure"] or None, "tokens_per_s": _figure(row["tokens_per_s"]), "seconds": _figure(row["seconds"])}
+    print_table(["settings", "tokens_per_s", "ratio", "failure", "seconds"], rows, right=("tokens_per_s", "seconds"))
     for setting, values in _by_setting(found["effects"]).items():
         typer.echo(f"{setting}: {', '.join(values)}")
-    pairs = ", ".join(f"{ratio:.3f}" for ratio in found["ratios"])
+    typer.echo(verdict(found, budget))
+    if found.get("out_of_time"):
+        typer.echo(f"time was over after {found['runs']} of {budget.trials} runs: more minutes would try more")
+
+
+def _figure(value: float | None) -> str | None:
+    from tuneyard.cli.output import rounded_text
+
+    return rounded_text(value) if value is not None else None
+
+
+def verdict(found: Mapping[str, Any], budget: Budget) -> str:
+    """The answer of a search in a sentence: a winner, or that the settings of the file are the best of those that ran."""
+    from tuneyard.cli.trial_lines import words
+
     what = "cheaper" if found["objective"] == "cost" else "faster"
+    pairs = ", ".join(f"{ratio:.3f}" for ratio in found["ratios"])
+    tried, best = len(found["trials"]), words(found["tried_best"])
+    ran = [trial["ratio"] for trial in found["trials"] if trial["ratio"] is not None]
     if found["gain"] > 0:
-        typer.echo(f"{words(found['best'])}: {found['gain']:+.1%} {what} than the settings of the file (pairs: {pairs})")
-    elif found["tried_best"] and found["status"] == "stopped":
-        typer.echo(f"{words(found['tried_best'])} is the best so far; it is not confirmed in pairs yet")
-    elif found["tried_best"]:
-        typer.echo(
-            f"the settings of the file stay: {words(found['tried_best'])} came first, but is not {what} in all pairs ({pairs or 'none'})"
-        )
-    else:
-        typer.echo("no trial ran to its end: the settings of the file stay")
+        room = f"; the budget had room for {len(found['ratios'])} of {budget.pairs}" if len(found["ratios"]) < budget.pairs else ""
+        return f"{words(found['best'])}: {found['gain']:+.1%} {what} than the settings of the file (pairs: {pairs}{room})"
+    if not tried:
+        return "nothing but the settings of the file has run: give it more trials or minutes"
+    if not ran:
+        return f"no trial ran to its end ({tried} tried): the settings of the file stay"
+    of_others = f"of {tried} others, the best" if tried > 1 else "the other"
+    others = f"{of_others} ({best}) reached {max(ran):.2f} times their {'worth' if what == 'cheaper' else 'speed'}"
+    if not found["leads"]:
+        stopped = "so far, " if found["status"] == "stopped" else ""
+        return f"{stopped}yours are the best of {tried + 1}: {others}"
+    if found["ratios"] and min(found["ratios"]) <= 1:
+        return f"the settings of the file stay: {best} came first, but is not {what} in all pairs ({pairs})"
+    if found["status"] == "stopped":
+        return f"{best} is the best so far ({max(ran):.2f}x); it is not confirmed in pairs yet"
+    if found["pairs"] and len(found["ratios"]) < len(found["pairs"]):
+        return f"the settings of the file stay: {best} came first, but failed when it ran again"
+    room = "" if len(found["ratios"]) else f", and the budget ({budget.trials} trials{_minutes(budget)}) left no room for pairs"
+    return f"the settings of the file stay: {best} came first ({max(ran):.2f}x), but is not confirmed (pairs: {pairs or 'none'}){room}"
+
+
+def _minutes(budget: Budget) -> str:
+    return f", {budget.minutes:g} minutes" if budget.minutes is not None else ""
 
 
 def _by_setting(effects: list[dict[str, Any]]) -> dict[str, list[str]]:

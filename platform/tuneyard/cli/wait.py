@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from tuneyard.api import BadInput, JobFailed, Phase, TuneyardError
 from tuneyard.api.quantities import parse_duration_s
-from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cli.job_progress import open_job_view
 from tuneyard.cluster import Hub, HubJob, open_hub
 
 
 def wait(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    name: JobArgument,
     timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="give up after this time, such as 90s, 15m or 2h")] = None,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -35,12 +36,25 @@ def wait(
 
 def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s: float | None = None) -> HubJob:
     """The job when it has ended. Raises TuneyardError when `timeout_s` are over, and what `Hub.follow` raises."""
-    job: HubJob | None = None
     with open_job_view() as view:
-        for job in hub.follow(name, namespace, timeout_s=timeout_s, on_away=view.away):
-            view(job)
-            if job.ended:
-                return job
+        return followed(hub, name, namespace, view, view.away, timeout_s=timeout_s)
+
+
+def followed(
+    hub: Hub,
+    name: str,
+    namespace: str | None,
+    seen: Callable[[HubJob], None],
+    away: Callable[[TuneyardError], None],
+    *,
+    timeout_s: float | None = None,
+) -> HubJob:
+    """As `wait_for_end`; `seen` hears of the job whenever it changes, `away` of a hub that does not answer."""
+    job: HubJob | None = None
+    for job in hub.follow(name, namespace, timeout_s=timeout_s, on_away=away):
+        seen(job)
+        if job.ended:
+            return job
     assert job is not None  # `follow` answers once at least, or raises
     doing = f", {job.status.message}" if job.status.message else ""
     again = f"tuneyard wait {job.name} -n {job.namespace}"

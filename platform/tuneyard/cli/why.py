@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
+from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cli.job_figures import age
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
 from tuneyard.cluster import HubJob, Outlook, open_hub, read_job, waiting_tasks
+from tuneyard.federation import REFERENCE_SKU, duration_words
 
 
 def why(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the job")],
+    name: JobArgument,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -26,7 +27,7 @@ def why(
 
     Example: tuneyard why support-bot
     """
-    from tuneyard.federation import ask_of
+    from tuneyard.cluster.asks import ask_of
 
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     job = hub.job(name)
@@ -70,6 +71,7 @@ def _task(outlook: Outlook, now: datetime) -> list[str]:
     if wait.reasons:
         rows = [{"cluster": cluster, "why": reason} for cluster, reason in wait.reasons.items()]
         found += [f"  {line}" for line in table_lines(("cluster", "why"), rows)]
+    found.append(f"  takes {duration_words(wait.ask.seconds, wait.ask.basis)} (on {REFERENCE_SKU})")
     found.append(f"  expected start: {_when(wait.starts, now)}")
     return found
 
@@ -85,6 +87,7 @@ def _when(starts: float | None, now: datetime) -> str:
 def facts(outlook: Outlook) -> dict[str, Any]:
     """The same for programs."""
     place, wait = outlook.place, outlook.wait
+    ask = place.ask if place is not None else wait.ask if wait is not None else None
     return {
         "task": outlook.task,
         "ahead": outlook.ahead,
@@ -93,5 +96,7 @@ def facts(outlook: Outlook) -> dict[str, Any]:
         "sku": place.sku if place is not None else None,
         "held": wait.held if wait is not None else "",
         "reasons": dict(wait.reasons) if wait is not None else {},
+        "duration_s": round(ask.seconds) if ask is not None else None,
+        "duration_from": ask.basis if ask is not None else None,
         "expected_start": datetime.fromtimestamp(wait.starts, UTC).isoformat() if wait is not None and wait.starts is not None else None,
     }

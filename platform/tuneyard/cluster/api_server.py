@@ -11,7 +11,7 @@ from tuneyard import __version__
 from tuneyard.api import TuneyardError
 from tuneyard.cluster.connection import CONNECT_TIMEOUT_S, Address
 from tuneyard.cluster.errors import Unreachable, error_of
-from tuneyard.cluster.request import Request
+from tuneyard.cluster.request import Discovery, Request
 
 _READ_TIMEOUT_S = 60
 _BUSY, _BUSY_TRIES, _LONGEST_PAUSE_S = 429, 4, 10.0
@@ -51,6 +51,12 @@ class ApiServer:
             raise error_of(answer.status, text, request, self.address)
         return self._object(text)
 
+    def serves(self, group: str) -> bool:
+        """Whether the API server knows a group of APIs; True where it does not let this user ask. Raises Unreachable."""
+        answer = self._send(Discovery(group), None, None, "application/json", _READ_TIMEOUT_S)
+        self._read(answer)
+        return bool(answer.status != 404)
+
     def list(self, request: Request, query: Mapping[str, str] | None = None, *, limit: int | None = None) -> list[Object]:
         """All objects of a kind, page by page, or the first `limit`."""
         found: list[Object] = []
@@ -83,7 +89,12 @@ class ApiServer:
             answer.response.close()
 
     def _send(
-        self, request: Request, body: Mapping[str, Any] | None, query: Mapping[str, str] | None, content_type: str, read_s: float
+        self,
+        request: Request | Discovery,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        read_s: float,
     ) -> Any:
         import kubernetes.client
         import urllib3

@@ -89,12 +89,18 @@ def _from_kubeconfig(files: list[Path], context: str | None, environment: Mappin
         configuration = kubernetes.client.Configuration()
         kubernetes.config.load_kube_config(paths, context=chosen, client_configuration=configuration, persist_config=False)
     except (kubernetes.config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = _line_of(error) if isinstance(error, yaml.YAMLError) else " ".join(str(error).split())[:300]
         raise TuneyardError(f"{paths} is no usable kubeconfig: {reason}", "check it: kubectl config view") from error
     inner = next(found["context"] for found in contexts if found["name"] == chosen)
     # In a pod a kubeconfig without a namespace means that of the pod, as for kubectl.
     default = _pod_namespace() if "KUBERNETES_SERVICE_HOST" in environment else "default"
     return configuration, Address(str(configuration.host), str(inner.get("namespace") or default), paths)
+
+
+def _line_of(error: Exception) -> str:
+    """Where a file is no YAML. The library's own words quote the line, and with it a token."""
+    mark = getattr(error, "problem_mark", None)
+    return f"it is no YAML in line {mark.line + 1}" if mark is not None else "it is no YAML"
 
 
 def _context(context: str, names: list[str], paths: str) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import BadInput, FailureKind, TuneyardError
+from tuneyard.api import BadInput, FailureKind, StorageError, TuneyardError
 from tuneyard.cluster.connection import Address
+from tuneyard.cluster.log_api import STORAGE_FAILED, STORAGE_NOT_READABLE
 from tuneyard.cluster.request import Request
 
 _CANNOT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"')
@@ -49,6 +50,10 @@ class NotInstalled(HubError):
 
 class NotAllowed(HubError):
     """The hub does not know who asks, or does not let them."""
+
+
+class NotReadable(HubError):
+    """The hub has no way to a job's storage."""
 
 
 class Missing(BadInput):
@@ -89,6 +94,8 @@ def error_of(code: int, text: str, request: Request, address: Address) -> Tuneya
     """The error that an HTTP answer of `code` (400 and above) with this body means."""
     status = _status(text)
     message = str(status.get("message", "")) or " ".join(text.split())[:300]
+    if (storage := _storage(status, message)) is not None:
+        return storage
     if code == 401:
         return _unauthenticated(address)
     if code == 403:
@@ -123,11 +130,24 @@ def _forbidden(message: str, request: Request, address: Address) -> TuneyardErro
         return _unauthenticated(address)
     where = f" in namespace {request.namespace}" if request.namespace else ""
     flag = f" -n {request.namespace}" if request.namespace else " --all-namespaces" if request.namespaced else ""
-    kind = f"{cannot['resource']}.{request.group}" if request.group else cannot["resource"]
+    resource, _, subresource = cannot["resource"].partition("/")
+    kind = f"{resource}.{request.group}" if request.group else resource
+    right = f"{cannot['resource']} of {request.group}, which the role `view` has" if subresource else kind
+    checked = f"{kind} --subresource={subresource}" if subresource else kind
     return NotAllowed(
         f"{cannot['user']} may not {cannot['verb']} {cannot['resource']}{where} of {address.hub}",
-        f"ask its administrators for the verb {cannot['verb']!r} on {kind}; check: kubectl auth can-i {cannot['verb']} {kind}{flag}",
+        f"ask its administrators for the verb {cannot['verb']!r} on {right}; check: kubectl auth can-i {cannot['verb']} {checked}{flag}",
     )
+
+
+def _storage(status: Mapping[str, Any], message: str) -> TuneyardError | None:
+    """What the hub's API of logs says of a job's storage; None for every other answer."""
+    for cause in (status.get("details") or {}).get("causes") or []:
+        if cause.get("reason") == STORAGE_NOT_READABLE:
+            return NotReadable(message, str(cause.get("message", "")))
+        if cause.get("reason") == STORAGE_FAILED:
+            return StorageError(message, str(cause.get("message", "")))
+    return None
 
 
 def _not_found(status: Mapping[str, Any], message: str, request: Request, address: Address) -> TuneyardError:

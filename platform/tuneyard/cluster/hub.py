@@ -11,9 +11,10 @@ from tuneyard.api import JobFailed, TuneyardError
 from tuneyard.api.loading_reasons import nearest
 from tuneyard.cluster.api_server import ApiServer
 from tuneyard.cluster.connection import Address
-from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken
+from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken, Unreachable
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
+from tuneyard.cluster.log_api import LOG_GROUP, LogAnswer, LogQuery
 from tuneyard.cluster.request import Request
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
@@ -117,6 +118,27 @@ class Hub:
                     raise
             if time.monotonic() - began < _PAUSE_S:  # a hub that is away, or that lets this user get but not watch
                 time.sleep(max(0.0, min(_PAUSE_S, deadline - time.monotonic())))
+
+    # --- logs
+
+    def log(self, name: str, namespace: str, query: LogQuery) -> LogAnswer:
+        """A part of the log of one attempt, as the hub reads it from the job's storage.
+
+        Raises NotInstalled where the hub has no such API (an older one, or one without it), NotAllowed where this user lacks the right
+        to `get` jobspecs/log, NotReadable where the hub has no way to the storage, StorageError where the storage fails.
+        """
+        request = Request("get", "jobspecs", namespace, name, subresource="log")
+        try:
+            answer = self._api.ask(request, query=query.parameters())
+        except (NotAllowed, NotInstalled):
+            # Rights are looked at before it is seen that there is nothing to have a right to.
+            if self._api.serves(LOG_GROUP):
+                raise
+            raise NotInstalled(f"{self.address.hub} serves no logs", "read them from storage, with keys of your own") from None
+        try:
+            return LogAnswer.from_json(answer)
+        except ValueError as error:
+            raise Unreachable(f"{self.address.hub} answers a log that cannot be read: {error}", "upgrade tuneyard, or the hub") from error
 
     # --- clusters, secrets
 

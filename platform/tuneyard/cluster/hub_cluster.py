@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, ClusterStatus
+
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class HubCluster:
     capacity: tuple[Capacity, ...]
     heartbeat: datetime | None
     message: str
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """Endpoint and region of its S3 storage, as variables: what its administrators give to every container there."""
+
+    @property
+    def endpoint(self) -> str:
+        return next((self.storage[name] for name in ENDPOINTS if name in self.storage), "")
 
 
 def hub_cluster(found: Mapping[str, Any]) -> HubCluster:
@@ -48,6 +57,7 @@ def hub_cluster(found: Mapping[str, Any]) -> HubCluster:
         capacity=_capacity(cluster, status),
         heartbeat=datetime.fromisoformat(status.heartbeat) if status.heartbeat else None,
         message=status.message or ("" if cluster.status else "not looked at yet by the hub's operator"),
+        storage={each.name: each.value for each in cluster.spec.env if each.name in (*ENDPOINTS, *REGIONS) and each.value},
     )
 
 

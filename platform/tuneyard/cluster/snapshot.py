@@ -10,6 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
+from tuneyard.catalog import canonical_sku
+from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import (
     POLICIES,
     Ask,
@@ -18,7 +20,6 @@ from tuneyard.federation import (
     Running,
     Wait,
     World,
-    ask_of,
     attempts_of,
     forecast,
     job_name,
@@ -94,7 +95,7 @@ class Snapshot:
         """What a placement is predicted to cost."""
         for item in self.clusters:
             for sku in item["spec"].get("skus", []) if item["metadata"]["name"] == place.cluster else []:
-                if sku["name"] == place.sku:
+                if canonical_sku(sku["name"]) == canonical_sku(place.sku):
                     return round(float(sku.get("pricePerGpuHour", 0.0)) * place.workers * place.seconds / 3600, 2)
         return 0.0
 

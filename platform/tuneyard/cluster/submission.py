@@ -79,4 +79,4 @@ def _value(value: Any) -> str:
     if value is None:
         return "nothing"
     text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return text if len(text) <= 60 else f"{text[:8]}…{text[-51:]}"  # shipped files differ in the middle of their URIs

@@ -1,30 +1,35 @@
-"""`tuneyard.submit`: a job to the hub, from Python."""
+"""A job to the hub: the object that it is given, after the files that the object names."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec, load_documents
-from tuneyard.cluster.connection import open_hub
+from tuneyard.api import BadInput, JobSpec, StorageError, load_documents
+from tuneyard.cluster.hub import Hub
+from tuneyard.cluster.sending import OnProgress, Sent, send
+from tuneyard.cluster.shipping import Shipment
+from tuneyard.cluster.storage_access import storage_access_of_author
 from tuneyard.cluster.submission import Submission
 
 
-def submit(
-    spec: JobSpec | Path | str,
-    *,
-    dry_run: bool = False,
-    namespace: str | None = None,
-    context: str | None = None,
-    kubeconfig: str | Path | None = None,
-) -> Submission:
-    """Give a job to the hub: a JobSpec, or the path of its file. Returns as soon as the hub holds it.
-
-    Submitting the same job again changes nothing. Raises TuneyardError where the hub cannot be asked, BadInput where the job is wrong or
-    another one of its name is in the way.
-    """
-    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
-    return hub.submit(manifest_of(spec, namespace), dry_run=dry_run)
+def submit_shipment(
+    hub: Hub, shipment: Shipment, *, dry_run: bool = False, on_progress: OnProgress = lambda _name, _done, _of: None
+) -> tuple[Submission, Sent | None]:
+    """Send what a job needs, then give it to the hub, which is asked before anything is sent. None was sent after a dry run."""
+    if not shipment.parcels:
+        return hub.submit(shipment.manifest, dry_run=dry_run), None
+    would = hub.submit(shipment.manifest, dry_run=True)
+    if dry_run:
+        return would, None
+    access = storage_access_of_author(hub, shipment.manifest, shipment.root, os.environ)
+    try:
+        with access.applied():
+            sent = send(shipment, on_progress)
+    except StorageError as error:
+        raise StorageError(f"{error.cause}{access.lack}; nothing was submitted", error.next_step) from error
+    return hub.submit(shipment.manifest), sent
 
 
 def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None) -> dict[str, Any]:

@@ -7,14 +7,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tuneyard.data.counting import count_data
     from tuneyard.data.dataset import open_dataset
     from tuneyard.data.inspection import Inspection, inspect
     from tuneyard.data.order import Order
     from tuneyard.data.preparation import Prepared, prepare
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
+    from tuneyard.data.turns import turn_end
 
-__all__ = ["DataReport", "Inspection", "Order", "Prepared", "ScoreRow", "ScoreRows", "inspect", "open_dataset", "prepare"]
+__all__ = [
+    "DataReport",
+    "Inspection",
+    "Order",
+    "Prepared",
+    "ScoreRow",
+    "ScoreRows",
+    "count_data",
+    "inspect",
+    "open_dataset",
+    "prepare",
+    "turn_end",
+]
 
 _HOMES = {
     "DataReport": "report",
@@ -23,9 +37,11 @@ _HOMES = {
     "Prepared": "preparation",
     "ScoreRow": "score_rows",
     "ScoreRows": "score_rows",
+    "count_data": "counting",
     "inspect": "inspection",
     "open_dataset": "dataset",
     "prepare": "preparation",
+    "turn_end": "turns",
 }
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.api.local_files import is_template_path
 from tuneyard.data.roles import BadSample, Chat
+from tuneyard.storage import NotFound, is_local, open_store
 
 # Ends turns with the tokenizer's own end token, so that engines stop there without being told.
 DEFAULT_TEMPLATE = (
@@ -24,6 +26,7 @@ DEFAULT_TEMPLATE = (
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}"
 )
+_ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -67,9 +70,15 @@ def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
 
 
 def template_text(given: str) -> str:
-    """Jinja, given as such or as the path of a file. Raises BadInput where that file cannot be read."""
-    if "{" in given:
+    """Jinja, given as such or as the path or URI of a file. Raises BadInput where that file cannot be read."""
+    if not is_template_path(given):
         return given
+    if not is_local(given):
+        folder, _, name = given.rpartition("/")
+        try:
+            return open_store(folder).get(name).decode()
+        except NotFound as error:
+            raise BadInput(f"data.chatTemplate: {error.cause}", "check the URI") from error
     try:
         return Path(given).read_text(encoding="utf-8")
     except OSError as error:
@@ -111,7 +120,7 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
         if need_spans and not template.marked:
             spans = _spans_by_prefix(chat, text, text_of)
     except (jinja2.exceptions.TemplateError, TypeError, KeyError) as error:
-        raise BadSample(f"the chat template refuses it: {error}") from error
+        raise BadSample(f"the chat template refuses it: {error}", _ANOTHER_TEMPLATE) from error
     if need_spans:
         spans = _of_turns_with_loss(chat, spans, last_only=last_only)
     return Rendered(text, tuple(spans))
@@ -124,7 +133,7 @@ def _of_turns_with_loss(chat: Chat, spans: list[tuple[int, int]], *, last_only: 
     if chat.context == 0:
         return spans
     if len(spans) != len(turns):
-        raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns")
+        raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", _ANOTHER_TEMPLATE)
     return [span for turn, span in zip(turns, spans, strict=True) if turn >= chat.context]
 
 

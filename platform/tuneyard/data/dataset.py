@@ -68,7 +68,7 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
 def _good(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
     for row in rows:
         if isinstance(row, BadRow):
-            tally.add_bad(row.place, row.reason, row.count)
+            tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
         else:
             tally.good += 1
             yield row

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 import xxhash
 
 from tuneyard.api import BadInput
+from tuneyard.data.encoding import refuse_utf_16
 
 Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow"]
 Compression = Literal["", "gzip", "zstd"]
@@ -25,7 +26,7 @@ ENDINGS: dict[str, Kind] = {
     ".text": "text",
     ".arrow": "arrow",
 }
-_COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _MAGIC: dict[bytes, Kind] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _COMPRESSED_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BLOCK_BYTES = 1 << 22
@@ -95,7 +96,7 @@ class DataFile:
 def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:
     """The type and compression that a name promises: `a.jsonl.gz` -> jsonl, gzip."""
     name = PurePosixPath(path.lower())
-    compression = _COMPRESSED_ENDINGS.get(name.suffix, "")
+    compression = COMPRESSED_ENDINGS.get(name.suffix, "")
     return ENDINGS.get(PurePosixPath(name.stem).suffix if compression else name.suffix), compression
 
 
@@ -120,6 +121,7 @@ def _by_content(file: DataFile) -> DataFile:
         head = stream.read(4096)
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None) or _json_kind(head.lstrip(b"\xef\xbb\xbf \t\r\n"))
     if kind is None:
+        refuse_utf_16(file, head)
         what = "binary data" if b"\0" in head else "text"
         raise BadInput(
             f"{file.uri}: what type of file is this? Its ending does not tell, and it holds {what}",

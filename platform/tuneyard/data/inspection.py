@@ -68,6 +68,8 @@ class Inspection:
     """False: only the first rows were read (`limit`)."""
     bad: int
     bad_examples: list[str] = field(default_factory=list)
+    advice: str = ""
+    """What to do about most of the bad rows, where that is not to repair them one by one."""
     duplicate_fraction: float = 0.0
     characters: Lengths | None = None
     tokens: Lengths | None = None
@@ -102,7 +104,7 @@ def inspect(
     tally = Tally(uri)
     try:
         canonical = Canonical(detect(readable, columns=columns, format=format, uri=uri), needs_assistant=True) if readable else None
-        why = canonical.roles.why if canonical else "no row can be read"
+        why = canonical.roles.why if canonical else _unreadable(head)
     except BadInput as error:
         if columns or format != "auto":
             raise
@@ -127,11 +129,17 @@ def inspect(
         complete=complete,
         bad=tally.bad,
         bad_examples=tally.bad_examples,
+        advice=tally.advice,
         duplicate_fraction=1 - len(look.distinct) / len(look.characters) if look.characters else 0.0,
         characters=Lengths.of(look.characters) if look.characters else None,
         notes=list(located.notes),
         **_tokenised(look.first, tokenizer),
     )
+
+
+def _unreadable(rows: Sequence[Record | BadRow]) -> str:
+    """Why none of the first rows could be read."""
+    return next((f"no row can be read; {row.place}: {row.reason}" for row in rows if isinstance(row, BadRow)), "no row can be read")
 
 
 class _Look:
@@ -145,7 +153,7 @@ class _Look:
 
     def at(self, row: Record | BadRow) -> None:
         if isinstance(row, BadRow):
-            self._tally.add_bad(row.place, row.reason, row.count)
+            self._tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
             return
         if self._canonical is None:
             self._tally.good += 1

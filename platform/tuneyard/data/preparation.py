@@ -11,7 +11,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,12 @@ from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
 from tuneyard.data.report import DataReport
 from tuneyard.data.roles import Roles
-from tuneyard.data.samples import Placed, Tally, stream_samples
+from tuneyard.data.samples import Objective, Placed, Tally, training_samples
 from tuneyard.data.sources import Located, locate
 from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
-Objective = Literal["sft", "clm", "dpo"]
 CODE_VERSION = 2
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
@@ -55,6 +54,12 @@ class Prepared:
     def chat_template(self) -> str | None:
         """Set this on the tokenizer before it is saved, unless None."""
         return self.report.chat_template
+
+    @property
+    def chats(self) -> bool:
+        """Whether samples are rendered by the chat template: here, or by TRL where preference pairs are messages."""
+        pairs = self.report.format == "preference"
+        return not isinstance(self.train[0]["chosen"], str) if pairs else bool(self.report.template)
 
 
 def prepare(
@@ -147,12 +152,7 @@ class _Work:
         (folder / "report.json").write_text(json.dumps(report.to_dict()))
 
     def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Iterator[Placed]]:
-        wanted: str = "preference" if self.objective == "dpo" and self.spec.format == "auto" else self.spec.format
-        needs_assistant = self.objective == "sft" and self.spec.loss_on != "all"
-        roles, samples = stream_samples(
-            located, tally, columns=source.columns, format=wanted, limit=source.limit, needs_assistant=needs_assistant
-        )
-        _check_objective(roles, self.objective, located.uri)
+        roles, samples = training_samples(located, tally, source=source, spec=self.spec, objective=self.objective)
         return roles, self._with_progress(samples, source.limit or 0)
 
     def _with_progress(self, samples: Iterator[Placed], of: int) -> Iterator[Placed]:
@@ -239,8 +239,8 @@ class _Work:
         for encoded in encode_all(encoder, samples, processes):
             items.append(encoded)
             losses.add(encoded)
-            for place, reason in encoded.bad:
-                tally.became_bad(place, reason)
+            for place, reason, advice in encoded.bad:
+                tally.became_bad(place, reason, advice=advice)
         items.finish()
         tally.check()
         return items
@@ -306,18 +306,6 @@ class _Losses:
         self.truncated += len(encoded.truncated)
         self.dropped += len(encoded.dropped)
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
-
-
-def _check_objective(roles: Roles, objective: Objective, uri: str) -> None:
-    if objective == "dpo" and roles.format != "preference":
-        raise BadInput(
-            f"{uri}: objective dpo needs preference data, this is {roles.format}", "use columns chosen and rejected, or objective: sft"
-        )
-    if objective != "dpo" and roles.format == "preference":
-        raise BadInput(
-            f"{uri}: preference data (chosen, rejected) goes with objective dpo, not {objective}",
-            "set objective: dpo, or train on the chosen answers: data.columns: {prompt: prompt, completion: chosen}",
-        )
 
 
 def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:

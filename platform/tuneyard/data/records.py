@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tuneyard.api import BadInput
 from tuneyard.data.access import reading
+from tuneyard.data.encoding import Decoded, NotUtf8, convert, refuse_utf_16
 from tuneyard.data.file_types import DataFile
 
 BATCH_ROWS = 512
@@ -27,6 +28,9 @@ class Record:
     values: dict[str, Any]
 
 
+HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
+
+
 @dataclass(frozen=True, slots=True)
 class BadRow:
     """Rows that cannot be read: one, or a whole row group of a broken Parquet file."""
@@ -34,6 +38,8 @@ class BadRow:
     place: str
     reason: str
     count: int = 1
+    advice: str = ""
+    """What to do about it, where that is not to repair the row."""
 
 
 def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
@@ -101,15 +107,27 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
     """One line of JSONL. Raises ValueError with the reason for people."""
     try:
         values = json.loads(line)
+        cut = b"\\u" in line and has_half_character(values)
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+        raise NotUtf8(error) from error
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
     except RecursionError as error:
         raise ValueError("not usable JSON: nested too deeply") from error
     if not isinstance(values, dict):
         raise ValueError(f"a row must be an object, this is {_json_type(values)}")
+    if cut:
+        raise ValueError(HALF_CHARACTER)
     return values
+
+
+def has_half_character(values: Any) -> bool:
+    """Whether a text holds what Unicode calls a surrogate: JSON can write it, and no tokenizer or Parquet file takes it."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
@@ -119,16 +137,22 @@ def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
                 continue
             try:
                 yield Record(f"{file.uri}:{number}", parse_json_row(line))
+            except NotUtf8 as error:
+                yield BadRow(f"{file.uri}:{number}", str(error), advice=convert(file))
             except ValueError as error:
                 yield BadRow(f"{file.uri}:{number}", str(error))
 
 
 def _lines(file: DataFile, stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines without a byte order mark. Raises BadInput for UTF-16, and where compressed data break off."""
     count = 0
     try:
         for line in stream:
             count += 1
-            yield line.removeprefix(b"\xef\xbb\xbf") if count == 1 else line
+            if count == 1:
+                refuse_utf_16(file, line)
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield line
     except (pa.ArrowException, EOFError, OSError) as error:
         if not file.compression:
             raise
@@ -142,12 +166,17 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
         content = b"".join(_lines(file, stream))
     try:
         rows = json.loads(content)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
     except ValueError as error:
         raise BadInput(f"{file.uri}: not a JSON array: {error}", "if it holds one object per line, name it .jsonl") from error
     if isinstance(rows, dict):  # {"data": [...]}: the rows are the only list of objects inside
         rows = next((v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [rows])
     for number, values in enumerate(rows, start=1):
-        if isinstance(values, dict):
+        if b"\\u" in content and has_half_character(values):
+            yield BadRow(f"{file.uri}:item {number}", HALF_CHARACTER)
+        elif isinstance(values, dict):
             yield Record(f"{file.uri}:item {number}", values)
         else:
             yield BadRow(f"{file.uri}:item {number}", f"a row must be an object, this is {_json_type(values)}")
@@ -156,12 +185,8 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
 def _csv(file: DataFile) -> Iterator[Record | BadRow]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     with file.open() as stream:
-        lines = _Decoded(_lines(file, stream))
-        header_line = next(lines, "")
-        delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=header_line.count)
-        header = next(csv.reader([header_line], delimiter=delimiter), [])
-        if len(set(header)) < len(header):
-            raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
+        lines = Decoded(_lines(file, stream))
+        header, delimiter = _csv_header(file, lines)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         while True:
             place = f"{file.uri}:{reader.line_num + 2}"
@@ -172,35 +197,28 @@ def _csv(file: DataFile) -> Iterator[Record | BadRow]:
             except csv.Error as error:
                 yield BadRow(place, f"not CSV: {error}")
                 continue
-            if lines.take_fault():
-                yield BadRow(place, "not UTF-8")
+            if fault := lines.take_fault():
+                yield BadRow(place, str(fault), advice=convert(file))
             elif row and len(row) != len(header):
                 yield BadRow(place, f"{len(row)} fields where the header has {len(header)}")
             elif row:
                 yield Record(place, dict(zip(header, row, strict=True)))
 
 
-class _Decoded:
-    """Text lines of binary ones; a line that is not UTF-8 comes with replacement signs, and is remembered until asked about."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-        self._fault = False
-
-    def __iter__(self) -> _Decoded:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        try:
-            return line.decode()
-        except UnicodeDecodeError:
-            self._fault = True
-            return line.decode(errors="replace")
-
-    def take_fault(self) -> bool:
-        fault, self._fault = self._fault, False
-        return fault
+def _csv_header(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
+    """Names of the columns, and the separator. Raises BadInput where the first line cannot be a header."""
+    line = next(lines, "")
+    if fault := lines.take_fault():
+        raise BadInput(f"{file.uri}:1: {fault}", convert(file))
+    delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=line.count)
+    try:
+        header = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error as error:
+        cause = f"{file.uri}:1: the header is not CSV: {str(error).partition(' - ')[0]}"
+        raise BadInput(cause, "save it as CSV in UTF-8 whose lines end in LF or CRLF, or set data.fileType") from error
+    if len(set(header)) < len(header):
+        raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
+    return header, delimiter
 
 
 def _text(file: DataFile) -> Iterator[Record | BadRow]:
@@ -210,8 +228,8 @@ def _text(file: DataFile) -> Iterator[Record | BadRow]:
                 continue
             try:
                 yield Record(f"{file.uri}:{number}", {"text": line.decode().rstrip("\r\n")})
-            except UnicodeDecodeError:
-                yield BadRow(f"{file.uri}:{number}", "not UTF-8")
+            except UnicodeDecodeError as error:
+                yield BadRow(f"{file.uri}:{number}", str(NotUtf8(error)), advice=convert(file))
 
 
 def _json_type(value: Any) -> str:

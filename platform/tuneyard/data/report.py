@@ -44,7 +44,8 @@ class DataReport:
         """What a person should know though nothing failed, one sentence each."""
         said = list(self.notes)
         if self.bad:
-            said.append(f"{self.bad} bad rows of {self.source} are left out, such as {self.bad_examples[0]}")
+            rows = "1 bad row is left out:" if self.bad == 1 else f"{self.bad:,} bad rows are left out, such as"
+            said.append(f"{rows} {self.bad_examples[0]}")
         if self.truncated:
             said.append(f"{self.truncated} samples are longer than maxLength {self.max_length} and were cut")
         if self.dropped:

@@ -79,7 +79,11 @@ Sample = Chat | Completion | Text | Pair
 
 
 class BadSample(ValueError):
-    """A row that cannot be trained on; its text is the reason, for people."""
+    """A row that cannot be trained on; its text is the reason, for people, and `advice` what to do where that is not to repair the row."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason)
+        self.advice = advice
 
 
 def canonical_json(sample: Sample) -> str:

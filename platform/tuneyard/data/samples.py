@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import BadSample, Canonical, Roles, Sample, detect
 from tuneyard.data.sources import Located
 
+Objective = Literal["sft", "clm", "dpo"]
 DETECTION_ROWS = 100
 _EXAMPLES = 5
 _EARLY_CHECK_ROWS = 20_000
@@ -33,19 +36,26 @@ class Tally:
     good: int = 0
     bad: int = 0
     bad_examples: list[str] = field(default_factory=list)
+    _advices: Counter[str] = field(default_factory=Counter)
 
-    def add_bad(self, place: str, reason: str, count: int = 1) -> None:
+    @property
+    def advice(self) -> str:
+        """What to do about most of the bad rows; empty where that is to repair them one by one."""
+        return next((advice for advice, _ in self._advices.most_common(1)), "")
+
+    def add_bad(self, place: str, reason: str, count: int = 1, *, advice: str = "") -> None:
         """Count a bad row. Raises BadInput early where it is clear that the whole is bad."""
         self.bad += count
+        self._advices[advice] += count
         if len(self.bad_examples) < _EXAMPLES:
             self.bad_examples.append(f"{place}: {reason}")
         if self.good + self.bad >= _EARLY_CHECK_ROWS:
             self.check()
 
-    def became_bad(self, place: str, reason: str) -> None:
+    def became_bad(self, place: str, reason: str, *, advice: str = "") -> None:
         """A sample that was counted as good turned out not to be."""
         self.good -= 1
-        self.add_bad(place, reason)
+        self.add_bad(place, reason, advice=advice)
 
     def check(self) -> None:
         """Raises BadInput if the data set is empty or the share of bad rows is above what is tolerated."""
@@ -59,7 +69,46 @@ class Tally:
         tolerated = f"{self.max_bad_fraction:.1%} are tolerated" if self.good else "none is usable"
         raise BadInput(
             f"{self.uri}: {self.bad} of {total} rows are bad ({self.bad / total:.1%}; {tolerated}):{first}{more}",
-            "repair or remove them" + (", or raise data.maxBadFraction" if self.good else "; is data.format or data.columns right?"),
+            self.advice
+            or "repair or remove them" + (", or raise data.maxBadFraction" if self.good else "; is data.format or data.columns right?"),
+        )
+
+
+def training_samples(
+    located: Located,
+    tally: Tally,
+    *,
+    source: Source,
+    spec: TrainData,
+    objective: Objective,
+    rows: Iterator[Record | BadRow] | None = None,
+) -> tuple[Roles, Iterator[Placed]]:
+    """The samples of a train task, as `stream_samples` gives them. `source`: `spec` itself, or its validation set.
+
+    Raises BadInput as `stream_samples` does, and where the objective goes with another format.
+    """
+    roles, samples = stream_samples(
+        located,
+        tally,
+        columns=source.columns,
+        format="preference" if objective == "dpo" and spec.format == "auto" else spec.format,
+        limit=source.limit,
+        needs_assistant=objective == "sft" and spec.loss_on != "all",
+        rows=rows,
+    )
+    _check_objective(roles, objective, located.uri)
+    return roles, samples
+
+
+def _check_objective(roles: Roles, objective: Objective, uri: str) -> None:
+    if objective == "dpo" and roles.format != "preference":
+        raise BadInput(
+            f"{uri}: objective dpo needs preference data, this is {roles.format}", "use columns chosen and rejected, or objective: sft"
+        )
+    if objective != "dpo" and roles.format == "preference":
+        raise BadInput(
+            f"{uri}: preference data (chosen, rejected) goes with objective dpo, not {objective}",
+            "set objective: dpo, or train on the chosen answers: data.columns: {prompt: prompt, completion: chosen}",
         )
 
 
@@ -71,18 +120,20 @@ def stream_samples(
     format: str,
     limit: int | None = None,
     needs_assistant: bool = True,
+    rows: Iterator[Record | BadRow] | None = None,
 ) -> tuple[Roles, Iterator[Placed]]:
-    """Detect the format from the first rows, then stream all samples in order; bad rows go to `tally`.
+    """Detect the format from the first rows, then stream all samples in order; bad rows go to `tally`. `rows`: those of `located`, or the
+    first of them; default: all.
 
     Raises BadInput if the columns tell no format, or there is no readable row at all.
     """
-    rows = read_records(located.files)
+    rows = read_records(located.files) if rows is None else rows
     head = list(itertools.islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
     if not readable:
         for row in head:
             if isinstance(row, BadRow):
-                tally.add_bad(row.place, row.reason, row.count)
+                tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
         tally.max_bad_fraction = 0.0
         tally.check()
     roles = detect(readable, columns=columns, format=format, uri=located.uri)
@@ -93,7 +144,7 @@ def stream_samples(
 def _stream(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None) -> Iterator[Placed]:
     for row in rows:
         if isinstance(row, BadRow):
-            tally.add_bad(row.place, row.reason, row.count)
+            tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
             continue
         try:
             sample = canonical(row.values)

@@ -7,10 +7,11 @@ A row that cannot be used is a row with an `error`; it does not end the task.
 
 from __future__ import annotations
 
+import difflib
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -29,11 +30,12 @@ _ERROR = "__tuneyard_error__"
 
 
 class ScoreRow(TypedDict):
-    """`prompt` is empty where `error` is set. `kept`: the columns that go into the output beside the answer."""
+    """`prompt` is empty where `error` is set. `references`: expected answers, none without `data.reference`. `kept`: the columns
+    that go into the output beside the answer."""
 
     index: int
     prompt: str | list[dict[str, Any]]
-    reference: str | None
+    references: tuple[str, ...]
     kept: dict[str, Any]
     error: str | None
 
@@ -165,31 +167,44 @@ class ScoreRows:
 
     def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
         if _ERROR in values:
-            return ScoreRow(index=index, prompt="", reference=None, kept={}, error=str(values[_ERROR]))
+            return ScoreRow(index=index, prompt="", references=(), kept={}, error=str(values[_ERROR]))
         wanted = self.data.keep or list(values)
-        row = ScoreRow(index=index, prompt="", reference=None, kept={name: values.get(name) for name in wanted}, error=None)
+        row = ScoreRow(index=index, prompt="", references=(), kept={name: values.get(name) for name in wanted}, error=None)
         try:
             row["prompt"] = _prompt(values.get(self.data.prompt), self.data.prompt)
             if self.data.reference is not None:
-                row["reference"] = _reference(values.get(self.data.reference), self.data.reference)
+                row["references"] = _references(values.get(self.data.reference), self.data.reference)
         except BadSample as error:
             row["error"] = str(error)
         return row
 
     def _check_columns(self) -> None:
-        rows = [row for row in self._values(0, min(100, self.count())) if _ERROR not in row]
-        found = list(dict.fromkeys(name for row in rows for name in row))
-        wanted = {
-            "prompt": self.data.prompt,
-            "reference": self.data.reference,
-            **{f"keep[{i}]": name for i, name in enumerate(self.data.keep)},
-        }
-        for fieldname, column in wanted.items():
-            if rows and column is not None and column not in found:
-                raise BadInput(
-                    f"{self.uri}: no column {column} (data.{fieldname}); columns found: {', '.join(found) or 'none'}",
-                    f"set data.{fieldname.partition('[')[0]} to one of them",
-                )
+        _check_columns(self.data, self.uri, [row for row in self._values(0, min(100, self.count())) if _ERROR not in row])
+
+
+def check_score_rows(data: ScoreData, uri: str, first: Iterable[Record | BadRow]) -> None:
+    """Raises BadInput where the first rows of a data set have not the columns that `data` names, or none of them can be scored."""
+    rows = list(first)
+    _check_columns(data, uri, [row.values for row in rows if isinstance(row, Record)])
+    reader, why, advice = ScoreRows(data, uri, []), f"{uri}: the data set is empty", ""
+    for row in reversed(rows):
+        error = reader._row(0, row.values)["error"] if isinstance(row, Record) else row.reason
+        if error is None:
+            return
+        why, advice = f"{row.place}: {error}", row.advice if isinstance(row, BadRow) else ""
+    raise BadInput(f"no row can be scored; {why}", advice or "is data.source or data.prompt right? `tuneyard data inspect` shows the rows")
+
+
+def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    found = list(dict.fromkeys(name for row in rows for name in row))
+    wanted = {"prompt": data.prompt, "reference": data.reference, **{f"keep[{i}]": name for i, name in enumerate(data.keep)}}
+    for fieldname, column in wanted.items():
+        if rows and column is not None and column not in found:
+            near = difflib.get_close_matches(column, found, n=1)
+            raise BadInput(
+                f"{uri}: no column {column} (data.{fieldname}); columns found: {', '.join(found) or 'none'}",
+                f"did you mean {near[0]}?" if near else f"set data.{fieldname.partition('[')[0]} to one of them",
+            )
 
 
 def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
@@ -202,9 +217,21 @@ def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
     return message_list(value, column)
 
 
+def _references(value: Any, column: str) -> tuple[str, ...]:
+    """One expected answer, or a list of them."""
+    if isinstance(value, list):
+        if not value:
+            raise BadSample(f"{column} is an empty list")
+        return tuple(_reference(each, f"{column}[{i}]") for i, each in enumerate(value))
+    return (_reference(value, column),)
+
+
 def _reference(value: Any, column: str) -> str:
+    # What pandas writes for a missing number is NaN.
+    if value is None or value != value:
+        raise BadSample(f"{column} is missing")
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise BadSample(f"{column} is missing" if value is None else f"{column} is {type(value).__name__}, not text")
+        raise BadSample(f"{column} is {type(value).__name__}, not text")
     return str(value)
 
 

@@ -22,6 +22,7 @@ from tuneyard.storage import MANIFEST
 
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
 _METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json", MANIFEST}
+_SPLIT_FOLDERS = "dataset_dict.json"
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -93,7 +94,7 @@ def _what_is_near(path: Path) -> str:
 
 
 def _locate_folder(uri: str, folder: Path, file_type: str, split: str | None) -> Located:
-    if (folder / "dataset_dict.json").is_file():  # datasets.DatasetDict.save_to_disk: one folder per split
+    if (folder / _SPLIT_FOLDERS).is_file():  # datasets.DatasetDict.save_to_disk: one folder per split
         chosen = folder / (split or "train")
         if not chosen.is_dir():
             splits = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
@@ -114,6 +115,8 @@ def _locate_remote(uri: str, scheme: str, file_type: str, split: str | None) -> 
     with reading(uri):
         fs = filesystem(scheme, host)
         rows = _list_remote(fs, path)
+        if f"{path.rstrip('/')}/{_SPLIT_FOLDERS}" in rows:
+            rows, split = _split_folder(uri, path.rstrip("/"), rows, split), None
         found = [FoundFile(prefix + name, name, int(row.get("size") or 0), _etag(row), fs) for name, row in sorted(rows.items())]
         if not found:
             raise BadInput(f"{uri}: nothing is there", "check bucket, path and spelling")
@@ -130,6 +133,15 @@ def _list_remote(fs: Any, path: str) -> dict[str, dict[str, Any]]:
     if pattern:
         return {name: row for name, row in listed.items() if fnmatch.fnmatchcase(name, path)}
     return {name: row for name, row in listed.items() if not any(part[:1] in (".", "_") for part in name[len(folder) :].split("/"))}
+
+
+def _split_folder(uri: str, path: str, rows: dict[str, dict[str, Any]], split: str | None) -> dict[str, dict[str, Any]]:
+    """Of what `datasets.DatasetDict.save_to_disk` has written, the files of one split."""
+    chosen = {name: row for name, row in rows.items() if name.startswith(f"{path}/{split or 'train'}/")}
+    if not chosen:
+        splits = sorted({name[len(path) + 1 :].partition("/")[0] for name in rows if "/" in name[len(path) + 1 :]})
+        raise BadInput(f"{uri}: no split named {split or 'train'}", f"set data.split to one of: {', '.join(splits)}")
+    return chosen
 
 
 def _etag(row: dict[str, Any]) -> str:
@@ -162,6 +174,8 @@ def _locate_hub(uri: str, rest: str, split: str | None) -> Located:
 
 def _of_one_kind(uri: str, found: list[FoundFile], file_type: str, split: str | None) -> Located:
     """Keep the data files and check that they are of one kind. Texts beside tables (README.txt) are no data."""
+    if len(found) > 1:
+        found = [file for file in found if PurePosixPath(file.path).name != MANIFEST]  # ours, whatever type the data are said to be
     if file_type in ("auto", "hf") and len(found) > 1:
         data = [file for file in found if PurePosixPath(file.path).name not in _METADATA]
         known = [file for file in data if kind_by_ending(file.path)[0] is not None]

@@ -19,12 +19,11 @@ from typing import Annotated
 
 import typer
 
-from tuneyard.data.chat import DEFAULT_TEMPLATE
+from tuneyard.data.small_model import SmallLlama, write_model
 
 INSTRUCTION = "Write the body of this Python function."
 HELD_OUT_SHARE = 0.06
 MAX_PROMPT_CHARS, MAX_BODY_CHARS, MIN_BODY_CHARS = 700, 900, 30
-VOCABULARY = 4096
 _SKIPPED = {
     "test",
     "tests",
@@ -39,25 +38,8 @@ _SKIPPED = {
     "ensurepip",
     "__phello__",
 }
-_MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 704,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": True,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "initializer_range": 0.02,
-    "dtype": "float32",
-}
+SHAPE = SmallLlama(hidden=256, ffn=704, layers=6, heads=8, kv_heads=4, vocabulary=4096)
+"""5.5 million parameters."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +108,7 @@ def build(out: Path, samples: int | None = None, held_out_samples: int = 64) -> 
     with (out / "text.jsonl").open("w", encoding="utf-8") as stream:
         for name, source in texts:
             stream.write(json.dumps({"text": source, "module": name}) + "\n")
-    write_model(out / "model", [source for _, source in texts])
+    write_model(out / "model", SHAPE, [source for _, source in texts])
     return {"train": len(train), "heldout": len(aside), "modules": len(texts)}
 
 
@@ -136,39 +118,12 @@ def _evenly(found: list[Function], count: int | None) -> list[Function]:
     return [found[i * len(found) // count] for i in range(count)]
 
 
-def write_model(folder: Path, texts: list[str]) -> None:
-    """config.json of a 5.5-million-parameter Llama with grouped queries, and a byte-level BPE tokenizer trained on `texts`."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    special = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    ids = {"bos_token_id": None, "eos_token_id": tokenizer.token_to_id("<|end|>"), "pad_token_id": tokenizer.token_to_id("<|pad|>")}
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|end|>",
-        "pad_token": "<|pad|>",
-        "model_max_length": _MODEL["max_position_embeddings"],
-        "clean_up_tokenization_spaces": False,
-        "chat_template": DEFAULT_TEMPLATE,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
-    (folder / "config.json").write_text(json.dumps({**_MODEL, **ids, "vocab_size": tokenizer.get_vocab_size()}, indent=2))
-    (folder / "generation_config.json").write_text(json.dumps({k: v for k, v in ids.items() if v is not None}, indent=2))
-
-
 def main(
     out: Annotated[Path, typer.Argument(help="folder to write to")],
     samples: Annotated[int | None, typer.Option(help="training chats at most")] = None,
     heldout: Annotated[int, typer.Option(help="held-out rows at most")] = 64,
 ) -> None:
-    """Build the quickstart's data set and base model from Python's own standard library."""
+    """Build a data set and a base model from Python's own standard library."""
     counts = build(out, samples, heldout)
     print(f"{counts['train']} chats, {counts['heldout']} held-out prompts, {counts['modules']} modules of text -> {out}")
 

@@ -44,7 +44,7 @@ class Encoded:
     samples: int = 0
     truncated: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    bad: list[tuple[str, str]] = field(default_factory=list)
+    bad: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Encoder:
                 last_only = self.loss == "completion"
                 kept.append((placed, render(placed.sample, self.template, special_tokens, need_spans=need_spans, last_only=last_only)))  # type: ignore[arg-type]  # encode() hands over chats only
             except BadSample as error:
-                encoded.bad.append((placed.place, str(error)))
+                encoded.bad.append((placed.place, str(error), error.advice))
         if not kept:
             return
         out = self.tokenizer([r.text for _, r in kept], add_special_tokens=False, return_offsets_mapping=need_spans, verbose=False)

@@ -6,13 +6,26 @@
 from tuneyard.federation.cycle import running_of
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
-from tuneyard.federation.from_api import ask_of, attempts_of, held_hours, job_name, member_of, same_month, team_of, unknown_team
-from tuneyard.federation.policy import POLICIES, Policy, Speed, by_roofline
+from tuneyard.federation.from_api import (
+    ask_of,
+    attempts_of,
+    held_hours,
+    job_name,
+    member_of,
+    own_sku,
+    same_month,
+    sku_names,
+    team_of,
+    unknown_team,
+    worlds_of,
+)
+from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.scheduler import Scheduler, schedule, scheduler_of
 from tuneyard.federation.world import (
     PRIORITIES,
     UNKNOWN_DURATION_S,
     Ask,
+    Basis,
     Decision,
     Fail,
     Member,
@@ -22,15 +35,19 @@ from tuneyard.federation.world import (
     Running,
     SkuFacts,
     Team,
+    Undecidable,
     Wait,
     World,
+    duration_words,
 )
 
 __all__ = [
     "POLICIES",
     "PRIORITIES",
+    "REFERENCE_SKU",
     "UNKNOWN_DURATION_S",
     "Ask",
+    "Basis",
     "Decision",
     "Fail",
     "Member",
@@ -43,20 +60,26 @@ __all__ = [
     "SkuFacts",
     "Speed",
     "Team",
+    "Undecidable",
     "Wait",
     "World",
     "ask_of",
     "attempts_of",
     "by_roofline",
+    "duration_words",
     "forecast",
     "held_hours",
     "job_name",
     "member_of",
+    "own_sku",
     "pod_sizes",
     "running_of",
     "same_month",
     "schedule",
     "scheduler_of",
+    "sku_names",
+    "speed_factor",
     "team_of",
     "unknown_team",
+    "worlds_of",
 ]

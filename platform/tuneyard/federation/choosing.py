@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.shapes import Option
-from tuneyard.federation.world import Ask, Place
+from tuneyard.federation.world import Ask, Place, duration_words
 
 Scores = npt.NDArray[np.float64]
 
@@ -85,10 +85,11 @@ class Chooser:
 
 def score(place: Place, pools: Pools) -> str:
     """What spoke for a placement, for people."""
-    parts = [f"about {place.seconds / 3600:.1f} h on {place.workers} x {place.sku}"]
+    parts = [f"{place.workers} x {place.sku}", duration_words(place.seconds, place.ask.basis)]
     pool = pools.get(place.cluster, place.sku)
     if pool is not None and pool.sku.price_per_gpu_hour:
-        parts.append(f"costs {pool.sku.price_per_gpu_hour * place.workers * place.seconds / 3600:.2f}")
+        costs = "costs" if place.ask.basis != "assumed" else "would then cost"
+        parts.append(f"{costs} {pool.sku.price_per_gpu_hour * place.workers * place.seconds / 3600:.2f}")
     if pool is not None and place.ask.near:
         parts.append("its data is near" if _is_near(place.ask, pool.near) else "its data is far")
     return ", ".join(parts)

@@ -7,7 +7,8 @@ decides, not what waits.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tuneyard.federation.explaining import Explainer
@@ -20,7 +21,7 @@ from tuneyard.federation.promising import Promises
 from tuneyard.federation.reserving import Reservation, Starts, reservation
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running
+from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable
 
 _BACKFILL_LOOK = 256
 """How far behind an ask that a reservation holds back a shorter one of its line is looked for (as Slurm's bf_max_job_test)."""
@@ -63,6 +64,7 @@ class Cycles:
         self._failed.pop(key, None)
 
     def run(self, now: float) -> list[Place | Preempt | Fail]:
+        """Decide. Raises Undecidable where one ask makes that impossible: what is known then is void."""
         self._number += 1
         self._now = now
         self._reserved = 0
@@ -106,18 +108,24 @@ class Cycles:
         heads: list[_Head] = []
         for group in groups:
             lines = [line for line in group.lines.values() if not line.never]
-            if self._policy.strict or group.shape.has_room(self._pools):
-                heads += [self._head(line, 0) for line in lines]
-                continue
-            group.shape.blocked_in = self._number
-            rest: list[_Head] = []
-            for line in lines:
-                head = self._head(line, 0)
-                (heads if self.preempting.may(line.entries[0].ask) else rest).append(head)
-            if rest and self._may_reserve():
-                rest.sort(reverse=True)
-                heads.append((*rest.pop()[:-1], rest))
+            if lines:
+                with _on_account_of(lines[0].entries[0].ask):
+                    heads += self._heads_of(group.shape, lines)
         heapq.heapify(heads)
+        return heads
+
+    def _heads_of(self, shape: Shape, lines: Sequence[Line]) -> list[_Head]:
+        if self._policy.strict or shape.has_room(self._pools):
+            return [self._head(line, 0) for line in lines]
+        shape.blocked_in = self._number
+        heads: list[_Head] = []
+        rest: list[_Head] = []
+        for line in lines:
+            head = self._head(line, 0)
+            (heads if self.preempting.may(line.entries[0].ask) else rest).append(head)
+        if rest and self._may_reserve():
+            rest.sort(reverse=True)
+            heads.append((*rest.pop()[:-1], rest))
         return heads
 
     def _head(self, line: Line, at: int) -> _Head:
@@ -137,14 +145,16 @@ class Cycles:
         while heads:
             *_, at, line, behind = heapq.heappop(heads)
             if behind is not None:
-                if self._may_reserve() and not self._reserve(line.entries[at].ask, line.shape) and behind:
-                    heapq.heappush(heads, (*behind.pop()[:-1], behind))
+                with _on_account_of(line.entries[at].ask):
+                    if self._may_reserve() and not self._reserve(line.entries[at].ask, line.shape) and behind:
+                        heapq.heappush(heads, (*behind.pop()[:-1], behind))
                 continue
             if line.shape.blocked_in == self._number and not self._may_reserve() and not self.preempting.may(line.entries[at].ask):
                 if self._policy.strict:
                     return True
                 continue
-            following = self._look_at(line, at)
+            with _on_account_of(line.entries[at].ask):
+                following = self._look_at(line, at)
             if self._policy.strict and following is None:
                 return True
             if following is not None and following < len(line.entries):
@@ -250,7 +260,8 @@ class Cycles:
         self._never = [line for line in self._never if line.entries and stamp == self._judged]
         for line in lines:
             if line.entries:
-                line.never = bool(self._why_never(line.entries[0].ask, line.shape))
+                with _on_account_of(line.entries[0].ask):
+                    line.never = bool(self._why_never(line.entries[0].ask, line.shape))
                 if line.never:
                     self._never.append(line)
         self._lines.fresh.clear()
@@ -264,6 +275,14 @@ class Cycles:
     def _why_never(self, ask: Ask, shape: Shape) -> str:
         explainer = self.explainer()
         return explainer.why_never_by_quota(ask, shape) if shape.ever(self._pools) else explainer.why_never(ask, shape)
+
+
+@contextmanager
+def _on_account_of(ask: Ask) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise Undecidable(ask, error) from error
 
 
 def running_of(place: Place, now: float) -> Running:

@@ -5,17 +5,23 @@ The hub and `tuneyard submit --dry-run` read the world by the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Task, WorkerRange
 from tuneyard.api import Team as TeamResource
-from tuneyard.federation.world import UNKNOWN_DURATION_S, Ask, Member, Node, Running, SkuFacts, Team
+from tuneyard.api.moments import moment_of
+from tuneyard.catalog import canonical_sku
+from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts, Team
 
+Amount = TypeVar("Amount", int, float)
 WORKERS_ON_CPU = 2
 _MOST_AUTO = 8
 """`workers: auto` takes one machine of GPUs until the planner chooses."""
+_MOST_WORLDS = 64
 _LEAST_S = 60.0
 
 
@@ -23,12 +29,13 @@ def job_name(job: JobSpec) -> str:
     return f"{job.metadata.namespace}/{job.metadata.name}"
 
 
-def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> Ask:
-    """The ask of one task of a job."""
+def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, planned_s: float | None = None) -> Ask:
+    """The ask of one task of a job. `planned_s`: what a planner says that it takes on the reference SKU, where one was asked."""
     task = job.spec.task(task_name)
     gang = job.spec.gang_of(task)
     worlds, unit = _worlds(gang)
     own = [attempt for attempt in status.attempts if attempt.task == task_name]
+    seconds, basis = _left_s(job, task_name, status, own, planned_s)
     return Ask(
         job=job_name(job),
         task=task_name,
@@ -42,9 +49,13 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> A
         avoid=frozenset(
             (attempt.placement.cluster, attempt.failed_node)
             for attempt in own
-            if attempt.failed_node and attempt.placement and attempt.failure != FailureKind.PREEMPTED
+            if job.spec.retries.on_node_failure != "retry"
+            and attempt.failed_node
+            and attempt.placement
+            and attempt.failure != FailureKind.PREEMPTED
         ),
-        seconds=_left_s(job, task_name, status, own),
+        seconds=seconds,
+        basis=basis,
         near=tuple(_near(gang, status)),
         preemptible=job.preemptible,
     )
@@ -52,9 +63,11 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> A
 
 def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobStatus, now: float, grace_s: float) -> Iterator[Running]:
     """The attempts of a job that hold GPUs: until nothing is left of them on their member. Each is known by its number, as two of one task
-    may be there at a time. `spec` is as the API server holds it, and read no further than to who owns the job."""
-    priority = spec.get("priority", "normal")
-    preemptible = spec.get("preemptible")
+    may be there at a time. `spec` is as the API server holds it, and read no further than to who owns the job: what it cannot mean is taken
+    for its default."""
+    priority = spec.get("priority") if spec.get("priority") in list(PRIORITIES) else "normal"
+    preemptible = spec.get("preemptible") if isinstance(spec.get("preemptible"), bool) else None
+    team = spec.get("team") if isinstance(spec.get("team"), str) and spec.get("team") else namespace
     for attempt in status.attempts:
         placement = attempt.placement
         if placement is None or attempt.cleaned:
@@ -65,10 +78,10 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
         yield Running(
             job=name,
             task=f"{attempt.task}/{attempt.number}",
-            team=spec.get("team") or namespace,
-            priority=priority,
+            team=str(team),
+            priority=str(priority),
             cluster=placement.cluster,
-            sku=placement.sku,
+            sku=canonical_sku(placement.sku),
             nodes=placement.nodes,
             started=started,
             ends=asked + grace_s if stopping else _end(attempt, status, started, now),
@@ -78,14 +91,25 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
         )
 
 
+def sku_names(cluster: Cluster) -> dict[str, str]:
+    """The catalog's name of each SKU of a Cluster, by the Cluster's own."""
+    return {sku.name: canonical_sku(sku.name) for sku in cluster.spec.skus}
+
+
+def own_sku(cluster: Cluster, name: str) -> str:
+    """What a Cluster itself calls a SKU of its `Member`."""
+    return next((own for own, known in sku_names(cluster).items() if known == name), name)
+
+
 def member_of(cluster: Cluster, nodes: Iterable[NodeInventory], *, why_not: str = "") -> Member:
     """A member; `nodes` with what pods of others leave. `why_not`: why it cannot be used, where it cannot."""
     spec = cluster.spec
     reason = why_not or ("cordoned" if spec.cordoned else "")
+    names = sku_names(cluster)
     return Member(
         name=cluster.metadata.name,
-        skus=tuple(SkuFacts(sku.name, sku.gpus_per_node, sku.price_per_gpu_hour) for sku in spec.skus),
-        nodes=tuple(Node(node.name, node.sku, node.gpus, node.free if node.ready else 0) for node in nodes),
+        skus=tuple(SkuFacts(names[sku.name], sku.gpus_per_node, sku.price_per_gpu_hour) for sku in spec.skus),
+        nodes=tuple(Node(node.name, names.get(node.sku, node.sku), node.gpus, node.free if node.ready else 0) for node in nodes),
         usable=not reason,
         why_not=reason,
         near=tuple(spec.storage),
@@ -102,11 +126,11 @@ def team_of(team: TeamResource, now: datetime) -> Team:
         closed = f"the budget of team {name}, {spec.gpu_hours:g} GPU-hours a month, is spent: raise it, or wait for the next month"
     return Team(
         name=name,
-        quota=spec.quota or None,
-        borrowing=spec.borrowing_limit,
+        quota=_by_kind(spec.quota) or None,
+        borrowing=_by_kind(spec.borrowing_limit),
         weight=spec.weight,
         cohort=spec.cohort,
-        used_s=status.used_gpu_seconds if status is not None else {},
+        used_s=_by_kind(status.used_gpu_seconds) if status is not None else {},
         used_at=(_at(status.usage_at) or 0.0) if status is not None else 0.0,
         closed=closed,
     )
@@ -131,6 +155,11 @@ def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
     return max(0.0, last - max(began or 0.0, since.timestamp())) / 3600
 
 
+def worlds_of(gang: Task) -> tuple[int, ...]:
+    """Numbers of GPUs that would do for the ranks or engines of a task, best first."""
+    return _worlds(gang)[0]
+
+
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Numbers of GPUs that would do, best first, and how many must share a machine."""
     if task.process is not None:
@@ -141,23 +170,43 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     workers = task.resources.workers
     if isinstance(workers, int):
         return (workers,), 1
-    rows = task.train.batch.global_ if task.train is not None else 0
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
     least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else _MOST_AUTO)
-    fitting = tuple(count for count in range(most, least - 1, -1) if rows % count == 0)
-    return fitting or (least,), 1
+    return _dividing(task.train.batch.micro_batches if task.train is not None else None, least, most) or (least,), 1
+
+
+@lru_cache(maxsize=1024)
+def _dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers over which `parts` divide evenly (None: all), largest first: of very many the largest, the least, and some
+    between."""
+    found: Sequence[int] = range(most, least - 1, -1)
+    if parts is not None:
+        low = [count for count in range(1, math.isqrt(parts) + 1) if parts % count == 0]
+        found = sorted({count for each in low for count in (each, parts // each) if least <= count <= most}, reverse=True)
+    if len(found) <= _MOST_WORLDS:
+        return tuple(found)
+    return tuple(found[round(index * (len(found) - 1) / (_MOST_WORLDS - 1))] for index in range(_MOST_WORLDS))
 
 
 def _skus(task: Task, job_skus: list[str]) -> tuple[str, ...]:
-    """SKUs that task and job both allow, in the task's order of preference."""
-    if not task.resources.sku:
-        return tuple(job_skus)
-    return tuple(sku for sku in task.resources.sku if not job_skus or sku in job_skus)
+    """SKUs that task and job both allow, in the task's order of preference, by the catalog's names."""
+    own, allowed = ([canonical_sku(sku) for sku in skus] for skus in (task.resources.sku, job_skus))
+    return tuple(dict.fromkeys(sku for sku in own if not allowed or sku in allowed)) if own else tuple(dict.fromkeys(allowed))
 
 
-def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt]) -> float:
-    """What is left of a task, in seconds: by how fast it went before, else by its author's guess."""
-    whole = job.spec.expected_duration or UNKNOWN_DURATION_S
+def _by_kind(amounts: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Amounts by the catalog's names of SKUs. Of two names of one kind the amounts add up."""
+    found: dict[str, Amount] = {}
+    for name, amount in amounts.items():
+        kind = canonical_sku(name)
+        found[kind] = found[kind] + amount if kind in found else amount
+    return found
+
+
+def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt], planned_s: float | None) -> tuple[float, Basis]:
+    """What is left of a task, in seconds, and how that is known: by how fast it went before, else by its author's guess, else as planned,
+    else by an assumption."""
+    whole, basis = _whole_s(job, planned_s)
     found = next((each for each in status.tasks if each.name == task), None)
     of = found.progress.of if found is not None else 0
     done = max((attempt.checkpoint_step for attempt in own), default=0)
@@ -165,8 +214,14 @@ def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt]) -> f
         began, ended = _at(attempt.started_at), _at(attempt.ended_at)
         steps = attempt.last_step - attempt.resumed_from
         if of and began is not None and ended is not None and steps > 0:
-            return max(_LEAST_S, (of - done) * (ended - began) / steps)
-    return max(_LEAST_S, whole * (1 - done / of)) if of else whole
+            return max(_LEAST_S, (of - done) * (ended - began) / steps), "pace"
+    return (max(_LEAST_S, whole * (1 - done / of)) if of else whole), basis
+
+
+def _whole_s(job: JobSpec, planned_s: float | None) -> tuple[float, Basis]:
+    if job.spec.expected_duration:
+        return job.spec.expected_duration, "given"
+    return (planned_s, "plan") if planned_s is not None else (UNKNOWN_DURATION_S, "assumed")
 
 
 def _end(attempt: Attempt, status: JobStatus, started: float, now: float) -> float:
@@ -189,4 +244,4 @@ def _near(task: Task, status: JobStatus) -> Iterator[str]:
 
 
 def _at(text: str | None) -> float | None:
-    return datetime.fromisoformat(text).timestamp() if text else None
+    return moment_of(text).timestamp() if text else None

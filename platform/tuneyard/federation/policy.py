@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from tuneyard.catalog import gpu, known_skus
+from tuneyard.catalog import Gpu, kinds
 from tuneyard.federation.world import Ask
 
 Speed = Callable[[Ask, str, int], float]
@@ -19,24 +20,18 @@ def by_roofline(ask: Ask, sku: str, workers: int) -> float:
     """`ask.seconds`, spread evenly over the workers, on a GPU that is faster by the geometric mean of its peak FLOP/s and its memory
     bandwidth over those of the reference: training is bound by either in turn (roofline; Williams et al. 2009). Unknown SKU: as fast."""
     most = ask.worlds[0]
-    return ask.seconds * (most / workers if workers else 1.0) / _factor(sku)
+    return ask.seconds * (most / workers if workers else 1.0) / speed_factor(sku)
 
 
-def _factor(sku: str) -> float:
-    return _FACTORS.get(sku, 1.0)
+@lru_cache(maxsize=1024)
+def speed_factor(sku: str) -> float:
+    """How many times as fast as the reference a SKU is thought to be; 1 for `cpu` and for one that is not known."""
+    found = kinds().find(sku)
+    return _factor(found, kinds().find(REFERENCE_SKU) or found) if found is not None else 1.0
 
 
-def _factors() -> dict[str, float]:
-    base = gpu(REFERENCE_SKU)
-    found = {}
-    for device in (gpu(name) for name in known_skus() if name != "cpu"):
-        peak = device.peak_flops.get("bf16") or device.peak_flops.get("fp16") or device.peak_flops["fp32"]
-        flops = peak / base.peak_flops["bf16"]
-        found[device.sku] = (flops * device.memory_bandwidth_gb_s / base.memory_bandwidth_gb_s) ** 0.5
-    return found
-
-
-_FACTORS = _factors()
+def _factor(kind: Gpu, base: Gpu) -> float:
+    return float((kind.best_flops / base.best_flops * kind.memory_bandwidth_gb_s / base.memory_bandwidth_gb_s) ** 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
 UNKNOWN_DURATION_S = 4 * 3600.0
-"""What a task is thought to take of which nothing is known."""
+"""What a task is assumed to take of which nothing is known."""
+Basis = Literal["pace", "given", "plan", "assumed"]
+"""Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the planner, or nowhere."""
+_BASES: Mapping[str, str] = {
+    "pace": "by its pace so far",
+    "given": "by expectedDuration",
+    "plan": "as planned",
+    "assumed": "assumed, as nothing is known of it: set spec.expectedDuration",
+}
+
+
+def duration_words(seconds: float, basis: str) -> str:
+    """A predicted duration for people, with where it comes from; an assumption is called one."""
+    amount = f"{seconds / 60:.0f} min" if seconds < 3570 else f"{seconds / 3600:.1f} h"
+    return f"about {amount}, {_BASES[basis]}" if basis in _BASES else f"about {amount}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,8 @@ class Ask:
     """(cluster, node) that have failed this task: taken only where nothing else would ever do."""
     seconds: float = UNKNOWN_DURATION_S
     """Predicted duration with `worlds[0]` workers on the reference SKU; may be wrong by any factor."""
+    basis: Basis = "assumed"
+    """Where `seconds` comes from."""
     near: tuple[str, ...] = ()
     """URIs that it reads much of: its data, its last checkpoint."""
     preemptible: bool = True
@@ -178,6 +195,15 @@ class Fail:
 
     ask: Ask
     reason: str
+
+
+class Undecidable(Exception):
+    """A cycle came to nothing on account of one ask: the scheduler is to be made anew, without it."""
+
+    def __init__(self, ask: Ask, cause: Exception) -> None:
+        self.ask = ask
+        self.cause = cause
+        super().__init__(f"{ask.job}/{ask.task}: {type(cause).__name__}: {cause}")
 
 
 Decision = Place | Preempt | Wait | Fail

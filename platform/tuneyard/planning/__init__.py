@@ -3,19 +3,24 @@
 from tuneyard.planning.calibrating import calibrated
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
-from tuneyard.planning.memory import Estimate, estimate_memory
+from tuneyard.planning.length import DataCount, Interval, Length, length_of, steps_of_epochs
+from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
-from tuneyard.planning.resolve import Site, best, plans, resolve
+from tuneyard.planning.resolve import Site, best, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
 
 __all__ = [
     "DEFAULT",
+    "LIBRARIES_GB",
     "Calibration",
+    "DataCount",
     "Efficiency",
     "EnginePlan",
     "Estimate",
+    "Interval",
     "Layout",
+    "Length",
     "Memory",
     "Plan",
     "Setup",
@@ -27,7 +32,10 @@ __all__ = [
     "estimate_memory",
     "estimate_speed",
     "kv_bytes_per_sequence",
+    "length_of",
+    "paced",
     "plans",
     "resolve",
     "resolve_engine_plan",
+    "steps_of_epochs",
 ]

@@ -45,7 +45,7 @@ def _fit(sku: str, rows: Sequence[tuple[Setup, float]], prior: Calibration) -> E
     import numpy as np  # not before it is needed: commands that fit nothing start sooner
     from scipy.optimize import least_squares
 
-    base = prior.of(sku)
+    base = prior.of(rows[0][0].gpu)
     measured = np.array([log(value) for _, value in rows])
 
     def residuals(logs: np.ndarray) -> np.ndarray:

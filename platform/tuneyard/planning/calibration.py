@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuneyard.catalog import Gpu
 from tuneyard.planning.setup import Engine
 
 
@@ -67,10 +68,13 @@ _ENGINES: Mapping[Engine, Software] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Efficiencies by SKU (`default` for those that are not named), and what engines add."""
+    """Efficiencies by SKU, else by architecture, else `default`; and what engines add."""
 
     default: Efficiency = field(default_factory=Efficiency)
     skus: Mapping[str, Efficiency] = field(default_factory=dict)
+    architectures: Mapping[str, Efficiency] = field(default_factory=dict)
+    measured: Efficiency | None = None
+    """Of a GPU whose peaks are what its own matmuls reached; None: as by its architecture."""
     engines: Mapping[Engine, Software] = field(default_factory=lambda: dict(_ENGINES))
     cpu_optimizer_parameters_s: float = 3.9e9
     """Parameters that DeepSpeed's CPU Adam updates in a second on one machine (Ren et al. 2021, ZeRO-Offload, table 4: 10 billion in
@@ -78,8 +82,12 @@ class Calibration:
     nvme_gb_s: float = 6.0
     """What a machine reads from, or writes to, its disks: two NVMe disks of the usual kind. An assumption."""
 
-    def of(self, sku: str) -> Efficiency:
-        return self.skus.get(sku, self.default)
+    def of(self, gpu: Gpu) -> Efficiency:
+        if gpu.sku in self.skus:
+            return self.skus[gpu.sku]
+        if gpu.basis == "measured" and self.measured is not None:
+            return self.measured
+        return self.architectures.get(gpu.architecture, self.default)
 
     def software(self, engine: Engine) -> Software:
         return self.engines.get(engine, _OTHERS)
@@ -88,16 +96,10 @@ class Calibration:
 _AMPERE = Efficiency(matmul=0.75, attention=0.55)
 _HOPPER = Efficiency(matmul=0.5, attention=0.38)
 """At 700 W and below its boost clock, an H100 sustains a smaller share of its printed peak than an A100."""
+_ARCHITECTURES: Mapping[str, Efficiency] = {"sm80": _AMPERE, "sm90": _HOPPER, "sm100": _HOPPER}
+"""Those that runs were at hand of, and Blackwell, which is taken for Hopper."""
+_MEASURED = Efficiency(matmul=0.85)
+"""Of a measured peak a large matmul reaches more than of a printed one. An assumption: the sizes of a layer are not the best ones."""
 _CPU = Efficiency(matmul=0.8, matmul_tokens=64.0, matmul_width=32.0, attention=0.3, memory=0.6, link=0.5, link_latency_s=50e-6)
 """Shares of peaks that matmuls of this machine itself have reached (catalog.cpu)."""
-DEFAULT = Calibration(
-    skus={
-        "a100-40gb": _AMPERE,
-        "a100-80gb": _AMPERE,
-        "h100-80gb": _HOPPER,
-        "h100-pcie-80gb": _HOPPER,
-        "h200-141gb": _HOPPER,
-        "b200-180gb": _HOPPER,
-        "cpu": _CPU,
-    }
-)
+DEFAULT = Calibration(skus={"cpu": _CPU}, architectures=_ARCHITECTURES, measured=_MEASURED)

@@ -9,31 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuneyard.catalog import Gpu
 from tuneyard.planning.calibration import Efficiency
 from tuneyard.planning.setup import Setup
 
-_NETWORK_GB_S = {
-    "a100-40gb": 200.0,
-    "a100-80gb": 200.0,
-    "h100-80gb": 400.0,
-    "h200-141gb": 400.0,
-    "b200-180gb": 400.0,
-    "h100-pcie-80gb": 50.0,
-    "l40s-48gb": 25.0,
-    "a10g-24gb": 12.5,
-    "v100-16gb": 12.5,
-    "v100-32gb": 50.0,
-    "t4-16gb": 6.25,
-}
-"""What a usual machine of eight sends: DGX A100 and H100 (8 x 200 and 8 x 400 Gb/s), cloud machines of the others."""
-_OTHER_NETWORK_GB_S = 12.5
 GIGA = 1e9
-
-
-def usual_network_gb_s(gpu: Gpu) -> float:
-    """What a machine of the SKU usually sends to others, in 1e9 bytes a second."""
-    return _NETWORK_GB_S.get(gpu.sku, _OTHER_NETWORK_GB_S)
 
 
 @dataclass(frozen=True)
@@ -51,7 +30,7 @@ class Links:
         gpu = setup.gpu
         # Ranks on `cpu` talk through the machine's memory, which each byte crosses about four times (gloo copies in and out of sockets).
         inside = gpu.memory_bandwidth_gb_s / (4 * setup.layout.workers) if gpu.is_cpu else gpu.link_gb_s / 2
-        network = setup.network_gb_s if setup.network_gb_s is not None else usual_network_gb_s(gpu)
+        network = setup.network_gb_s if setup.network_gb_s is not None else gpu.network_gb_s
         return cls(
             inside_gb_s=inside * efficiency.link,
             network_gb_s=network * efficiency.network,

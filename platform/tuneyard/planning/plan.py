@@ -14,11 +14,13 @@ class Memory:
     gradients_gb: float = 0.0
     optimizer_gb: float = 0.0
     activations_gb: float = 0.0
+    libraries_gb: float = 0.0
+    """Of a rank on `cpu`, before it loads the model; 0 on GPUs, where libraries are in the memory of the host."""
     other_gb: float = 0.0
 
     @property
     def total_gb(self) -> float:
-        return self.weights_gb + self.gradients_gb + self.optimizer_gb + self.activations_gb + self.other_gb
+        return float(sum(vars(self).values()))
 
 
 @dataclass(frozen=True, kw_only=True)

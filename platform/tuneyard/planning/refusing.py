@@ -20,8 +20,10 @@ def refusal(search: Search) -> BadInput:
             ("gradients", memory.gradients_gb),
             ("optimizer", memory.optimizer_gb),
             ("activations", memory.activations_gb),
+            ("libraries", memory.libraries_gb),
             ("other", memory.other_gb),
         )
+        if name != "libraries" or value
     )
     host = f", and {estimate.host_gb:.1f} GB of host memory" if estimate.host_gb else ""
     where = f"{search.workers} x {search.gpu.sku}"

@@ -8,10 +8,12 @@ from typing import TypedDict, Unpack
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.calibration import DEFAULT, Calibration
-from tuneyard.planning.plan import Plan
+from tuneyard.planning.memory import LIBRARIES_GB
+from tuneyard.planning.plan import Plan, Speed
 from tuneyard.planning.refusing import refusal
 from tuneyard.planning.search import Search
 from tuneyard.planning.setup import Attention, Precision
+from tuneyard.planning.speed import estimate_speed
 
 _AS_FAST = 0.98
 """What comes so near to the fastest plan is as fast, as far as a prediction can tell."""
@@ -36,6 +38,8 @@ class Site(TypedDict, total=False):
     network_gb_s: float | None
     """Of a machine; None: what is usual for the SKU."""
     calibration: Calibration
+    libraries_gb: float
+    """What a rank on `cpu` holds before it loads the model, as ranks have measured it there; by default `memory.LIBRARIES_GB`."""
 
 
 def resolve(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan:
@@ -59,6 +63,12 @@ def plans(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Un
     global batch does not divide, or a setting cannot work on the device.
     """
     return search_of(task, shape, gpu, workers, **site).plans()
+
+
+def paced(found: Plan, task: TrainTask, shape: ModelShape, gpu: Gpu, tokens: int, **site: Unpack[Site]) -> Speed:
+    """The speed of a plan where rows are `tokens` long, instead of as long as they may be."""
+    search = search_of(task, shape, gpu, found.workers, **site)
+    return estimate_speed(search.setup(search.layout_of(found, tokens)), search.calibration)
 
 
 def best(ranked: Iterable[Plan]) -> Plan:
@@ -96,6 +106,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         gpus_per_node=site.get("gpus_per_node", 8),
         network_gb_s=site.get("network_gb_s"),
         calibration=site.get("calibration", DEFAULT),
+        libraries_gb=site.get("libraries_gb", LIBRARIES_GB),
     )
 
 
@@ -117,7 +128,8 @@ def _attention(task: TrainTask, gpu: Gpu, available: bool) -> Attention:
         return "flash" if available and gpu.has_flash and half else "sdpa"
     if asked == "flash" and not gpu.has_flash:
         raise BadInput(
-            f"{gpu.sku} cannot run flash attention, which needs an NVIDIA GPU of the Ampere generation or newer",
+            f"{gpu.sku} cannot run flash attention, which needs an NVIDIA GPU of the Ampere generation or newer, "
+            "or an AMD Instinct of the MI200 series or newer",
             "set model.attention to auto",
         )
     return asked

@@ -14,7 +14,7 @@ from typing import Literal
 from tuneyard.api import BadInput, Strategy, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.calibration import DEFAULT, Calibration
-from tuneyard.planning.memory import Estimate, estimate_memory
+from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Plan, Speed
 from tuneyard.planning.setup import BYTES, Attention, Layout, Precision, Setup
 from tuneyard.planning.speed import estimate_speed
@@ -44,6 +44,7 @@ class Search:
     gpus_per_node: int = 8
     network_gb_s: float | None = None
     calibration: Calibration = DEFAULT
+    libraries_gb: float = LIBRARIES_GB
 
     def plans(self) -> list[Plan]:
         """All plans that fit and that no other is better than in every respect, fastest first. Raises BadInput where no batch divides."""
@@ -124,6 +125,26 @@ class Search:
                     engine="megatron" if pipeline > 1 else "deepspeed",
                 )
 
+    def layout_of(self, plan: Plan, seq_len: int) -> Layout:
+        """The layout of a plan that this search has made, for rows of `seq_len` tokens."""
+        return Layout(
+            workers=plan.workers,
+            zero=plan.zero,
+            precision=plan.precision,
+            attention=plan.attention,
+            micro_batch=plan.micro_batch,
+            seq_len=seq_len,
+            grad_accum=plan.grad_accum,
+            recompute=plan.recompute,
+            liger=plan.liger,
+            offload_optimizer=plan.offload_optimizer,
+            offload_parameters=plan.offload_parameters,
+            tensor_parallel=plan.tensor_parallel,
+            pipeline_parallel=plan.pipeline_parallel,
+            sequence_parallel=plan.tensor_parallel > 1,
+            engine="megatron" if plan.pipeline_parallel > 1 else "deepspeed",
+        )
+
     def _degrees(self) -> Iterator[tuple[int, int]]:
         """Tensor and pipeline degrees that divide the workers and the model."""
         asked = self._strategy.tensor_parallel
@@ -198,7 +219,7 @@ class Search:
         )
 
     def estimate(self, layout: Layout) -> Estimate:
-        return estimate_memory(self.setup(layout))
+        return estimate_memory(self.setup(layout), self.libraries_gb)
 
     @property
     def usable_gb(self) -> float:
@@ -212,7 +233,7 @@ class Search:
 
     def plan(self, layout: Layout) -> Plan:
         setup = self.setup(layout)
-        estimate = estimate_memory(setup)
+        estimate = estimate_memory(setup, self.libraries_gb)
         speed: Speed = estimate_speed(setup, self.calibration)
         return Plan(
             sku=self.gpu.sku,

@@ -41,7 +41,7 @@ class _Step:
     def __init__(self, setup: Setup, calibration: Calibration) -> None:
         self.setup, self.layout, self.shape = setup, setup.layout, setup.shape
         self.calibration = calibration
-        self.efficiency: Efficiency = calibration.of(setup.gpu.sku)
+        self.efficiency: Efficiency = calibration.of(setup.gpu)
         self.software: Software = calibration.software(setup.layout.engine)
         # On `cpu` the cores that would send are those that compute.
         self.overlap = 0.0 if setup.gpu.is_cpu else self.software.overlap

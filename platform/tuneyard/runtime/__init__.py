@@ -8,7 +8,6 @@ command. `run_attempt` runs one of them in the Ray cluster that a hub has made f
 from tuneyard.runtime.attempt import run_attempt
 from tuneyard.runtime.interrupt import stop_on_interrupt
 from tuneyard.runtime.job import run_job
-from tuneyard.runtime.local import run
 from tuneyard.runtime.output import default_output
 
-__all__ = ["default_output", "run", "run_attempt", "run_job", "stop_on_interrupt"]
+__all__ = ["default_output", "run_attempt", "run_job", "stop_on_interrupt"]

@@ -9,12 +9,17 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
+from tuneyard.catalog import needs_measuring
+from tuneyard.catalog.measured import keep_measurement, shown
 from tuneyard.runtime.assignment import Assignment, pod_environment
 from tuneyard.runtime.checks import check_job
 from tuneyard.runtime.environment import environment, hide
+from tuneyard.runtime.gang import Gangs
+from tuneyard.runtime.inputs import inputs_of
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.job import Listener, run_one
 from tuneyard.runtime.joint_report import JointReport
@@ -25,7 +30,9 @@ from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine
 from tuneyard.runtime.pod import this_pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, verdict
+from tuneyard.runtime.process import process_log
 from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.stacks import WarmStacks
 from tuneyard.runtime.tasks import HubAttempt, Result, TaskContext
 from tuneyard.storage import join
 from tuneyard.tracking import Event, Recorder, Report, Stage, TaskEvent, Warned, open_recorder
@@ -124,7 +131,7 @@ class _Run:
             self.emit(Warned(task=self.task.name, message=f"the report could not be written: {error.cause}"))
 
     def _run(self, secrets: list[str]) -> Result:
-        done = self.output.finished(self.task)
+        done = self.output.finished(self.task, inputs_of(self.task, self.base_dir))
         if done is not None:
             self.emit(TaskEvent(task=self.task.name, state="skipped", kind=self.task.kind, result=done))
             return done
@@ -132,25 +139,44 @@ class _Run:
         self._write(self.recorder.report())
         if self.task.kind == "process":
             self._judge(check_node(self._node_checks(), this_pod()))
-            return self._run_with(None, None, secrets, results)
+            return self._run_with(None, None, self._gangs(), secrets, results)
         with ray_session(address="auto", cpus=0, gpus=0, values={}, setup=[], secrets=secrets, job=self.job.metadata.name):
             if not self._wait_for_machines():
                 return {"status": "stopped"}
-            nodes = Nodes(self._log_target(), secrets)
+            nodes, gangs = Nodes(self._log_target(), secrets), self._gangs()
+            if self.task.kind in ("train", "tune"):  # agents come up while the machines are tried
+                gangs.of(self._slots(), use_gpu=self.assignment.sku != "cpu")
             try:
                 began = time.monotonic()
                 nodes.start()
                 self.emit(Stage(task=self.task.name, name="preflight: machines"))
                 self._judge(nodes.check(self._node_checks()))
+                if needs_measuring(self.assignment.sku):  # the head may be another machine, and has no GPU
+                    if self.assignment.sku != "cpu":
+                        self.emit(Stage(task=self.task.name, name=f"measuring {self.assignment.sku}, which the catalog lacks"))
+                    measured = nodes.measured(self.assignment.sku)
+                    keep_measurement(self.assignment.sku, measured)
+                    if self.assignment.sku != "cpu":
+                        self.emit(Warned(task=self.task.name, message=shown(measured)))
                 network = NetworkChecks(
                     promised_gb_per_s=self.assignment.promised_gb_per_s,
                     before_s=time.monotonic() - began,
                 )
-                return self._run_with(nodes, network, secrets, results)
+                return self._run_with(nodes, network, gangs, secrets, results)
             finally:
+                gangs.release()
                 nodes.close()
 
-    def _run_with(self, nodes: Nodes | None, network: NetworkChecks | None, secrets: list[str], results: dict[str, Result]) -> Result:
+    @cached_property
+    def _warm(self) -> WarmStacks:
+        return WarmStacks(self.job, on_gpu=self.assignment.sku != "cpu", logs=self.scratch, own=False)
+
+    def _gangs(self) -> Gangs:
+        return Gangs(self._warm.training, self.scratch)
+
+    def _run_with(
+        self, nodes: Nodes | None, network: NetworkChecks | None, gangs: Gangs, secrets: list[str], results: dict[str, Result]
+    ) -> Result:
         def should_stop() -> bool:
             return self.should_stop() or (nodes is not None and nodes.noticed)
 
@@ -171,7 +197,10 @@ class _Run:
             secrets=secrets,
             emit=self.emit,
             should_stop=should_stop,
+            begin_ray=lambda: None,
             use_ray=lambda: None,
+            gangs=gangs,
+            warm=self._warm,
             results=results,
             hub=HubAttempt(
                 assignment=self.assignment,
@@ -181,7 +210,7 @@ class _Run:
             ),
         )
         if self.task.kind == "process":
-            self.logs.add("process", context.logs / f"{self.task.name}.log")
+            self.logs.add("process", process_log(context.logs, self.task.name))
         try:
             return run_one(self.task, context)
         except TuneyardError as error:

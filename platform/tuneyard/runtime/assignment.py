@@ -18,7 +18,8 @@ class Assignment:
     """One attempt. `attempt` grows over the job; `run` is equal for all its attempts, and for no other job's.
 
     `workers`: ranks, or engines of a score task; None leaves that to the JobSpec. `scratch`: folder on every machine with room for
-    what need not outlive the attempt. `promised_gb_per_s`: bandwidth between machines, where the member names one.
+    what need not outlive the attempt. `promised_gb_per_s`: bandwidth between machines, where the member names one. `repair_limit_s`: how
+    long a lost pod may take to be replaced in place.
     """
 
     task: str
@@ -28,11 +29,13 @@ class Assignment:
     scratch: Path
     workers: int | None = None
     promised_gb_per_s: float | None = None
+    repair_limit_s: float = 90.0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Assignment:
         """Raises BadInput that names the variable which is missing or wrong."""
         workers, promised = environment.get("TUNEYARD_WORKERS"), environment.get("TUNEYARD_PREFLIGHT_GB_PER_S")
+        repair = environment.get("TUNEYARD_REPAIR_LIMIT_S")
         try:
             return cls(
                 task=_needed(environment, "TUNEYARD_TASK"),
@@ -42,6 +45,7 @@ class Assignment:
                 scratch=Path(_needed(environment, "TUNEYARD_SCRATCH")),
                 workers=int(workers) if workers else None,
                 promised_gb_per_s=float(promised) if promised else None,
+                **({"repair_limit_s": float(repair)} if repair else {}),
             )
         except ValueError as error:
             raise BadInput(f"a TUNEYARD_ variable is not a number: {error}", _WHO_SETS) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from tuneyard.api import BadInput, Device, Task, check_task
+from tuneyard.api import BadInput, Task, check_task
 from tuneyard.catalog import gpu
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.placing import Machine, choose_workers
@@ -63,10 +63,8 @@ class Choices:
         return self._requests[key]
 
     def _planned(self, task: Task) -> TrainRequest:
-        facts = self._facts
-        here = task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [facts.sku]})})
-        device = Device(sku=facts.sku, flash=facts.has_flash, bf16="bf16" in facts.peak_flops, is_cpu=facts.is_cpu)
-        broken = check_task(here, device=device)
+        here = task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self._facts.sku]})})
+        broken = check_task(here, device=self._facts.device)
         if broken:
             raise BadInput(broken[0].reason, "take one of the combinations that work")
         return self._plan(task)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuneyard.runtime.mailbox import RankProcess, this_process
-from tuneyard.runtime.rank import output_to
+from tuneyard.runtime.process_log import output_to
 from tuneyard.scoring import PartWorker
 from tuneyard.scoring.worker import WorkOrder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -32,6 +33,8 @@ class Lost:
     host: str = ""
     node: str = ""
     machine_lost: str = ""
+    exit_code: int | None = None
+    """Of its process, negative for the signal that ended it; None where that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +107,15 @@ def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
         how = f"is lost with its machine, which {lost.machine_lost}"
     elif fatal:
         how = f"crashed ({fatal['what']})"
+    elif lost.exit_code is not None and lost.exit_code not in (0, -signal.SIGKILL):
+        how = f"ended without a word, {_code(lost.exit_code)}"
     else:
         how = "died without a word: it was killed from outside (SIGKILL), or its machine was lost"
     return JobFailed(f"{who} {how}{_quoted(evidence)}", _see(evidence), kind=FailureKind.NODE_LOST)
+
+
+def _code(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"with exit code {code}"
 
 
 def _quoted(evidence: Evidence) -> str:

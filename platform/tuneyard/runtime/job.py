@@ -6,23 +6,28 @@ Tasks run one after the other, upstream first: on one machine two of them would 
 from __future__ import annotations
 
 import os
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
-from tuneyard.runtime.checks import check_job
+from tuneyard.api.tasks import LOGS
+from tuneyard.runtime.checks import check_installed, check_job
 from tuneyard.runtime.environment import SETUP_LOG, environment, hide, resolve_environment, run_setup, scrub, secret_values
+from tuneyard.runtime.gang import Gangs
+from tuneyard.runtime.inputs import inputs_of
 from tuneyard.runtime.interrupt import ShouldStop, never
-from tuneyard.runtime.output import LOGS, JobOutput
+from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
 from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.references import with_model
+from tuneyard.runtime.stacks import WarmStacks
 from tuneyard.runtime.tasks import Result, TaskContext, number_of, run_task
 from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder, write_report
+from tuneyard.warm import temporary_folder
 
 Listener = Callable[[Event], None]
 
@@ -49,6 +54,7 @@ def run_job(
     Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
     the moment that `out` was taken, report.json and report.html are written there, and `on_report` is told where.
     """
+    check_installed(job)
     if model is not None:
         job = with_model(job, model, Path.cwd())
     values = resolve_environment(job.spec.env, os.environ)
@@ -61,22 +67,27 @@ def run_job(
         check_job(job, base_dir=base_dir, machine=machine)
         stack.enter_context(output.locked())
         output.claim(job, resume=resume)
-        scratch = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix=f"tuneyard-{job.metadata.name}-", ignore_cleanup_errors=True))
-        )
+        scratch = stack.enter_context(temporary_folder("tuneyard-job-"))
         watch = _Watch(should_stop, job.spec.deadline)
         recorder = open_recorder(job, output=output.uri, folder=output.local_folder or scratch, warn=listener)
+        logs = stack.enter_context(_log_folder(output, scratch, secrets))
+        warm = WarmStacks(job, on_gpu=machine.has_gpus, logs=logs, own=ray_address is None)
+        stack.callback(warm.close)
         context = TaskContext(
             job=job,
             base_dir=base_dir,
             output=output,
             machine=machine,
             scratch=scratch,
-            logs=stack.enter_context(_log_folder(output, scratch, secrets)),
+            logs=logs,
             secrets=secrets,
             emit=_both(recorder, listener),
             should_stop=watch.should_stop,
+            begin_ray=ray.begin,
             use_ray=ray.use,
+            gangs=Gangs(warm.training, scratch),
+            warm=warm,
+            wanted=job.spec.needed_for(until) if until else None,
         )
         # A joined cluster has run `setup` on its nodes; this process runs nothing of the job there.
         setup = job.spec.setup if ray_address is None else []
@@ -124,6 +135,7 @@ class _Run:
         status, message = "failed", ""
         try:
             run_setup(setup, log=self.context.logs / SETUP_LOG, secrets=secrets)
+            self.context.warm.training()  # loads while Ray starts and data is read; not before `setup`, which may change packages
             status, message = _run_tasks(
                 self.context, self.watch, resume=resume, until=until, save=lambda: self._write(self.recorder.report())
             )
@@ -137,9 +149,12 @@ class _Run:
             message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", secrets)
             raise
         finally:
-            report = self.recorder.close(status, message)
-            if self._write(report):
-                self.on_report(self.context.output.store.url(REPORT_JSON))
+            try:
+                report = self.recorder.close(status, message)
+                if self._write(report):
+                    self.on_report(self.context.output.store.url(REPORT_JSON))
+            finally:
+                self.context.gangs.release()
         return report
 
     def _write(self, report: Report) -> bool:
@@ -165,7 +180,7 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, until: str 
         if task.name not in wanted:
             continue
         save()
-        done = context.output.finished(task) if resume else None
+        done = context.output.finished(task, inputs_of(task, context.base_dir)) if resume else None
         if done is not None:
             context.results[task.name] = done
             context.emit(TaskEvent(task=task.name, state="skipped", kind=task.kind, result=done))
@@ -187,7 +202,9 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, until: str 
 
 def run_one(task: Task, context: TaskContext) -> Result:
     """Run a task, and commit its result where it succeeded. Raises TuneyardError where it failed for good."""
-    context.output.begin(task)
+    if task.kind not in ("train", "tune"):
+        context.gangs.release()
+    context.output.begin(task, inputs_of(task, context.base_dir))
     result = run_task(task, context)
     if result["status"] == "succeeded":
         context.output.finish(task.name, result)
@@ -209,7 +226,7 @@ class _Ray:
         self._values = values
         self._secrets = secrets
         self._machine: Machine | None = None
-        self._running = False
+        self._starting: _Starting | None = None
 
     def machine(self) -> Machine:
         if self._machine is None:
@@ -220,22 +237,62 @@ class _Ray:
                 self._machine = machine_of_cluster()
         return self._machine
 
+    def begin(self) -> None:
+        """Start Ray meanwhile; `use` waits for it."""
+        if self._starting is None:
+            self._starting = _Starting(self._session())
+            self._stack.callback(self._starting.close)
+
     def use(self) -> None:
-        if self._running:
-            return
+        """Raises what made Ray fail to start."""
+        self.begin()
+        assert self._starting is not None
+        self._starting.wait()
+
+    def _session(self) -> AbstractContextManager[object]:
         machine = self._machine or Machine("cpu", 1)
-        self._stack.enter_context(
-            ray_session(
-                address=self._address,
-                cpus=max(os.cpu_count() or 1, *(processes(task) for task in self._job.spec.tasks)),
-                gpus=machine.devices if machine.has_gpus else 0,
-                values=self._values,
-                setup=self._job.spec.setup,
-                secrets=self._secrets,
-                job=self._job.metadata.name,
-            )
+        return ray_session(
+            address=self._address,
+            cpus=max(os.cpu_count() or 1, *(processes(task) for task in self._job.spec.tasks)),
+            gpus=machine.devices if machine.has_gpus else 0,
+            values=self._values,
+            setup=self._job.spec.setup,
+            secrets=self._secrets,
+            job=self._job.metadata.name,
         )
-        self._running = True
+
+
+class _Starting:
+    """A context that a thread enters at once, and leaves at `close`. The thread lives as long: the kernel ends Ray's processes together
+    with the thread that has started them (PR_SET_PDEATHSIG)."""
+
+    def __init__(self, context: AbstractContextManager[object]) -> None:
+        self._context = context
+        self._settled, self._done = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._hold, name="ray-session", daemon=True)
+        self._thread.start()
+
+    def _hold(self) -> None:
+        try:
+            with self._context:
+                self._settled.set()
+                self._done.wait()
+        except BaseException as error:  # noqa: BLE001 - kept, and raised by whoever waits for this thread
+            self._error = error
+        finally:
+            self._settled.set()
+
+    def wait(self) -> None:
+        """Until the context is entered. Raises what entering raised."""
+        self._settled.wait()
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Leave the context, if it was entered."""
+        self._done.set()
+        self._thread.join()
 
 
 def processes(task: Task) -> int:

@@ -15,6 +15,7 @@ import urllib3
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
 from tuneyard.api.base import API_VERSION
+from tuneyard.api.salvage import salvaged
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
@@ -58,8 +59,10 @@ class ReportObject:
 
         Raises ApiUnavailable.
         """
+        # What is longer than a report may hold is cut: an API server would refuse all of it, and the attempt would count as silent.
+        fitting, _ = salvaged(AttemptState, state.model_dump(mode="json", by_alias=True))
         # None stays in: in a merge patch it removes what the state before had.
-        patch = {"status": state.model_dump(mode="json", by_alias=True)}
+        patch = {"status": fitting.model_dump(mode="json", by_alias=True)}
         status, answer = self._send("PATCH", f"{self._collection}/{self._name}/status", patch)
         if status == _NOT_FOUND:
             self._create()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.catalog import ModelShape
-from tuneyard.runtime.references import looks_like_path
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.catalog import ModelShape, known_config
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG = "config.json"
@@ -17,7 +17,16 @@ CONFIG = "config.json"
 
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:
     """Shape of the model at a folder, URI or Hugging Face name. Raises BadInput where there is none."""
-    return ModelShape.from_config(read_config(uri, revision))
+    known = known_shape(uri, revision)
+    return known if known is not None else ModelShape.from_config(read_config(uri, revision))
+
+
+def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
+    """The shape of a well-known Hugging Face model, by the catalog alone; None for any other, and where a revision is named."""
+    if revision is not None or looks_like_path(uri) or (is_local(uri) and local_path(uri).exists()):
+        return None
+    config = known_config(uri)
+    return ModelShape.from_config(config) if config is not None else None
 
 
 def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:

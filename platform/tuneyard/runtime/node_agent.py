@@ -5,17 +5,21 @@ It takes no CPU from Ray's books, and next to none in truth.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tuneyard.api import EnvVar
+from tuneyard.api import EnvVar, StorageError
 from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.mailbox import is_alive
 from tuneyard.runtime.oom import oom_kills
 from tuneyard.runtime.pod import Pod, PodNotice, this_pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, check_node
+from tuneyard.storage import open_store
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,15 @@ class NodeAgent:
     """State of the actor. Several calls run at once, so that a slow storage does not make a machine look dead."""
 
     def __init__(self, target: LogTarget) -> None:
-        self._pod = this_pod()
+        self._pod, self._output = this_pod(), target.output
         self._notice = PodNotice.here(os.environ)
         if self._notice is not None:
             self._notice.begin_work()
         self._logs = LogShipper(target.output, target.task, target.attempt, secrets_here(target.variables))
 
-    def hello(self) -> tuple[Pod, int]:
-        """Where it is, and its process."""
-        return self._pod, os.getpid()
+    def hello(self) -> tuple[Pod, int, Look]:
+        """Where it is, its process, and a first look."""
+        return self._pod, os.getpid(), self.look([])
 
     def look(self, pids: Sequence[int]) -> Look:
         noticed = self._notice is not None and self._notice.given
@@ -62,6 +66,26 @@ class NodeAgent:
         from tuneyard.catalog.cpu import machine_memory_gb
 
         return machine_memory_gb()
+
+    def measured(self, sku: str) -> dict[str, Any]:
+        """The peaks of this machine, measured once per job and kind of machine: kept in the job's output, and here for the ranks.
+
+        Raises BadInput.
+        """
+        from tuneyard.catalog import measured as kinds
+
+        if (kept := kinds.known_measurement(sku)) is not None:
+            return kept
+        store, name = open_store(self._output), f"machines/{kinds.measurement_file(sku)}"
+        with contextlib.suppress(StorageError, ValueError):
+            found = json.loads(store.get(name))
+            if kinds.keep_measurement(sku, found):
+                return dict(found)
+        measured = kinds.new_measurement(sku)
+        kinds.keep_measurement(sku, measured)
+        with contextlib.suppress(StorageError):  # then it is measured again
+            store.put(name, json.dumps(measured, indent=2).encode())
+        return measured
 
     def check(self, checks: NodeChecks) -> list[Finding]:
         return check_node(checks, self._pod)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuneyard.api import Blame, FailureKind, JobFailed, StorageError, TuneyardError
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.runtime.node_agent import AGENT_OPTIONS, LogTarget, Look, NodeAgent
@@ -66,6 +66,8 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._sources: dict[str, str] = {}
         """Source -> key of the machine whose agent copies it."""
+        self._measured_as = ""
+        """The SKU as which machines are asked for their measured peaks; empty: they are not."""
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tuneyard-nodes", daemon=True)
@@ -83,11 +85,11 @@ class Nodes:
             self._add(key, agents[key], _answer(hello))
         self._thread.start()
 
-    def _add(self, key: str, agent: Any, hello: tuple[Pod, int]) -> None:
-        look: Look = _answer(agent.look.remote([]))
+    def _add(self, key: str, agent: Any, hello: tuple[Pod, int, Look]) -> None:
+        pod, pid, look = hello
         with self._lock:
             self._nodes[key] = Node(
-                key, agent, hello[0], time.monotonic(), oom_kills=look.oom_kills, oom_kills_before=look.oom_kills, pids=[hello[1]]
+                key, agent, pod, time.monotonic(), oom_kills=look.oom_kills, oom_kills_before=look.oom_kills, pids=[pid]
             )
 
     @property
@@ -109,6 +111,25 @@ class Nodes:
         """Host memory of all machines together."""
         return float(sum(_answer(node.agent.memory_gb.remote(), node.pod) for node in self.living))
 
+    def measured(self, sku: str) -> dict[str, Any]:
+        """Peaks of the first machine, which is of this SKU. All others know theirs afterwards: of their kind, one has measured.
+
+        Raises BadInput.
+        """
+        import ray
+
+        self._measured_as = sku
+        first, *others = self.living
+        try:
+            measured: dict[str, Any] = _answer(first.agent.measured.remote(sku), first.pod, limit_s=_CHECK_LIMIT_S)
+            for node, reference in [(node, node.agent.measured.remote(sku)) for node in others]:
+                _answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, BadInput):
+                raise error.cause from error
+            raise
+        return measured
+
     # Processes
 
     def follow(self, process: RankProcess, source: str) -> None:
@@ -118,6 +139,7 @@ class Nodes:
             if node is None or node.lost or (process.pid in node.pids and self._sources.get(source) == node.key):
                 return
             node.pids.append(process.pid)
+            node.gone -= {process.pid}  # of an earlier process with that number
             self._sources[source] = node.key
         node.agent.ship.remote(source, process.log)
 
@@ -131,6 +153,21 @@ class Nodes:
         with self._lock:
             node = self._nodes.get(process.ray_node)
             return node.lost if node is not None else ""
+
+    def whole(self, slots: int, *, kind: str, limit_s: float, should_stop: Callable[[], bool]) -> bool:
+        """Wait until living machines have room for `slots` ranks again: KubeRay replaces a lost pod in place. False if that takes longer
+        than `limit_s`, or a stop was asked for."""
+        import ray
+
+        deadline = time.monotonic() + limit_s
+        while not should_stop() and time.monotonic() < deadline:
+            with self._lock:
+                known = {node.key for node in self._nodes.values() if not node.lost}
+            room = sum(node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"] and node["NodeID"] in known)
+            if room >= slots:
+                return True
+            time.sleep(_EVERY_S / 4)
+        return False
 
     @property
     def noticed(self) -> bool:
@@ -208,17 +245,25 @@ class Nodes:
             node.lost = node.lost or why
 
     def _welcome(self, hellos: dict[str, tuple[Any, Any]]) -> None:
-        """Machines that have joined since: KubeRay starts a lost pod anew, and engines go there."""
+        """Machines that have joined since: KubeRay starts a lost pod anew, and engines go there. One that was lost and answers again was
+        only out of reach: its ranks have been given up, and it is as good as a new one."""
         import ray
 
+        with self._lock:
+            lost = {node.key for node in self._nodes.values() if node.lost}
         for key in worker_nodes():
-            if key not in self._nodes and key not in hellos:
+            if key not in hellos and (key not in self._nodes or key in lost):
                 agent = _new_agent(key, self._target)
+                if self._measured_as:
+                    agent.measured.remote(self._measured_as)
                 hellos[key] = agent, agent.hello.remote()
         for key, (agent, hello) in list(hellos.items()):
             if ray.wait([hello], timeout=0)[0]:
                 hellos.pop(key)
-                self._add(key, agent, _answer(hello))
+                answer = _answer(hello)
+                if key in lost:
+                    ray.kill(self._nodes[key].agent)  # it may live, and copy the same logs
+                self._add(key, agent, answer)
 
     # Logs
 

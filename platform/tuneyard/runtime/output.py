@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.api.local_files import SHIPPED
 from tuneyard.api.secrets import redact_fields
+from tuneyard.api.tasks import LOGS
+from tuneyard.runtime.inputs import Inputs, changes
 from tuneyard.storage import Store, is_local, local_path, open_store
 
 JOB = "job.json"
-LOGS = "logs"
 _LOCK = ".lock"
+_SHOWN, _LONGEST = 5, 80
+_ELSEWHERE = "start over in another output: storage.output, or --out DIR"
 
 
 class JobOutput:
@@ -41,7 +45,7 @@ class JobOutput:
     def claim(self, job: JobSpec, *, resume: bool) -> None:
         """Take the folder for `job`. Raises BadInput where it holds another job, or one that `resume` was not asked for."""
         # In this order: another task of the same job may begin at this moment, and job.json is the first that it writes.
-        foreign = self.local_folder is not None and any(path.name not in (_LOCK, LOGS) for path in _entries(self.local_folder))
+        foreign = self.local_folder is not None and any(path.name not in (_LOCK, LOGS, SHIPPED) for path in _entries(self.local_folder))
         if self.store.exists(JOB):
             if not resume:
                 raise BadInput(f"{self.uri} holds a job already", "go on with it: --resume; or give another folder: --out DIR")
@@ -52,30 +56,43 @@ class JobOutput:
             raise BadInput(f"{self.uri} is not empty, and what it holds is not a job's output", "give another folder: --out DIR")
         self._put_json(JOB, redact_fields(job.to_yaml_dict()))
 
-    def finished(self, task: Task) -> dict[str, Any] | None:
-        """The result of a task that has succeeded, or None. Raises BadInput where it was asked to do something else then."""
+    def finished(self, task: Task, inputs: Inputs | None = None) -> dict[str, Any] | None:
+        """The result of a task that has succeeded, or None. Raises BadInput where it was asked to do something else then, or read other
+        data or scripts than `inputs` (None: whatever it read)."""
         if not self.store.exists(f"{task.name}/result.json"):
             return None
-        self._check_same(task)
+        self._check_same(task, inputs or {})
         result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
         return result
 
-    def begin(self, task: Task) -> None:
-        """Note what the task is asked to do. Raises BadInput where an earlier attempt left parts of something else."""
-        if self.store.exists(f"{task.name}/task.json"):
-            self._check_same(task)
-        self._put_json(f"{task.name}/task.json", {"fingerprint": fingerprint(task), "task": redact_fields(task.to_yaml_dict())})
+    def begin(self, task: Task, inputs: Inputs) -> None:
+        """Note what the task is asked to do, and with what data. Raises BadInput where an earlier attempt left parts of something else."""
+        # Of a process that did not succeed nothing is kept: it may be mended.
+        if task.process is None and self.store.exists(f"{task.name}/task.json"):
+            self._check_same(task, inputs)
+        asked = {"fingerprint": fingerprint(task), "task": redact_fields(task.to_yaml_dict()), "inputs": inputs}
+        self._put_json(f"{task.name}/task.json", asked)
 
     def finish(self, task: str, result: Mapping[str, Any]) -> None:
         """Commit the task: from here on `--resume` skips it."""
         self._put_json(f"{task}/result.json", result)
 
-    def _check_same(self, task: Task) -> None:
-        asked = json.loads(self.store.get(f"{task.name}/task.json"))
+    def _check_same(self, task: Task, inputs: Inputs) -> None:
+        where = f"{task.name}/task.json"
+        asked = json.loads(self.store.get(where))
         if asked["fingerprint"] != fingerprint(task):
+            changed = "; ".join(list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))[:_SHOWN])
             raise BadInput(
-                f"task {task.name} was begun with other settings than the JobSpec has now (see {self.store.url(task.name)}/task.json)",
-                "put the settings back to go on, or start over in another folder: --out DIR",
+                f"task {task.name} was begun with other settings than the JobSpec has now ({changed}; see {self.store.url(where)})",
+                f"put the settings back to go on, or {_ELSEWHERE}",
+            )
+        different = changes(asked.get("inputs") or {}, inputs)
+        if different:
+            what, are = ("data", "is") if task.process is None else ("scripts", "are")
+            where_then = self.store.url(where)
+            raise BadInput(
+                f"task {task.name} was begun with other {what} than there {are} now, see {where_then}:\n" + "\n".join(different),
+                f"put the {what} back to go on, or {_ELSEWHERE}",
             )
 
     def _put_json(self, path: str, value: Any) -> None:
@@ -99,6 +116,20 @@ class JobOutput:
             except BlockingIOError:
                 raise BadInput(f"another run is writing to {folder} now", "wait for it, or give another folder: --out DIR") from None
             yield
+
+
+def _settings_changed(before: Any, now: Any, path: str = "") -> Iterator[str]:
+    """`train.steps: 10 -> 20`, for each value that differs."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys([*before, *now]):
+            yield from _settings_changed(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    elif before != now:
+        yield f"{path}: {_shown(before)} -> {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"…{text[-_LONGEST:]}"
 
 
 def fingerprint(task: Task) -> str:

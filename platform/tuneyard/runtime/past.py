@@ -13,9 +13,15 @@ if TYPE_CHECKING:
 
 
 def past_runs(warn: Callable[[str], object]) -> pd.DataFrame:
-    """Rows of history as a predictor reads them; none where TUNEYARD_HISTORY is off, or, after a word to `warn`, cannot be read."""
-    from tuneyard.tracking.history import History, has_history
+    """Rows of history as a predictor reads them; none where `past_attempts` has none."""
     from tuneyard.tuning import history_frame
+
+    return history_frame(past_attempts(warn))
+
+
+def past_attempts(warn: Callable[[str], object]) -> list[dict[str, Any]]:
+    """Past runs as history has them; none where TUNEYARD_HISTORY is off, or, after a word to `warn`, where history cannot be read."""
+    from tuneyard.tracking.history import History, has_history
 
     runs: list[dict[str, Any]] = []
     try:
@@ -25,4 +31,4 @@ def past_runs(warn: Callable[[str], object]) -> pd.DataFrame:
             history.close()
     except (StorageError, BadInput) as error:
         warn(error.cause)
-    return history_frame(runs)
+    return runs

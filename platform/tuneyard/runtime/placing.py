@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from tuneyard.api import BadInput, Resources, Task, WorkerRange
-from tuneyard.catalog import local_devices, local_sku
+from tuneyard.catalog import canonical_sku, entry_of, gpu, keep, local_devices, local_sku, needs_measuring
 
 WORKERS_ON_CPU = 2
 """`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
@@ -27,7 +28,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Raises BadInput for a GPU that the catalog does not know."""
+    """This machine: its visible GPUs, whatever they are, or its cores."""
     devices = local_devices()
     if devices[0].sku == "cpu":
         return Machine("cpu", len(os.sched_getaffinity(0)))
@@ -41,13 +42,22 @@ def machine_of_cluster() -> Machine:
 
     total = ray.cluster_resources()
     if gpus := int(total.get("GPU", 0)):
-        return Machine(ray.get(ray.remote(num_gpus=1)(local_sku).remote()), gpus)
+        sku, measurement = ray.get(ray.remote(num_gpus=1)(_local_kind).remote())
+        if measurement is not None:
+            keep(sku, measurement)  # this process plans for a GPU that it may not see
+        return Machine(sku, gpus)
     return Machine("cpu", int(total.get("CPU", 1)))
+
+
+def _local_kind() -> tuple[str, dict[str, Any] | None]:
+    """The SKU of the machine that this runs on, and what was measured of it where the catalog lacks it."""
+    sku = local_sku()
+    return sku, entry_of(gpu(sku)) if needs_measuring(sku) and sku != "cpu" else None
 
 
 def check_sku(task: Task, machine: Machine) -> None:
     """Raises BadInput where the task names SKUs and this machine is none of them."""
-    if task.resources.sku and machine.sku not in task.resources.sku:
+    if task.resources.sku and canonical_sku(machine.sku) not in [canonical_sku(sku) for sku in task.resources.sku]:
         raise BadInput(
             f"task {task.name} asks for {' or '.join(task.resources.sku)}, and this machine is {machine.sku}",
             f"add {machine.sku} to its resources.sku to run it here, or submit the job to a hub: tuneyard submit FILE",
@@ -67,7 +77,7 @@ def choose_workers(task: Task, machine: Machine) -> int:
             f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
             f"set resources.workers to {machine.devices} or less, or to auto",
         )
-    fitting = [count for count in range(least, most + 1) if rows % (count * _micro(task)) == 0]
+    fitting = [count for count in range(least, most + 1) if task.train.batch.divides_over(count)]
     if not fitting:
         micro = "" if _micro(task) == 1 else f" times batch.micro {_micro(task)}"
         raise BadInput(

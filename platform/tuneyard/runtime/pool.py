@@ -6,9 +6,11 @@ engine that dies is replaced, and only its uncommitted parts are scored again.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -28,13 +30,17 @@ from tuneyard.scoring import (
     ScoreRequest,
     ScoreResult,
     Sums,
+    asks_of,
     finish,
     parts_at_once,
     prepare,
 )
 from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
+from tuneyard.warm import shim_command
 
 _TICK_S = 1.0
+_NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*not supported|not supported .*[Hh]ead.?(size|dim)")
+"""What vLLM raises for a model that it has no kernels for."""
 _LIVES = 4
 """Deaths in a row without a committed part after which an engine is not started again."""
 _FIRST_PAUSE_S = 1.0
@@ -48,8 +54,10 @@ def score(
     emit: Emit = silent,
     should_stop: Callable[[], bool] = lambda: False,
     logs: EngineLogs | None = None,
+    server: Path | None = None,
 ) -> ScoreResult:
-    """Score a data set. Ray must be initialised. `logs`: keep what engines print; else Ray does.
+    """Score a data set. Ray must be initialised. `logs`: keep what engines print; else Ray does. `server`: socket of a fork server that
+    has vLLM loaded, on each machine.
 
     Raises BadInput (see `scoring.prepare`, and an adapter or model that engines cannot take) and JobFailed: engines that cannot
     load or keep dying, or too many rows with errors. What was committed stays in all cases.
@@ -61,12 +69,15 @@ def score(
         return finish(
             job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
         )
-    pool = EnginePool(job, emit, logs)
+    pool = EnginePool(job, emit, logs, server)
     try:
         stopped = pool.run(should_stop)
     finally:
         pool.close()
-    return finish(job, pool.sums, pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
+    result = finish(job, pool.sums, pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
+    for message in result.warnings(request.task.generation.max_tokens):
+        emit(Warned(task=request.name, message=message))
+    return result
 
 
 @dataclass
@@ -96,7 +107,7 @@ class _Asked:
 class EnginePool:
     """The engines of one task, and what they have been asked. `run` once, then `close`."""
 
-    def __init__(self, job: ScoreJob, emit: Emit, logs: EngineLogs | None = None) -> None:
+    def __init__(self, job: ScoreJob, emit: Emit, logs: EngineLogs | None = None, server: Path | None = None) -> None:
         request = job.order.request
         self._job, self._emit, self._name = job, emit, request.name
         self._logs = logs
@@ -104,11 +115,12 @@ class EnginePool:
         instances = min(request.instances, len(job.missing))
         self._partition = Partition(job.missing, instances)
         self._slots = [_Slot(rank) for rank in range(instances)]
-        requests_per_row = 2 if "perplexity" in request.task.metrics and request.task.metrics != ["perplexity"] else 1
+        asks = asks_of(request.task)
+        requests_per_row = asks.output + asks.likelihood
         self._depth = parts_at_once(
             batch=request.task.engine.batch, rows_per_part=job.order.layout.rows_per_part, requests_per_row=requests_per_row
         )
-        self._options = _actor_options(request, instances, self._depth)
+        self._options = _actor_options(request, instances, self._depth, server)
         self._asked: dict[Any, _Asked] = {}
         self._part_deaths: dict[int, int] = {}
         self._loaded: Loaded | None = None
@@ -116,6 +128,7 @@ class EnginePool:
         self._last_commit = 0.0
         self._began = time.monotonic()
         self._deaths = 0
+        self._remarked: set[str] = set()
         self.sums: list[Sums] = []
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
@@ -242,6 +255,9 @@ class EnginePool:
 
     def _now_ready(self, slot: _Slot, loaded: Loaded) -> None:
         slot.ready, self._loaded = True, loaded
+        if loaded.why_cold and loaded.why_cold not in self._remarked:
+            self._remarked.add(loaded.why_cold)
+            self._emit(Warned(task=self._name, message=f"engines start cold: {loaded.why_cold}"))
         if self._generating_since is None:
             self._generating_since = self._last_commit = time.monotonic()
         ready = sum(slot.ready for slot in self._slots)
@@ -281,16 +297,19 @@ class EnginePool:
                 self._asked[slot.actor.open_work.remote()] = _Asked(slot)
 
 
-def _actor_options(request: ScoreRequest, instances: int, depth: int) -> dict[str, Any]:
-    """Resources of one engine: its GPUs, or its share of the cores."""
+def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
+    """Resources of one engine: its GPUs, or its share of the cores. Its process is a fork of `server`'s, where there is one."""
     options: dict[str, Any] = {"max_concurrency": depth + 2, "max_restarts": 0, "max_task_retries": 0}
     if request.sku != "cpu":
         return options | {"num_cpus": 1, "num_gpus": request.task.engine.tensor_parallel}
     nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     share = min(sum(nodes) / instances, max(nodes))
     cores = max(1, int(share))
+    runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(cores)}}
+    if server is not None:
+        runtime_env["py_executable"] = shim_command(server)
     # More engines than cores share them, rather than wait for each other for ever.
-    return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(cores)}}}
+    return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
 
 
 def _as_ours(error: RayTaskError) -> TuneyardError:
@@ -299,6 +318,6 @@ def _as_ours(error: RayTaskError) -> TuneyardError:
     if isinstance(cause, TuneyardError):
         return cause
     first_line = next(iter(str(cause).splitlines()), "")
-    return JobFailed(
-        f"an engine failed: {type(cause).__name__}: {first_line}", "what was committed stays: fix the cause, then use --resume"
-    )
+    if _NOT_SUPPORTED.search(first_line):
+        return JobFailed(f"vLLM does not run this model here: {first_line}", "take another model, or a GPU", kind=FailureKind.INTERNAL)
+    return JobFailed(f"an engine failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")

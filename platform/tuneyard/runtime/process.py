@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuneyard.api import Blame, FailureKind, JobFailed, ProcessTask
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, ProcessTask
 from tuneyard.runtime.environment import hide
-from tuneyard.storage import Store
+from tuneyard.storage import EXECUTABLE, MANIFEST, Manifest, NotFound, Store, absolute, clean, fetch_folder, is_local, local_path
 from tuneyard.tracking import Emit, Stage
 
 OUTPUT_VARIABLE = "TUNEYARD_OUTPUT"
@@ -27,7 +27,7 @@ _GRACE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRequest:
-    """One attempt at a process task. The command runs in `base_dir`; what it prints goes to `log`."""
+    """One attempt at a process task. The command runs in the folder `base_dir`; what it prints goes to `log`."""
 
     name: str
     task: ProcessTask
@@ -77,6 +77,47 @@ def run_process(request: ProcessRequest, emit: Emit, should_stop: Callable[[], b
         files=len(manifest.files),
         size_bytes=manifest.size_bytes,
     )
+
+
+def process_log(logs: Path, task: str) -> Path:
+    """What the command of a task prints. No log of another task, of `setup` or of a fork server can have this name."""
+    return logs / f"{task}-process.log"
+
+
+def working_folder(task: ProcessTask, base_dir: Path, copy: Path) -> Path:
+    """Where the command runs: the JobSpec's folder, or `workingDir`, which is copied below `copy` if it lies elsewhere.
+
+    Raises BadInput where there is none.
+    """
+    if task.working_dir is None:
+        return base_dir
+    uri = absolute(task.working_dir, base_dir)
+    check_working_dir(task, base_dir)
+    try:
+        folder = fetch_folder(uri, copy)
+    except NotFound as error:
+        raise _no_folder(uri) from error
+    if not is_local(uri):  # no store keeps the permission to execute
+        for name in _executables(folder):
+            (folder / name).chmod(0o755)
+    return folder
+
+
+def check_working_dir(task: ProcessTask, base_dir: Path) -> None:
+    """Raises BadInput where `workingDir` is a folder of this machine, and is not there."""
+    uri = absolute(task.working_dir or "", base_dir)
+    if is_local(uri) and not local_path(uri).is_dir():
+        raise _no_folder(uri)
+
+
+def _no_folder(uri: str) -> BadInput:
+    return BadInput(f"workingDir: there is no folder {uri}", "check process.workingDir: paths start at the JobSpec's folder")
+
+
+def _executables(folder: Path) -> Sequence[str]:
+    manifest = folder / MANIFEST
+    extra = Manifest.from_json(manifest.read_bytes()).extra if manifest.exists() else {}
+    return [clean(name) for name in extra.get(EXECUTABLE, ())]
 
 
 def expand(command: Sequence[str], folder: Path) -> list[str]:

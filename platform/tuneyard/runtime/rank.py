@@ -1,66 +1,114 @@
-"""One rank of a train task: what runs inside a worker of Ray's TorchTrainer."""
+"""One rank of a train task: a process of its own, without Ray, that an agent has started (see `rank_agent`).
+
+It hears and answers on a channel: its RankOrder comes first, later `stop`; events go out, and at last a result or an error. When the
+channel ends, its agent is gone, and so is the reason to run.
+"""
 
 from __future__ import annotations
 
-import faulthandler
 import os
+import signal
 import sys
+import threading
 import traceback
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tuneyard.runtime.mailbox import this_process
+from tuneyard.api import TuneyardError
 from tuneyard.runtime.pod import this_pod
+from tuneyard.runtime.process_log import output_to
 from tuneyard.runtime.rank_lines import RankLines
+from tuneyard.runtime.stacks import train_stack
 from tuneyard.tracking import Emit, Event, Preflighted, Stage, silent
 from tuneyard.training.request import NetworkChecks, TrainRequest
+from tuneyard.warm import without
 
 
-def train_rank(config: Mapping[str, Any]) -> Any:
-    """Train, and tell the mailbox about it. TorchTrainer has set torchrun's environment and made the process group.
+@dataclass(frozen=True)
+class RankOrder:
+    """`number`: of the start within the gang; ranks of different starts never meet in one process group."""
 
-    `config`: `request` (TrainRequest), `mailbox` (handle), `logs` (folder of this machine). Before the model is loaded the network
-    between the ranks is tried, where the request asks for it. Returns the TrainResult; Ray hands rank 0's to the job.
-    """
-    import ray
+    number: int
+    request: TrainRequest
+    log: str
 
-    rank = int(os.environ["RANK"])
-    log = Path(config["logs"]) / f"{config['request'].name}-rank-{rank}.log"
-    mailbox = config["mailbox"]
 
+def main() -> None:
+    """Run one rank; the number of the channel's descriptor is the last argument, and torchrun's variables are set."""
+    os.set_inheritable(int(sys.argv[-1]), False)
+    channel = Connection(int(sys.argv[-1]))
+    order: RankOrder = channel.recv()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(channel, stop), name="tuneyard-channel", daemon=True).start()
+    sending = threading.Lock()
+
+    def tell(kind: str, value: object) -> None:
+        with sending:
+            channel.send((kind, value))
+
+    with output_to(Path(order.log), attempt=order.request.attempt):
+        try:
+            tell("result", _run(order, tell, stop))
+        except BaseException as error:  # noqa: BLE001 - told, whatever it is
+            traceback.print_exc()
+            tell("error", error) if isinstance(error, TuneyardError) else tell("raised", f"{type(error).__name__}: {error}")
+    # Without taking a gigabyte of modules apart: nothing of this process is needed any more.
+    os._exit(0)
+
+
+def _listen(channel: Connection, stop: threading.Event) -> None:
+    try:
+        while True:
+            channel.recv()
+            stop.set()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run(order: RankOrder, tell: Any, stop: threading.Event) -> Any:
+    request, rank = order.request, int(os.environ["RANK"])
     lines = RankLines()
 
     def emit(event: Event) -> None:
-        mailbox.post.remote(event)
+        tell("event", event)
         for line in lines.of(event):
             print(line, flush=True)
 
-    def stop_asked() -> bool:
-        return bool(ray.get(mailbox.stop_asked.remote()))
+    print(f"rank {rank} of {request.plan.workers} on {this_pod()}, attempt {request.attempt}", flush=True)
+    with without(train_stack([request.task]).absent):
+        from tuneyard.training import train
+    _join_group(order)
+    if request.network is not None:
+        _try_network(request, request.network, emit, rank)
+    result = train(request, emit=emit, should_stop=stop.is_set)
+    print(
+        f"{result.status} after {result.steps} steps, peak memory {result.peak_memory_gb[rank]:.2f} GB of"
+        f" {result.planned_memory_gb:.2f} planned",
+        flush=True,
+    )
+    return result
 
-    with output_to(log, attempt=config["request"].attempt):
-        ray.get(mailbox.hello.remote(this_process(rank, str(log))))
-        print(f"rank {rank} of {config['request'].plan.workers} on {this_pod()}, attempt {config['request'].attempt}", flush=True)
-        try:
-            if (network := config["request"].network) is not None:
-                _try_network(config["request"], network, emit, rank)
-            from tuneyard.training import train
 
-            result = train(config["request"], emit=emit, should_stop=stop_asked)
-        except BaseException as error:
-            traceback.print_exc()
-            ray.get(mailbox.goodbye.remote(rank, f"{type(error).__name__}: {error}"))
-            raise
-        print(
-            f"{result.status} after {result.steps} steps, peak memory {result.peak_memory_gb[rank]:.2f} GB of"
-            f" {result.planned_memory_gb:.2f} planned",
-            flush=True,
-        )
-        ray.get(mailbox.goodbye.remote(rank, ""))
-        return result
+def _join_group(order: RankOrder) -> None:
+    """The process group of this start, by the store that agent 0 holds for all starts of the gang (as torchelastic's agents do)."""
+    import torch
+    import torch.distributed as dist
+
+    from tuneyard.training.distributed import COLLECTIVE_TIMEOUT
+
+    on_gpu = order.request.plan.sku != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=COLLECTIVE_TIMEOUT)
+    dist.init_process_group(
+        backend="nccl" if on_gpu else "gloo",
+        store=dist.PrefixStore(f"tuneyard/{order.number}", store),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=COLLECTIVE_TIMEOUT,
+    )
 
 
 def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit, rank: int) -> None:
@@ -72,27 +120,3 @@ def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit, rank:
     if rank != 0 and measured.gb_per_s is not None:
         print(f"all-reduce between the ranks: {measured.gb_per_s:.2f} GB/s", flush=True)
     say(Preflighted(task=request.name, seconds=checks.before_s + measured.seconds, all_reduce_gb_per_s=measured.gb_per_s))
-
-
-@contextmanager
-def output_to(log: Path, *, attempt: int) -> Iterator[None]:
-    """Send what this process prints, from Python or below, and where it crashes, to `log`."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", buffering=1) as file:
-        file.write(f"--- attempt {attempt}, process {os.getpid()}\n")
-        kept_streams = sys.stdout, sys.stderr
-        kept_descriptors = os.dup(1), os.dup(2)
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-        sys.stdout = sys.stderr = file
-        faulthandler.enable(file)
-        # torch and transformers announce what they will change some day at every call: it would bury what matters in the log.
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            yield
-        finally:
-            faulthandler.disable()
-            sys.stdout, sys.stderr = kept_streams
-            for kept, descriptor in zip(kept_descriptors, (1, 2), strict=True):
-                os.dup2(kept, descriptor)
-                os.close(kept)

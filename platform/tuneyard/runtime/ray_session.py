@@ -7,12 +7,10 @@ nothing, so that any number of jobs and other Ray clusters can live on one machi
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -20,13 +18,14 @@ from pathlib import Path
 
 from tuneyard.api import BadInput, FailureKind, JobFailed
 from tuneyard.runtime.environment import environment, run_setup
+from tuneyard.warm import temporary_folder
 
 _START_TRIES = 6
 """Ray gives its node 30 s to come up, which a machine under load can miss."""
 _CONNECT_TIMEOUT_S = 5.0
-_REMOVE_TRIES = 10
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Tuneyard moves data by files and storage; the object store holds requests and events."""
+_UNUSED_STARTS = ("start_monitor", "start_log_monitor", "start_api_server")
 _RAY_SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
@@ -36,6 +35,10 @@ _RAY_SETTINGS = {
     # A process of its own per attempt, which waits for a cloud provider to announce the end of a node.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # The first workers of a job come from its fork server, not from Ray's pool.
+    "RAY_prestart_worker_first_driver": "0",
+    # A worker that waits for its fork server on a busy machine.
+    "RAY_worker_register_timeout_seconds": "180",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -74,7 +77,8 @@ def ray_session(
     # Ray tells the driver's stdout about every process that dies. Tuneyard says so itself, and stdout is for results.
     with environment(_RAY_SETTINGS), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         if address is None:
-            with _temporary_folder() as folder:
+            # Short: Ray puts Unix sockets below it, whose paths end at 107 characters.
+            with temporary_folder("ty-ray-", Path("/tmp")) as folder:
                 with _own_signals():
                     _start(cpus, gpus, folder)
                 try:
@@ -96,16 +100,17 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
 
     for attempt in range(1, _START_TRIES + 1):
         try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="critical",
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=str(folder),
-            )
+            with _fewer_processes():
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="critical",
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder),
+                )
             return
         # Ray raises a bare Exception where its node does not come up in time.
         except Exception as error:
@@ -116,6 +121,22 @@ def _start(cpus: int, gpus: int, folder: Path) -> None:
                     "look for a full disk, too little memory, or limits on processes (ulimit -a); or join a cluster: --ray ADDRESS",
                     kind=FailureKind.INTERNAL,
                 ) from error
+
+
+@contextmanager
+def _fewer_processes() -> Iterator[None]:
+    """Without the autoscaler's monitor, the log monitor and the API server, which a cluster of one job on one machine has no use for: a
+    tenth of the CPU time to a job's first step. `ray.init` has no options for them."""
+    from ray._private.node import Node
+
+    kept = {name: getattr(Node, name) for name in _UNUSED_STARTS}
+    for name in kept:
+        setattr(Node, name, lambda *_arguments, **_options: None)
+    try:
+        yield
+    finally:
+        for name, start in kept.items():
+            setattr(Node, name, start)
 
 
 def _join(address: str, prepare: Callable[[], None] | None) -> None:
@@ -200,21 +221,6 @@ def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[st
                 (folder / "done").touch()
 
     return prepare
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    # Short: Ray puts Unix sockets below it, whose paths end at 107 characters.
-    folder = Path(tempfile.mkdtemp(prefix="ty-ray-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        # Ray's processes may write a last line while they end.
-        for _ in range(_REMOVE_TRIES):
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
-                break
-            time.sleep(0.2)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tuneyard.api import BadInput, Job, JobSpec, ModelRef, ScoreTask, Source, Task, TrainTask
+from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.storage import absolute, join
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -20,6 +20,18 @@ class Start:
 
     model_uri: str
     adapter_uri: str | None = None
+
+
+def model_origin(job: JobSpec, task: Task) -> Task:
+    """The task that names the model which a task trains or scores: itself, an earlier train task, or the process task that makes it.
+
+    An attempt on a member knows the tasks of its own alone: there it is the first of those.
+    """
+    here = {each.name: each for each in job.spec.tasks}
+    source = task
+    while (body := source.train or source.score) is not None and body.model.from_task in here:
+        source = here[body.model.from_task]
+    return source
 
 
 def source_of(source: SourceT, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> SourceT:
@@ -49,9 +61,9 @@ def named_model(name: str, base_dir: Path) -> str:
     return absolute(name, base_dir) if looks_like_path(name) or (base_dir / name).is_dir() else name
 
 
-def looks_like_path(name: str) -> bool:
-    """True for what cannot be a Hugging Face name (`owner/name` or `name`)."""
-    return name.startswith((".", "/", "~")) or "://" in name or name.count("/") > 1 or os.sep == name[-1:]
+def template_of(template: str | None, base_dir: Path) -> str | None:
+    """A chat template as it is, or the absolute path or URI of its file."""
+    return absolute(template, base_dir) if template is not None and is_template_path(template) else template
 
 
 def output_of(task: str, path: str | None, results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -68,7 +80,8 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     data = source_of(body.data, base_dir, results)
     if isinstance(body, TrainTask):
         validation = body.data.validation and source_of(body.data.validation, base_dir, results)
-        train = body.model_copy(update={"model": model, "data": data.model_copy(update={"validation": validation})})
+        chosen = {"validation": validation, "chat_template": template_of(body.data.chat_template, base_dir)}
+        train = body.model_copy(update={"model": model, "data": data.model_copy(update=chosen)})
         return task.model_copy(update={"train": train}), start
     score = body.model_copy(update={"model": model, "data": data})
     return task.model_copy(update={"score": score}), start

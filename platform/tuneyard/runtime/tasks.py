@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,16 +13,19 @@ from tuneyard.api import JobSpec, Task, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.catalog import gpu
 from tuneyard.catalog.cpu import machine_memory_gb
+from tuneyard.catalog.libraries import keep_libraries_gb, measured_libraries_gb
 from tuneyard.planning import Plan
 from tuneyard.runtime.assignment import Assignment
 from tuneyard.runtime.environment import hide
+from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, choose_workers
-from tuneyard.runtime.process import ProcessRequest, run_process
+from tuneyard.runtime.process import ProcessRequest, process_log, run_process, working_folder
 from tuneyard.runtime.references import Start, resolved
+from tuneyard.runtime.stacks import WarmStacks
 from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import open_store
@@ -36,7 +39,8 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """What all tasks of a job share. `use_ray` starts Ray, unless it runs already; process tasks never ask for it.
+    """What all tasks of a job share. `use_ray` starts Ray, unless it runs already, and waits for it; `begin_ray` does not wait. Process
+    tasks never ask for it. `gangs`: the ranks that stay up from one train task to the next. `warm`: fork servers.
 
     `hub`: what a hub has decided, in an attempt that it started.
     """
@@ -50,10 +54,15 @@ class TaskContext:
     secrets: Sequence[str]
     emit: Emit
     should_stop: ShouldStop
+    begin_ray: Callable[[], None]
     use_ray: Callable[[], None]
+    gangs: Gangs
+    warm: WarmStacks
     results: dict[str, Result] = field(default_factory=dict)
     """Results of the tasks that have succeeded, by name."""
     hub: HubAttempt | None = None
+    wanted: Collection[str] | None = None
+    """Names of the tasks that are run; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +79,30 @@ def run_task(task: Task, context: TaskContext) -> Result:
     """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
     run = {"train": _run_train, "score": _run_score, "process": _run_process, "tune": _run_tune}[task.kind]
     attempts = Attempts(task, context)
+    if task.kind in ("train", "score"):
+        context.begin_ray()
+    elif task.kind == "process":
+        _prepare_others(context)
     try:
         result = run(task, context, attempts)
     except TuneyardError as error:
         attempts.failed(error)
         raise
     return {"kind": task.kind, "status": "succeeded", "output": context.output.task_uri(task.name), **result, "attempts": attempts.made}
+
+
+def _prepare_others(context: TaskContext) -> None:
+    """While a process task runs, Ray, the next gang and the engines' stack come up; the ranks' stack is on its way already."""
+    tasks = [task for task in context.job.spec.task_order() if context.wanted is None or task.name in context.wanted]
+    left = [task for task in tasks if task.name not in context.results and task.kind != "process"]
+    if not left or context.hub is not None:
+        return
+    context.begin_ray()
+    if any(task.kind == "score" for task in left):
+        context.warm.engines()
+    gang = context.job.spec.gang_of(left[0])
+    if gang.train is not None:
+        context.gangs.prepare(choose_workers(gang, context.machine), use_gpu=context.machine.has_gpus, after=context.use_ray)
 
 
 class Attempts:
@@ -120,10 +147,10 @@ def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result
     request = ProcessRequest(
         name=task.name,
         task=task.process,
-        base_dir=context.base_dir,
+        base_dir=working_folder(task.process, context.base_dir, context.scratch / f"{task.name}-working"),
         output=open_store(context.output.task_uri(task.name)),
         scratch=context.scratch,
-        log=context.logs / f"{task.name}.log",
+        log=process_log(context.logs, task.name),
         secrets=context.secrets,
         log_uri=f"{context.hub.logs_uri}/process" if context.hub else "",
     )
@@ -136,7 +163,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
 
     Raises BadInput.
     """
-    from tuneyard.planning import resolve
+    from tuneyard.planning import LIBRARIES_GB, resolve
 
     task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
     assert task.train is not None
@@ -149,6 +176,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
         host_memory_gb=(context.machine.memory_gb or machine_memory_gb()) / workers,
         flash_available=find_spec("flash_attn") is not None,
         liger_available=find_spec("liger_kernel") is not None,
+        libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
     )
     hub = context.hub
     return TrainRequest(
@@ -188,10 +216,12 @@ def _setting(context: TaskContext) -> TrainSetting:
     return TrainSetting(
         use_gpu=context.machine.has_gpus,
         retries=context.job.spec.retries,
+        gangs=context.gangs,
         logs=context.logs,
         nodes=context.hub.nodes if context.hub else None,
         logs_uri=context.hub.logs_uri if context.hub else "",
         secrets=context.secrets,
+        repair_limit_s=context.hub.assignment.repair_limit_s if context.hub else 0.0,
     )
 
 
@@ -218,6 +248,8 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         context.emit(event)
 
     result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
+    if not context.machine.has_gpus:
+        keep_libraries_gb(max(result["libraries_gb"]))
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
     return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
 
@@ -230,7 +262,7 @@ def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     context.use_ray()
     attempts.begin()
     if context.hub is None or context.hub.nodes is None:
-        return asdict(score(request, emit=context.emit, should_stop=context.should_stop))
+        return asdict(score(request, emit=context.emit, should_stop=context.should_stop, server=context.warm.engines()))
     nodes = context.hub.nodes
 
     def should_stop() -> bool:
@@ -238,7 +270,7 @@ def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         return context.should_stop()
 
     logs = EngineLogs(context.logs, EnginePlaces(task.name, nodes, context.emit))
-    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs))
+    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=context.warm.engines()))
 
 
 class EnginePlaces:

@@ -1,25 +1,23 @@
-"""Train tasks on Ray: an attempt is a TorchTrainer with one worker per rank; what follows a failed one is the JobSpec's to say."""
+"""Train tasks on Ray: an attempt is one start of a gang's ranks; what follows a failed one is the JobSpec's to say."""
 
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tuneyard.api import FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, is_collateral, shrunk
+from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.log_shipper import tail_of
-from tuneyard.runtime.mailbox import Letters, RankProcess, died, open_mailbox
+from tuneyard.runtime.mailbox import GangEnd, RankEnd, RankProcess, by_rank
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.oom import oom_kills
-from tuneyard.runtime.rank import train_rank
-from tuneyard.tracking import Emit, Placed, Warned
+from tuneyard.tracking import Emit, Placed, Stage, Warned
 from tuneyard.training.request import TrainRequest, TrainResult
 
 ShouldStop = Callable[[], bool]
@@ -32,6 +30,10 @@ _SETTLE_S = 15.0
 _LOST_GRACE_S = 10.0
 """A rank is gone, and Ray has not noticed: after so long the attempt ends without it."""
 _BEGIN_LIMIT_S = 600.0
+_OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK)
+_OTHERS_S = 1.0
+"""A rank has failed: what the others tell within so long helps to say which was the first."""
+_KILL_LIMIT_S = 10.0
 _TAIL_LIMIT_S = 20.0
 
 
@@ -39,18 +41,21 @@ _TAIL_LIMIT_S = 20.0
 class TrainSetting:
     """What the attempts of a task share. `logs` is a folder that the machines of the ranks have (or make) for themselves.
 
-    `nodes`: the machines of a cluster that a hub has made for this attempt. It starts attempts itself, so that only a shortage of
-    memory is answered here. `logs_uri`: where that cluster's logs are copied.
+    `nodes`: the machines of a cluster that a hub has made for this attempt. The hub starts attempts elsewhere; here ranks start again
+    only where the same machines can have them. `logs_uri`: where that cluster's logs are copied.
     """
 
     use_gpu: bool
     retries: Retries
+    gangs: Gangs
     logs: Path
     nodes: Nodes | None = None
     logs_uri: str = ""
     source: str = "rank"
     """What logs of ranks are called there, before the number of the rank."""
     stop_grace_s: float = STOP_GRACE_S
+    repair_limit_s: float = 0.0
+    """So long a lost pod may take to be replaced in place, before a hub looks for another member."""
     secrets: Sequence[str] = ()
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
     on_failure: Callable[[TrainRequest, TuneyardError], None] = lambda _request, _error: None
@@ -62,6 +67,7 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
     Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
     """
     first = request.attempt
+    places: list[str] = []
     while True:
         setting.on_attempt(request)
         try:
@@ -71,16 +77,34 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
             following = _next_attempt(request, error, setting, starts=request.attempt - first + 1)
             if following is None or should_stop():
                 raise
+            if error.kind in _OF_MACHINES:
+                places.append(error.blame.node)
+            if not _can_go_on_here(error, setting, following.plan.workers, places, should_stop):
+                raise
             emit(Warned(task=request.name, message=_announcement(error, following, first, setting.retries)))
             request = following
 
 
 def _next_attempt(request: TrainRequest, error: TuneyardError, setting: TrainSetting, *, starts: int) -> TrainRequest | None:
     answer = answer_to(error.kind, setting.retries, starts)
-    if answer == "stop" or (answer == "retry" and setting.nodes is not None):
+    if answer == "stop":
         return None
     plan = shrunk(request.plan) if answer == "shrink" else request.plan
     return None if plan is None else replace(request, plan=plan, attempt=request.attempt + 1, resume=True)
+
+
+def _can_go_on_here(error: TuneyardError, setting: TrainSetting, workers: int, places: Sequence[str], should_stop: ShouldStop) -> bool:
+    """Whether the next start of the ranks can be on the machines of this one; a hub looks for others where it cannot.
+
+    The Ray cluster of a hub's attempt stays up when a rank or a worker pod dies, and KubeRay replaces the pod. `places`: Kubernetes'
+    names of the nodes that failed so far, the last one last: one that fails twice is not trusted a third time.
+    """
+    if setting.nodes is None or error.kind not in _OF_MACHINES:
+        return True
+    if places[-1] and places.count(places[-1]) > 1:
+        return False
+    kind = "GPU" if setting.use_gpu else "CPU"
+    return setting.nodes.whole(workers, kind=kind, limit_s=setting.repair_limit_s, should_stop=should_stop)
 
 
 def _announcement(error: TuneyardError, following: TrainRequest, first: int, retries: Retries) -> str:
@@ -99,105 +123,96 @@ class _Attempt:
     should_stop: ShouldStop
     _lost: list[Lost] = field(default_factory=list)
     _lost_since: float = 0.0
-    _seen: dict[int, RankProcess] = field(default_factory=dict)
     _places: dict[int, RankProcess] = field(default_factory=dict)
+    _ended: dict[int, RankEnd] = field(default_factory=dict)
+    _failed_since: float | None = None
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
-        import ray
-
         self._kills_before = self._oom_kills()
-        self._mailbox = open_mailbox()
-        fit = _Background(self._fit)
+        self._gang = gang = self.setting.gangs.of(self.request.plan.workers, use_gpu=self.setting.use_gpu)
+        self.emit(Stage(task=self.request.name, name=f"starting {gang.workers} rank{'' if gang.workers == 1 else 's'}"))
+        gang.order(self.request, self.setting.logs)
         stop_deadline: float | None = None
-        try:
-            while fit.running:
-                fit.join(_POLL_S)
-                self._read()
-                self._check_cluster()
-                if stop_deadline is None and self.should_stop():
-                    self._mailbox.ask_stop.remote()
-                    stop_deadline = time.monotonic() + self.setting.stop_grace_s
-                if stop_deadline is not None and time.monotonic() > stop_deadline:
-                    raise JobFailed(
-                        f"task {self.request.name} did not stop within {self.setting.stop_grace_s:g} s; its processes were ended",
-                        "go on with --resume from the last committed checkpoint",
-                        kind=FailureKind.INTERNAL,
-                    )
+        while True:
             self._read()
-            if fit.error is not None and self.setting.nodes is not None:
-                # Ray tells first of the ranks that lost a peer; which peer is gone shows a moment later.
-                self.setting.nodes.settle(_SETTLE_S)
-                self._read()
-        finally:
-            ray.kill(self._mailbox)
-        if fit.error is not None:
-            raise self._explain(fit.error) from fit.error
-        result: TrainResult | None = fit.value
-        if result is None:
-            raise explain(self._evidence({}, []))
-        return result
+            if len(self._ended) == gang.workers and all(end.result is not None for end in self._ended.values()):
+                result = self._ended[0].result
+                assert result is not None
+                return result
+            self._check()
+            if stop_deadline is None and self.should_stop():
+                gang.ask_stop()
+                stop_deadline = time.monotonic() + self.setting.stop_grace_s
+            if stop_deadline is not None and time.monotonic() > stop_deadline:
+                self._give_up()
+                raise JobFailed(
+                    f"task {self.request.name} did not stop within {self.setting.stop_grace_s:g} s; its processes were ended",
+                    "go on with --resume from the last committed checkpoint",
+                    kind=FailureKind.INTERNAL,
+                )
 
-    def _check_cluster(self) -> None:
-        """Raises JobFailed where ranks are gone, or never came, and Ray would wait on."""
-        if self.setting.nodes is None:
-            return
-        if self._lost and time.monotonic() - self._lost_since > _LOST_GRACE_S:
+    def _read(self) -> None:
+        """Hand events on, and notice ranks that have begun, ended, or are lost with their machine."""
+        nodes = self.setting.nodes
+        # The ranks must be looked at before the mailbox is read: one that ends in between has said so by then.
+        gone = nodes.gone([place for place in self._places.values() if place.rank not in self._ended]) if nodes is not None else []
+        letters = self._gang.read(_POLL_S)
+        self._welcome(letters.begun)
+        for event in letters.events:
+            self.emit(event)
+        for remark in letters.remarks:
+            self.emit(Warned(task=self.request.name, message=remark))
+        self._ended = {end.rank: end for end in letters.ended} or self._ended
+        known = {lost.rank for lost in self._lost} | set(self._ended)
+        new = [self._lost_rank(place.rank) for place in gone if place.rank not in known]
+        if new and not self._lost:
+            self._lost_since = time.monotonic()
+        self._lost += new
+
+    def _check(self) -> None:
+        """Raises the error of the attempt once a rank has failed and it is known which one was the first, or where the agents are gone."""
+        now = time.monotonic()
+        if any(end.result is None for end in self._ended.values()):
+            self._failed_since = self._failed_since or now
+        all_told = len(self._ended) == self._gang.workers
+        if self._failed_since is not None and (all_told or now - self._failed_since > _OTHERS_S):
+            self._look_for_lost_machines()
+            self._give_up()
+            raise self._explain_ends()
+        if self._lost and now - self._lost_since > _LOST_GRACE_S:
+            self._give_up()
             raise explain(self._evidence({}, []))
+        if not self._gang.running:
+            if self.setting.nodes is not None:
+                # Ray tells first of the agents that lost a peer; which machine is gone shows a moment later.
+                self.setting.nodes.settle(_SETTLE_S)
+            self._read()
+            raise self._explain(self._gang.end)
         begun = len(self._places)
-        if begun < self.request.plan.workers and time.monotonic() - self._began > _BEGIN_LIMIT_S:
+        if self.setting.nodes is not None and begun < self._gang.workers and now - self._began > _BEGIN_LIMIT_S:
             raise JobFailed(
-                f"{begun} of {self.request.plan.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other,"
-                " or have no room",
+                f"{begun} of {self._gang.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other, or have no room",
                 "check the network between the nodes, and the interface that the Cluster object names",
                 kind=FailureKind.NETWORK,
             )
 
-    def _fit(self) -> Any:
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
+    def _look_for_lost_machines(self) -> None:
+        """Ranks that lost a peer tell so at once; that the peer's whole machine is gone shows a moment later."""
+        told = [end for end in self._ended.values() if end.result is None]
+        if self.setting.nodes is not None and all(end.raised and is_collateral(end.raised) for end in told):
+            self.setting.nodes.settle(_SETTLE_S)
+            self._read()
 
-        request = self.request
-        trainer = TorchTrainer(
-            train_rank,
-            train_loop_config={"request": request, "mailbox": self._mailbox, "logs": str(self.setting.logs)},
-            scaling_config=ScalingConfig(
-                num_workers=request.plan.workers,
-                use_gpu=self.setting.use_gpu,
-                resources_per_worker={"CPU": 1, **({"GPU": 1} if self.setting.use_gpu else {})},
-            ),
-            # Checkpoints are Tuneyard's own, and so are retries: Ray keeps nothing here but a marker file.
-            run_config=RunConfig(
-                name=f"{request.name}-{request.attempt}",
-                storage_path=str(Path(request.scratch) / "ray-train"),
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            ),
-        )
-        return trainer.fit().return_value
-
-    def _read(self) -> None:
-        """Hand events on, and notice ranks whose process ended before they said so."""
-        import ray
-
-        # The ranks must be looked at before the mailbox is asked: one that ends in between has said goodbye by then.
-        nodes = self.setting.nodes
-        seen = list(self._seen.values())
-        gone = {rank.rank for rank in (nodes.gone(seen) if nodes is not None else died(seen))}
-        try:
-            letters: Letters = ray.get(self._mailbox.drain.remote())
-        except ray.exceptions.RayActorError:
-            return
-        self._welcome(letters.begun)
-        for event in letters.events:
-            self.emit(event)
-        self._seen = {rank.rank: rank for rank in letters.running}
-        if all(is_collateral(error) for error in letters.errors):
-            # Otherwise Ray has ended the others because one of them raised something of its own.
-            known = {lost.rank for lost in self._lost}
-            new = [rank for rank in letters.running if rank.rank in gone - known]
-            if new and not self._lost:
-                self._lost_since = time.monotonic()
-            self._lost += [self._lost_rank(rank.rank) for rank in new]
+    def _give_up(self) -> None:
+        """Kill the ranks that are left, so that the next start finds none of them."""
+        left = set(self._places) - set(self._ended)
+        self._gang.abandon()
+        deadline = time.monotonic() + _KILL_LIMIT_S
+        while left and self._gang.running and time.monotonic() < deadline and not any(lost.machine_lost for lost in self._lost):
+            left -= {end.rank for end in self._gang.read(_POLL_S).ended}
+        if left:  # an agent is gone with its machine, which Ray may not know yet
+            self.setting.gangs.release()
 
     def _welcome(self, begun: list[RankProcess]) -> None:
         """Follow ranks that are new; say where all of them are, once all have begun."""
@@ -207,37 +222,42 @@ class _Attempt:
         for rank in begun:
             if self.setting.nodes is not None:
                 self.setting.nodes.follow(rank, f"{self.setting.source}-{rank.rank}")
-        if len(begun) == self.request.plan.workers:
+        if len(begun) == self._gang.workers:
             places = [RankPlace(rank=rank.rank, pod=rank.pod.name, node=rank.pod.node) for rank in begun]
             self.emit(Placed(task=self.request.name, ranks=tuple(places)))
 
-    def _explain(self, error: BaseException) -> TuneyardError:
-        from ray.exceptions import RayActorError
-        from ray.train import ControllerError, WorkerGroupError
-
-        if isinstance(error, ControllerError) and not self._lost:
-            return could_not_start(self.request.name, _last_line(error))
-        failures: dict[int, BaseException] = dict(error.worker_failures) if isinstance(error, WorkerGroupError) else {0: error}
-        told = [failure for _, failure in sorted(failures.items()) if isinstance(failure, TuneyardError)]
-        dead = [rank for rank, failure in failures.items() if isinstance(failure, RayActorError) or "ActorDiedError" in str(failure)]
-        known = {lost.rank for lost in self._lost}
-        self._lost += [self._lost_rank(rank) for rank in dead if rank not in known]
-        # Ray names those that died by themselves; of what was seen to go at the same moment it may have ended the rest.
-        self._lost.sort(key=lambda lost: lost.rank not in dead)
-        raised = {rank: f"{type(failure).__name__}: {failure}" for rank, failure in failures.items()}
+    def _explain_ends(self) -> TuneyardError:
+        """From what the ranks told, or did not tell, before any of them was killed by us."""
+        ends = [end for end in self._ended.values() if end.result is None]
+        self._lost += [self._lost_rank(end.rank) for end in ends if end.error is None and not end.raised]
+        told = [end.error for end in by_rank(ends) if end.error is not None]
+        raised = {end.rank: end.raised or f"{type(end.error).__name__}: {end.error}" for end in ends if end.raised or end.error is not None}
         return explain(self._evidence(raised, told))
 
+    def _explain(self, end: GangEnd) -> TuneyardError:
+        """From what Ray says of agents that are gone."""
+        if not end.failures and not self._lost and not self._places:
+            return could_not_start(self.request.name, _last_line(end.error))
+        known = {lost.rank for lost in self._lost}
+        self._lost += [self._lost_rank(rank) for rank in sorted(end.died - known)]
+        # Ray names those that died by themselves; of what was seen to go at the same moment it may have ended the rest.
+        self._lost.sort(key=lambda lost: lost.rank not in end.died)
+        return explain(self._evidence(dict(end.failures) or ({0: end.error} if end.error else {}), []))
+
     def _lost_rank(self, rank: int) -> Lost:
-        seen = self._places.get(rank)
+        seen, end = self._places.get(rank), self._ended.get(rank)
         if seen is None:
             return Lost(rank)
         nodes = self.setting.nodes
         where = seen.host if nodes is None else str(seen.pod)
-        return Lost(rank, seen.pid, where, seen.pod.node, nodes.why_lost(seen) if nodes is not None else "")
+        why = nodes.why_lost(seen) if nodes is not None else ""
+        return Lost(rank, seen.pid, where, seen.pod.node, why, end.exit_code if end is not None else None)
 
     def _evidence(self, raised: dict[int, str], told: list[TuneyardError]) -> Evidence:
-        # A process was seen to go first, perhaps, and the rest of its machine after it.
-        self._lost = sorted((self._lost_rank(lost.rank) for lost in self._lost), key=lambda lost: not lost.machine_lost)
+        # A process was seen to go first, perhaps, and the rest of its machine after it; or the machine answers again by now.
+        renewed = [(before, self._lost_rank(before.rank)) for before in self._lost]
+        self._lost = [replace(now, machine_lost=now.machine_lost or before.machine_lost) for before, now in renewed]
+        self._lost.sort(key=lambda lost: not lost.machine_lost)
         rank = first_to_fail(self._lost, raised) or 0
         nodes = self.setting.nodes
         if nodes is None:
@@ -251,30 +271,6 @@ class _Attempt:
 
     def _oom_kills(self) -> int:
         return oom_kills() if self.setting.nodes is None else self.setting.nodes.oom_kills()
-
-
-class _Background:
-    """A function in a thread: Ray's `fit` blocks, and takes over Ctrl-C where it runs in the main thread."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self._function = function
-        self._thread = threading.Thread(target=self._run, name="ray-train", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.value = self._function()
-        except BaseException as error:  # noqa: BLE001 - kept, and raised by whoever waits for this thread
-            self.error = error
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
 
 
 def _tail_of(process: RankProcess | None, log: Path) -> str:
@@ -291,5 +287,5 @@ def _tail_of(process: RankProcess | None, log: Path) -> str:
         return ""
 
 
-def _last_line(error: BaseException) -> str:
-    return ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
+def _last_line(text: str) -> str:
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["Ray does not say why"])[-1]

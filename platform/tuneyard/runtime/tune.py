@@ -34,6 +34,7 @@ from tuneyard.tuning import (
     Tpe,
     Trial,
     effects,
+    shares,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSettin
 
     Raises BadInput where nothing can be searched, and JobFailed where the settings of the file do not run.
     """
-    tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed))
+    began = time.monotonic()  # what is loaded and started for the search is part of its budget
+    tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed), began)
     context.use_ray()  # not before it is known that there is something to search
     return tuning.run()
 
@@ -60,7 +62,9 @@ def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSettin
 class _Tuning:
     """One tune task."""
 
-    def __init__(self, task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, rng: np.random.Generator) -> None:
+    def __init__(
+        self, task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, rng: np.random.Generator, began: float
+    ) -> None:
         assert task.tune is not None
         self._task, self._context, self._setting, self._rng = task, context, setting, rng
         self._tune = task.tune
@@ -72,6 +76,8 @@ class _Tuning:
         self._space.check(rng)
         self._store = open_store(context.output.task_uri(task.name))
         self._predictor = Predictor.fit(past_runs(self._without_history))
+        minutes = task.tune.budget.minutes
+        self._ends = began + 60 * minutes if minutes is not None else math.inf
         self._tried_network = False
 
     def run(self) -> dict[str, Any]:
@@ -83,7 +89,8 @@ class _Tuning:
                 task=self._task.name,
                 name=f"searching {self._space.size} combinations, "
                 + (f"{known} timed runs in history" if known else "no history: by the planner's estimates")
-                + (f", {len(record.trials)} trials measured before" if record.trials else ""),
+                + (f", {len(record.trials)} trials measured before" if record.trials else "")
+                + f"; {self._budgeted()}",
             )
         )
         budget = self._tune.budget
@@ -91,7 +98,7 @@ class _Tuning:
             trials=budget.trials,
             rounds=budget.rounds,
             pairs=budget.pairs,
-            seconds=budget.minutes * 60 if budget.minutes is not None else None,
+            seconds=max(0.0, self._ends - time.monotonic()) if budget.minutes is not None else None,
             worth=self._worth,
             measure=self._measure,
             heard=self._tell,
@@ -106,7 +113,14 @@ class _Tuning:
                 f"make task {self._tune.task} run first",
                 kind=FailureKind.USER_ERROR,
             ) from error
-        best, gain = record.best(), record.gain(budget.pairs)
+        if not record.own and not self._context.should_stop():
+            raise JobFailed(
+                f"the {budget.minutes:g} minutes of the search were over before the settings of the file had run once",
+                "give it more: --minutes, or budget.minutes in the file",
+                kind=FailureKind.DEADLINE,
+            )
+        ended = ended or not self._context.should_stop()  # where the time of the budget has ended, nobody asked for it
+        best, gain = record.best(), record.gain(record.needed)
         return {
             "status": "succeeded" if ended else "stopped",
             "tuned": self._tune.task,
@@ -115,6 +129,7 @@ class _Tuning:
             "best": best.point if best is not None and gain > 0 else {},
             "gain": gain,
             "tried_best": best.point if best is not None else {},
+            "leads": record.leader() is not None,
             "ratios": record.ratios(),
             "effects": [asdict(effect) for effect in effects(record.trials)],
             "plan": _shown(self._choices.request({}).plan),
@@ -140,7 +155,10 @@ class _Tuning:
 
     def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
         """A short attempt with an output and a scratch folder of its own."""
-        should_stop = self._context.should_stop
+
+        def should_stop() -> bool:
+            return self._context.should_stop() or time.monotonic() >= self._ends
+
         if should_stop():
             return None
         request = self._choices.request(point)
@@ -169,7 +187,7 @@ class _Tuning:
             Tried(
                 task=self._task.name,
                 number=trial.number,
-                of=self._tune.budget.trials + self._tune.budget.rounds + 2 * self._tune.budget.pairs,
+                of=self._tune.budget.trials,
                 settings=trial.point,
                 predicted=trial.predicted,
                 measured=trial.tokens_per_s,
@@ -178,6 +196,14 @@ class _Tuning:
                 seconds=trial.seconds,
             )
         )
+
+    def _budgeted(self) -> str:
+        """The budget in words, before it is spent."""
+        budget = self._tune.budget
+        parts = shares(budget.trials, budget.rounds, budget.pairs)
+        minutes = f" and {budget.minutes:g} minutes" if budget.minutes is not None else ""
+        others = f"{parts.candidates} of other settings, {parts.rounds} of the file's own, {2 * parts.pairs} in pairs that confirm a winner"
+        return f"at most {budget.trials} runs{minutes}: {others}"
 
     def _predicted(self, point: Mapping[str, Any]) -> float | None:
         """Tokens/s over all workers, of what was known before the search."""

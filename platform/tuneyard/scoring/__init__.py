@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tuneyard.scoring.metrics import Sums
     from tuneyard.scoring.partition import Partition, parts_at_once
     from tuneyard.scoring.request import ScoreRequest, ScoreResult
+    from tuneyard.scoring.rows import asks_of
     from tuneyard.scoring.worker import Loaded, OpenWork, PartDone, PartWorker
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ScoreRequest",
     "ScoreResult",
     "Sums",
+    "asks_of",
     "finish",
     "parts_at_once",
     "prepare",
@@ -41,6 +43,7 @@ _HOMES = {
     "ScoreRequest": "request",
     "ScoreResult": "request",
     "Sums": "metrics",
+    "asks_of": "rows",
     "finish": "job",
     "parts_at_once": "partition",
     "prepare": "job",

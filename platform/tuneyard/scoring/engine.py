@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import Generation
 from tuneyard.scoring.prompts import Likelihood
-from tuneyard.scoring.settings import EngineSettings
+from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,33 @@ Asked = Generate | Evaluate
 class Engine:
     """A loaded engine. For one thread at a time."""
 
-    def __init__(self, settings: EngineSettings, generation: Generation) -> None:
-        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports."""
+    def __init__(self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = ()) -> None:
+        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports.
+
+        `ends`: tokens that end an answer, beside the end tokens of tokenizer and model, which the engine knows.
+        """
         _set_environment(settings)
+        self._settings = settings
+        self._begin_thread()
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        if settings.on_cpu and settings.eager:
-            _never_compile()
-        self._settings = settings
+        if settings.on_cpu:
+            _inspect_models_here()
         self._generation = generation
+        self._ends = list(ends)
         self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
         self._lora = _lora_request(settings)
         self._running: dict[str, tuple[Asked, float]] = {}
         self._asked = 0
         # Enough beyond the batch that a sequence that ends is followed by another in the very next step.
         self._at_most = settings.batch + max(1, settings.batch // 4)
+
+    def _begin_thread(self) -> None:
+        """What torch keeps for each thread: the engine is built in one, and runs in another."""
+        _take_threads()
+        if self._settings.on_cpu and self._settings.eager:
+            _never_compile()
 
     @property
     def in_flight(self) -> int:
@@ -81,6 +92,7 @@ class Engine:
 
         The iterator yields None where it has nothing for now; it may block only while `in_flight` is 0.
         """
+        self._begin_thread()
         more = True
         while more or self._running:
             while more and len(self._running) < self._at_most:
@@ -128,6 +140,7 @@ class Engine:
             top_p=wished.top_p,
             top_k=wished.top_k,
             stop=wished.stop,
+            stop_token_ids=self._ends,
             seed=request.seed,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
@@ -198,14 +211,26 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
 
 def _set_environment(settings: EngineSettings) -> None:
     """vLLM reads these when it is imported or an engine is built; there is no other way to say them."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_DO_NOT_TRACK", "1")
+    for name, value in ENGINE_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if settings.on_cpu:
-        # One process per engine: no hop per step, and nothing is left over when it is killed.
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        # Bound to cores, the threads of several engines would share the first ones: leave them to the scheduler.
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        os.environ.update(ENGINE_ENVIRONMENT_ON_CPU)
+
+
+def _inspect_models_here() -> None:
+    """vLLM looks at an architecture that is new to its cache in another process, which imports all of vLLM again, so that this one makes no
+    CUDA context. On cpu there is none to make."""
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda function: function()
+
+
+def _take_threads() -> None:
+    """OpenMP gives a new thread the number that OMP_NUM_THREADS had when torch was loaded, which in a forked process was another's. torch
+    knows the right one, and puts it on in each thread that asks; vLLM's kernels do not ask, and fail where it changes under them."""
+    import torch
+
+    torch.get_num_threads()
 
 
 def _never_compile() -> None:

@@ -14,17 +14,20 @@ from typing import Any
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
+from tuneyard.metrics import METRICS, needing
 from tuneyard.scoring.metrics import Sums
-from tuneyard.scoring.parts import FOLDER, Columns, Layout, answers, committed_parts, read_sums
+from tuneyard.scoring.parts import FOLDER, Columns, Layout, committed_parts, read_sums
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
+from tuneyard.scoring.samples import samples
 from tuneyard.scoring.settings import EngineSettings
 from tuneyard.scoring.worker import WorkOrder
 from tuneyard.storage import AlreadyExists, Store, join, open_store
 
 PLAN = "plan.json"
-METRICS = "metrics.json"
+RESULT = "metrics.json"
+_FORMAT = 3
+"""Of plan.json, of the sums in parts, and of where an answer ends."""
 _SAMPLE_ROWS = 1000
-_SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,9 @@ def prepare(request: ScoreRequest) -> ScoreJob:
     Raises BadInput: no rows, metrics without a reference, or parts in the output that were made with other settings.
     """
     task = request.task
-    if task.metrics and task.data.reference is None:
-        raise BadInput(
-            f"score.metrics has {', '.join(task.metrics)}, but there is nothing to compare with", "set data.reference to a column"
-        )
+    compared = needing("reference", [METRICS[name] for name in task.metrics])
+    if compared and task.data.reference is None:
+        raise BadInput(f"score.metrics has {', '.join(compared)}, but there is nothing to compare with", "set data.reference to a column")
     rows = ScoreRows.open(task.data)
     if rows.count() == 0:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
@@ -87,30 +89,28 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
     result = ScoreResult(
         rows=total.rows,
         errors=total.errors,
-        metrics=total.metrics(request.task.metrics),
+        empty=total.empty,
+        looping=total.looping,
+        cut_off=total.cut_off,
+        metrics=total.figures(request.task.metrics),
+        intervals=total.intervals(request.task.metrics),
         output=join(request.output, FOLDER),
-        samples=_samples(job),
+        samples=samples(job.order.rows, open_store(request.output)),
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         output_tokens_per_s=ours.output_tokens / measured.generation_s if measured.generation_s else 0.0,
         mfu=_mfu(ours.flops, request, measured),
+        peak_from=gpu(request.sku).basis,
         latency_s={f"p{round(share * 100)}": total.latencies.percentile(share) for share in (0.5, 0.9, 0.99)},
         wall_s=measured.wall_s,
         status="stopped" if measured.stopped else "succeeded",
         rows_resumed=sum(sums.rows for sums in job.committed.values()),
         details=_details(job, total, ours, measured),
     )
-    open_store(request.output).put(METRICS, json.dumps(asdict(result), indent=2).encode())
+    open_store(request.output).put(RESULT, json.dumps(asdict(result), indent=2).encode())
     if not measured.stopped:
         _check_errors(request, total)
     return result
-
-
-def _samples(job: ScoreJob) -> list[dict[str, Any]]:
-    """The first rows with what became of them, for a person to look at; none where a stop came before their part was committed."""
-    shown = answers(open_store(job.order.request.output), part=0, rows=_SHOWN_ROWS)
-    asked = job.order.rows.read(0, len(shown))
-    return [{"prompt": row["prompt"], "reference": row["reference"], **answer} for row, answer in zip(asked, shown, strict=True)]
 
 
 def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict[str, Any]:
@@ -181,11 +181,16 @@ def _identity(uri: str) -> str:
 
 def _agree(store: Store, layout: Layout, settings: dict[str, Any]) -> Layout:
     """Write plan.json, or take the layout of the one that is there. Raises BadInput if that one was made with other settings."""
-    plan = {"version": 1, "rowsPerPart": layout.rows_per_part, "settings": settings}
+    plan = {"version": _FORMAT, "rowsPerPart": layout.rows_per_part, "settings": settings}
     try:
         store.create(PLAN, json.dumps(plan, indent=2).encode())
     except AlreadyExists:
         earlier = json.loads(store.get(PLAN))
+        if earlier["version"] != _FORMAT:
+            raise BadInput(
+                f"{store.uri} holds parts of another version of Tuneyard, whose sums this one cannot add up",
+                "write to another output with --out, or score anew without --resume",
+            ) from None
         changes = _changes(earlier["settings"], settings)
         if changes:
             raise BadInput(

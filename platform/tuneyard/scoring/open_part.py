@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from tuneyard.api import Adapter, ScoreTask
 from tuneyard.catalog import ModelShape, forward_flops
 from tuneyard.data import ScoreRow
+from tuneyard.metrics import METRICS
 from tuneyard.scoring.engine import Answer, Asked, Evaluate, Generate
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
-from tuneyard.scoring.rows import ScoredRow
-from tuneyard.scoring.text_metrics import exact_match, rouge_l
+from tuneyard.scoring.rows import ScoredRow, asks_of
 
 
 class OpenPart:
@@ -20,7 +20,7 @@ class OpenPart:
     def __init__(self, rows: Sequence[ScoreRow], task: ScoreTask) -> None:
         self._rows = rows
         self._task = task
-        self.scored = [ScoredRow(row["index"], reference=row["reference"], error=row["error"]) for row in rows]
+        self.scored = [ScoredRow(row["index"], references=row["references"], error=row["error"]) for row in rows]
         self._waiting_for = [0] * len(rows)
         self._rows_left = 0
         self._complete: Future[None] = Future()
@@ -45,16 +45,16 @@ class OpenPart:
 
     def _requests_of(self, index: int, row: ScoreRow, prompts: PromptEncoder) -> list[Asked]:
         asked: list[Asked] = []
-        scored, metrics, seed = self.scored[index], self._task.metrics, self._task.generation.seed
-        generates = metrics != ["perplexity"]
-        if generates:
+        scored, seed = self.scored[index], self._task.generation.seed
+        asks = asks_of(self._task)
+        if asks.output:
             ids = prompts.prompt(row["prompt"])
             asked.append(Generate((self, index), ids, None if seed is None else (seed + row["index"]) % 2**31))
-        if "perplexity" in metrics and row["reference"] is not None:
-            tokens = prompts.likelihood(row["prompt"], row["reference"])
+        if asks.likelihood and row["references"]:
+            tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]))
             scored.reference_tokens, scored.evaluated_tokens = sum(tokens.counted), len(tokens.ids)
             asked.append(Evaluate((self, index), tokens))
-        if generates:
+        if asks.output:
             scored.input_tokens = len(ids)
         return asked
 
@@ -83,13 +83,20 @@ class OpenPart:
         """Wait for the last answer; then the scored rows, in input order. Raises what the engine raised."""
         self._complete.result()
         for row in self.scored:
+            if row.error is None:
+                self._measure(row)
             if row.error is not None:
+                row.values = {}
                 row.output = row.nll = row.latency_s = row.finish_reason = None
                 row.output_tokens = row.reference_tokens = 0
-            elif row.output is not None and row.reference is not None:
-                row.exact_match = exact_match(row.output, row.reference) if "exact_match" in self._task.metrics else None
-                row.rouge_l = rouge_l(row.output, row.reference) if "rouge_l" in self._task.metrics else None
         return self.scored
+
+    def _measure(self, row: ScoredRow) -> None:
+        try:
+            for name in self._task.metrics:
+                METRICS[name].measure(row)
+        except ValueError as error:
+            row.error = str(error)
 
     @property
     def rows_done(self) -> int:
@@ -113,3 +120,9 @@ class OpenPart:
             output_lengths=[output for _, output in generated],
             adapter=adapter,
         ) + forward_flops(shape, prompt_lengths=evaluated, output_lengths=[0] * len(evaluated), adapter=adapter, prompt_logits=True)
+
+
+def _the_one(references: Sequence[str]) -> str:
+    if len(references) > 1:
+        raise BadRow(f"the row has {len(references)} references; the likelihood of one is asked for (perplexity)")
+    return references[0]

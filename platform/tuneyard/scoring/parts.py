@@ -14,6 +14,7 @@ from typing import Any
 from tuneyard.api import JobFailed
 from tuneyard.api.score import MetricName
 from tuneyard.data.score_rows import ScoreRow
+from tuneyard.metrics import METRICS, needing
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.rows import ScoredRow
 from tuneyard.storage import AlreadyExists, Store
@@ -73,18 +74,18 @@ def read_sums(store: Store, part: int) -> Sums:
         return Sums.from_dict(json.loads(metadata[_FOOTER_KEY]))
     except (pa.ArrowInvalid, KeyError) as error:
         raise JobFailed(
-            f"{store.url(part_path(part))} is not a part that this version of Tuneyard wrote ({error})", "remove it, then use --resume"
+            f"{store.url(part_path(part))} is not a part that this version of Tuneyard wrote ({error})", "remove it; then try again"
         ) from error
 
 
-def answers(store: Store, *, part: int, rows: int) -> list[dict[str, Any]]:
-    """`output` and `error` of the first `rows` rows of a part; none where it is not committed."""
+def read_rows(store: Store, part: int, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Those of `columns` that a committed part has, row by row; none where it is not committed."""
     import pyarrow.parquet as pq
 
     if not store.exists(part_path(part)):
         return []
-    table = pq.read_table(io.BytesIO(store.get(part_path(part))), columns=["output", "error"])
-    found: list[dict[str, Any]] = table.slice(0, rows).to_pylist()
+    file = pq.ParquetFile(io.BytesIO(store.get(part_path(part))))
+    found: list[dict[str, Any]] = file.read(columns=[name for name in columns if name in file.schema_arrow.names]).to_pylist()
     return found
 
 
@@ -132,10 +133,12 @@ class Columns:
             "output_tokens": pa.int32(),
             "latency_s": pa.float64(),
         }
-        if "perplexity" in self.metrics:
+        metrics = [METRICS[name] for name in self.metrics]
+        if needing("likelihood", metrics):
             types |= {"nll": pa.float64(), "reference_tokens": pa.int32()}
-        types |= {name: pa.float64() for name in ("exact_match", "rouge_l") if name in self.metrics}
-        return {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}
+        arrays = {name: pa.array([getattr(row, name) for row in scored], type=kind) for name, kind in types.items()}
+        per_row = [metric.name for metric in metrics if metric.per_row is not None]
+        return arrays | {name: pa.array([row.values.get(name) for row in scored], type=pa.float64()) for name in per_row}
 
 
 def _type_of(values: Sequence[Any]) -> Any:

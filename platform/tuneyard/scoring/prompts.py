@@ -17,6 +17,7 @@ from tuneyard.data.chat import choose_template
 from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder
+from tuneyard.data.turns import turn_end
 
 _UNLIMITED = 2**31 - 1
 
@@ -46,6 +47,12 @@ class PromptEncoder:
         self._chat = chat if chat is not None else tokenizer.chat_template is not None
         self._max_length = max_length
 
+    @property
+    def ends(self) -> list[int]:
+        """Tokens that end an answer beside the tokenizer's and the model's own: the template's, where prompts are chats."""
+        end = turn_end(self._tokenizer) if self._chat else None
+        return [] if end is None else [end]
+
     def prompt(self, value: str | list[dict[str, Any]]) -> list[int]:
         """Tokens to generate from. Raises BadRow."""
         content = self._content(value)
@@ -73,7 +80,7 @@ class PromptEncoder:
         )
         encoded = self._encoder.encode([Placed("row", sample)])
         if not encoded.ids:
-            reason = (encoded.bad or [("", "no token of the reference carries loss")])[0][1]
+            reason = encoded.bad[0][1] if encoded.bad else "no token of the reference carries loss"
             raise BadRow(f"the reference cannot be scored: {reason}")
         ids, counted = encoded.ids[0].tolist(), (encoded.labels[0] != IGNORED).tolist()
         if len(ids) >= self._max_length:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tuneyard.api import ScoreTask
+from tuneyard.metrics import METRICS, needing
 
 
 @dataclass(slots=True)
@@ -10,7 +13,8 @@ class ScoredRow:
     """What becomes of row `row` (its place in the data set, from 0). None: not asked for, not to be had, or an error."""
 
     row: int
-    reference: str | None = None
+    references: tuple[str, ...] = ()
+    """Expected answers; a metric takes the one that the output comes closest to."""
     output: str | None = None
     error: str | None = None
     finish_reason: str | None = None
@@ -23,5 +27,19 @@ class ScoredRow:
     """Negative log-likelihood of the reference's tokens together, in nats."""
     reference_tokens: int = 0
     evaluated_tokens: int = 0
-    exact_match: float | None = None
-    rouge_l: float | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    """Metric -> value of this row (see `tuneyard.metrics`)."""
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What is asked of the engine about each row: an output, the likelihood of the reference, or both."""
+
+    output: bool
+    likelihood: bool
+
+
+def asks_of(task: ScoreTask) -> Asks:
+    """Outputs are left out where metrics are asked for and none of them needs any."""
+    metrics = [METRICS[name] for name in task.metrics]
+    return Asks(output=not metrics or bool(needing("output", metrics)), likelihood=bool(needing("likelihood", metrics)))

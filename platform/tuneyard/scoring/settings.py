@@ -11,9 +11,18 @@ from tuneyard.api.quantities import parse_size_bytes
 from tuneyard.api.train import Precision
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.gpus import Dtype
+from tuneyard.metrics import METRICS, needing
 from tuneyard.scoring.adapter import LoraAdapter, read_adapter
 
 LONGEST_AUTO = 8192
+ENGINE_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1"}
+"""What vLLM reads when it is imported."""
+ENGINE_ENVIRONMENT_ON_CPU = {
+    # One process per engine: no hop per step, and nothing is left over when it is killed.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Bound to cores, the threads of several engines would share the first ones: leave them to the scheduler.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
 _KV_BLOCK_TOKENS = 128  # vLLM's block size on CPU
 _KV_DEFAULT_LIMIT_BYTES = 4 * 1024**3
 
@@ -49,11 +58,13 @@ def resolve_engine(task: ScoreTask, model: Path, adapter: Path | None, *, sku: s
         )
     precision = _precision(engine.precision, sku)
     lora = read_adapter(adapter) if adapter is not None else None
-    if lora is not None and lora.adapts_head and "perplexity" in task.metrics:
+    by_likelihood = needing("likelihood", [METRICS[name] for name in task.metrics])
+    if lora is not None and lora.adapts_head and by_likelihood:
         # vLLM drops the head's part from likelihoods of prompts: silently on GPUs, with a crash on CPU (its issue 51594).
         raise BadInput(
             f"the adapter in {lora.folder} adapts lm_head, and the engine gives wrong likelihoods for such adapters",
-            "remove perplexity from metrics, or set merge: true in the method of the train task and score its merged weights",
+            f"remove {', '.join(by_likelihood)} from metrics, or set merge: true in the method of the train task "
+            "and score its merged weights",
         )
     return EngineSettings(
         model=str(model),

@@ -26,6 +26,7 @@ from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 from tuneyard.storage import fetch_folder, open_store
+from tuneyard.warm import WHY_COLD
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,12 @@ class WorkOrder:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A worker that is ready."""
+    """A worker that is ready. `why_cold`: why its process is no fork, where one was asked for."""
 
     pid: int
     load_s: float
     settings: EngineSettings
+    why_cold: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,11 @@ class PartWorker:
         tokenizer = _tokenizer(self._settings)
         self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
         try:
-            self._engine = Engine(self._settings, request.task.generation)
+            self._engine = Engine(self._settings, request.task.generation, self._prompts.ends)
         except Exception as error:
             raise _load_failure(error, self._settings) from error
         threading.Thread(target=self._drive, name="engine", daemon=True).start()
-        return Loaded(os.getpid(), time.perf_counter() - began, self._settings)
+        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, os.environ.get(WHY_COLD, ""))
 
     def score(self, part: int) -> PartDone:
         """Score the rows of a part and commit it. Raises what broke the engine."""

@@ -8,12 +8,13 @@ from tuneyard.storage.cache import fetch_folder
 from tuneyard.storage.commits import Commit, CommitLog, Fence, Fenced, LogState
 from tuneyard.storage.errors import AlreadyExists, NotFound
 from tuneyard.storage.lease import Holder, Lease, acquire
-from tuneyard.storage.manifest import MANIFEST, Manifest, ManifestFile
+from tuneyard.storage.manifest import EXECUTABLE, MANIFEST, Manifest, ManifestFile
 from tuneyard.storage.opening import open_store
 from tuneyard.storage.store import FileInfo, Store
-from tuneyard.storage.uris import absolute, is_local, join, local_path, scheme_of
+from tuneyard.storage.uris import absolute, clean, is_local, join, local_path, scheme_of
 
 __all__ = [
+    "EXECUTABLE",
     "MANIFEST",
     "AlreadyExists",
     "Commit",
@@ -30,6 +31,7 @@ __all__ = [
     "Store",
     "absolute",
     "acquire",
+    "clean",
     "fetch_folder",
     "is_local",
     "join",

@@ -44,5 +44,5 @@ def os_errors(uri: str, doing: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFound(f"cannot {doing} {redact(uri)}: {error.strerror or shortened(error)}", "check the path") from error
     except OSError as error:
-        next_step = _NEXT_STEP_BY_ERRNO.get(error.errno or 0, "check the disk and the path, then try again with --resume")
+        next_step = _NEXT_STEP_BY_ERRNO.get(error.errno or 0, "check the disk and the path; then try again")
         raise StorageError(f"cannot {doing} {redact(uri)}: {error.strerror or shortened(error)}", next_step) from error

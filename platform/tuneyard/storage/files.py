@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -62,6 +63,24 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def as_umask_says(folder: Path) -> None:
+    """Give everything in a folder the mode that this process's umask gives new files; programs stay executable.
+
+    Some libraries (safetensors) write files that only their owner may read.
+    """
+    probe = temporary_sibling(folder)
+    probe.mkdir()
+    allowed = probe.stat().st_mode & 0o777
+    probe.rmdir()
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            continue
+        mode = stat.S_IMODE(path.stat().st_mode)
+        wanted = allowed if path.is_dir() or mode & stat.S_IXUSR else allowed & 0o666
+        if mode & 0o777 != wanted:
+            path.chmod(mode & ~0o777 | wanted)
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:

@@ -186,7 +186,7 @@ class HdfsStore(Store):
             # requests' errors are OSErrors; fsspec raises RuntimeError with what the name node said.
             raise StorageError(
                 f"cannot {doing} {url}: {shortened(error)}",
-                "check that the name node is up and not in safe mode; then try again with --resume",
+                "check that the name node is up and not in safe mode; then try again",
             ) from error
 
 

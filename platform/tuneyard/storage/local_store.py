@@ -11,6 +11,7 @@ from typing import Any
 
 from tuneyard.storage.errors import AlreadyExists, os_errors
 from tuneyard.storage.files import (
+    as_umask_says,
     exactly,
     is_temporary,
     read_chunks,
@@ -148,8 +149,9 @@ def _copy(local: Path, staged: Path, on_progress: OnProgress | None, extra: Mapp
 
 
 def _seal(local: Path, on_progress: OnProgress | None, extra: Mapping[str, Any]) -> Manifest:
-    """Hash the files where they lie, make them durable, and write the manifest beside them."""
+    """Hash the files where they lie, make them readable as all other files and durable, and write the manifest beside them."""
     files = scan(local)
+    as_umask_says(local)
     progress = Progress(on_progress, sum(size for _, size in files))
 
     def seal(file: tuple[str, int]) -> ManifestFile:

@@ -10,6 +10,8 @@ from typing import Any
 from tuneyard.api import StorageError
 
 MANIFEST = "manifest.json"
+EXECUTABLE = "executable"
+"""Of `extra`: the files that may be executed, for folders of programs."""
 FORMAT = 1
 
 

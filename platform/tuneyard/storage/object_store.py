@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -66,24 +66,8 @@ class ObjectStore(Store):
         self._bucket = bucket
         self._inner = inner
 
-    @contextmanager
-    def _errors(self, path: str, doing: str) -> Iterator[None]:
-        """Turn obstore's errors into StorageErrors."""
-        import obstore.exceptions as refused
-
-        url = redact(self.url(path))
-        try:
-            yield
-        except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error) or doing == "write":
-                raise StorageError(f"cannot {doing} {url}: there is no bucket {self._bucket!r}", "create it, or check the name") from error
-            raise NotFound(f"cannot {doing} {url}: it does not exist", "check the path") from error
-        except refused.AlreadyExistsError as error:
-            raise AlreadyExists(f"{url} exists already", "another process was first") from error
-        except (refused.PermissionDeniedError, refused.UnauthenticatedError) as error:
-            raise StorageError(f"cannot {doing} {url}: access denied", f"check the keys and their rights. {NO_CREDENTIALS}") from error
-        except (refused.BaseError, ValueError, OSError) as error:
-            raise StorageError(f"cannot {doing} {url}: {shortened(error)}", _next_step(str(error))) from error
+    def _errors(self, path: str, doing: str) -> AbstractContextManager[None]:
+        return object_store_errors(self.url(path), self._bucket, doing)
 
     def put(self, path: str, data: bytes) -> None:
         import obstore
@@ -155,9 +139,29 @@ class ObjectStore(Store):
             return
 
 
+@contextmanager
+def object_store_errors(url: str, bucket: str, doing: str) -> Iterator[None]:
+    """Turn obstore's errors into StorageErrors that name `url` and what was being done to it: "read", "list"."""
+    import obstore.exceptions as refused
+
+    url = redact(url)
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error) or doing == "write":
+            raise StorageError(f"cannot {doing} {url}: there is no bucket {bucket!r}", "create it, or check the name") from error
+        raise NotFound(f"cannot {doing} {url}: it does not exist", "check the path") from error
+    except refused.AlreadyExistsError as error:
+        raise AlreadyExists(f"{url} exists already", "another process was first") from error
+    except (refused.PermissionDeniedError, refused.UnauthenticatedError) as error:
+        raise StorageError(f"cannot {doing} {url}: access denied", f"check the keys and their rights. {NO_CREDENTIALS}") from error
+    except (refused.BaseError, ValueError, OSError) as error:
+        raise StorageError(f"cannot {doing} {url}: {shortened(error)}", _next_step(str(error))) from error
+
+
 def _next_step(text: str) -> str:
     if "169.254.169.254" in text or "metadata.google.internal" in text:
         return NO_CREDENTIALS
     if "error sending request" in text or "onnect" in text or "dns error" in text:
-        return "check the network, and AWS_ENDPOINT_URL where the server is not Amazon's; then try again with --resume"
-    return "check the bucket, the keys and the region; then try again with --resume"
+        return "check the network, and AWS_ENDPOINT_URL where the server is not Amazon's; then try again"
+    return "check the bucket, the keys and the region; then try again"

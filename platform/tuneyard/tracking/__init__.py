@@ -5,6 +5,7 @@ Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them i
 
 from typing import TYPE_CHECKING, Any
 
+from tuneyard.tracking.comparing import comparable
 from tuneyard.tracking.events import (
     Checkpointed,
     Emit,
@@ -51,6 +52,7 @@ __all__ = [
     "TimeSplit",
     "Tried",
     "Warned",
+    "comparable",
     "open_recorder",
     "silent",
     "write_report",

@@ -16,8 +16,9 @@ REPORT_HTML = "report.html"
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """`tasks` by name, in order. A train task holds at least losses, tokens_per_s, mfu, flops_per_step, peak_memory_gb,
-    planned_memory_gb, steps, world_size, wall_s, artifacts; a score task rows, errors, metrics, output_tokens_per_s, mfu,
-    output. Both hold kind and status; `samples` of a score task (prompt, output, reference, error) are shown where given.
+    planned_memory_gb, steps, world_size, wall_s, artifacts; a score task rows, errors, empty, looping, cut_off, metrics,
+    output_tokens_per_s, mfu, output. Both hold kind and status; `samples` of a score task (row, typical, prompt, output, reference,
+    error) are shown where given.
 
     `status`: running, succeeded, failed or stopped.
     """

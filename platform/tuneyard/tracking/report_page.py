@@ -12,16 +12,20 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from tuneyard.metrics import FIGURES
 from tuneyard.tracking.charts import Bar, Line, Part, bar_chart, line_chart, share_bar
+from tuneyard.tracking.comparing import comparable
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.report import Report, json_safe
 
 MOST_RANKS = 16
 MOST_SAMPLES = 8
 MOST_CHARACTERS = 4_000
-LOWER_IS_BETTER = ("perplexity", "loss", "nll", "latency", "errors")
+_USELESS = {"empty": "empty outputs", "looping": "outputs that end in a loop", "cut_off": "outputs that were cut off"}
+_PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
+_SHARE = "share of "
 _SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other")
-_MEMORY = ("weights", "gradients", "optimizer", "activations", "other")
+_MEMORY = ("weights", "gradients", "optimizer", "activations", "libraries", "other")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Chart:
 class Sample:
     """A row that was scored: its answer, or why there is none."""
 
+    title: str
     prompt: str
     answer: str
     reference: str
@@ -53,14 +58,24 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One metric of several score tasks. `change` and `better` are of the last against the first, where there are two."""
+class Compared:
+    """One metric of several score tasks. `change` and `better` are of the last against the first, where there are two on the same data."""
 
     metric: str
     values: list[str]
     change: str
     relative: str
     better: bool | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of score tasks side by side. `with_change`: they are two, on the same data."""
+
+    title: str
+    names: list[str]
+    rows: list[Compared]
+    with_change: bool
 
 
 def render(report: Report) -> str:
@@ -71,8 +86,7 @@ def render(report: Report) -> str:
         wall=duration(report.wall_s) if report.wall_s else "",
         spec=yaml.safe_dump(json_safe(report.spec), sort_keys=False, allow_unicode=True) if report.spec else "",
         tasks=[_task_view(name, task) for name, task in tasks.items()],
-        compared=[name for name, task in tasks.items() if task.get("metrics")],
-        comparison=_comparison(tasks),
+        comparisons=_comparisons(report.spec, tasks),
     )
 
 
@@ -96,12 +110,30 @@ def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
         "charts": [chart for chart in charts if chart.drawing],
         "trials": _trials(task),
         "effects": _effects(task),
-        "metrics": [(metric, number(value, 4)) for metric, value in (task.get("metrics") or {}).items()],
+        "metrics": _figures(task),
         "samples": [_sample(row) for row in (task.get("samples") or [])[:MOST_SAMPLES]],
         "warnings": task.get("warnings", []),
         "artifacts": _artifacts(task),
         "progress": _progress(task),
     }
+
+
+def _figures(task: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Title, value and bounds at 95 % confidence of each figure of a score task."""
+    intervals = task.get("intervals") or {}
+    return [
+        (_title(name), _figure(name, value), " – ".join(_figure(name, bound) for bound in intervals.get(name) or ()))
+        for name, value in (task.get("metrics") or {}).items()
+    ]
+
+
+def _title(name: str) -> str:
+    """A name that no metric of this version has stays as it is: reports outlive versions."""
+    return FIGURES[name].title if name in FIGURES else name
+
+
+def _figure(name: str, value: float | None) -> str:
+    return FIGURES[name].text(value) if name in FIGURES else number(value, 4)
 
 
 def _progress(task: Mapping[str, Any]) -> float | None:
@@ -129,7 +161,7 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
         Tile("evaluation loss", number(evaluations[-1][1], 4), since) if evaluations else None,
         Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s")))),
-        Tile("MFU", percent(task.get("mfu", _last(task, "mfu")))),
+        Tile("MFU", percent(task.get("mfu", _last(task, "mfu"))), _PEAKS.get(task.get("peak_from", ""), "")),
         Tile("peak memory", gigabytes(max(peak)), f"of one rank; planned {gigabytes(_planned(task))}") if peak else None,
         Tile("steps", number(steps), f"resumed from {task['resumed_from']}" if task.get("resumed_from") else "") if steps else None,
         Tile("workers", number(task.get("world_size") or plan.get("workers", 1)), _layout(plan)),
@@ -153,8 +185,9 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     return [
         Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else ""),
         Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
+        *[Tile(label, number(task[key]), f"{percent(task[key] / rows)} of all") for key, label in _USELESS.items() if task.get(key)],
         Tile("output tokens/s", number(task.get("output_tokens_per_s", progress.get("output_tokens_per_s")))),
-        Tile("MFU", percent(task["mfu"])) if "mfu" in task else None,
+        Tile("MFU", percent(task["mfu"]), _PEAKS.get(task.get("peak_from", ""), "")) if "mfu" in task else None,
         *[Tile(f"latency {name}", duration(latency[name])) for name in ("p50", "p90", "p99") if latency.get(name) is not None],
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
     ]
@@ -296,7 +329,9 @@ def _sample(row: Mapping[str, Any]) -> Sample:
     prompt, error = row.get("prompt"), row.get("error")
     if isinstance(prompt, list):
         prompt = "\n".join(f"{turn.get('role', '')}: {turn.get('content', '')}" if isinstance(turn, dict) else str(turn) for turn in prompt)
-    return Sample(_text(prompt), _text(error or row.get("output")), _text(row.get("reference")), bool(error))
+    place = f"row {row['row']}" if "row" in row else ""
+    title = f"a typical answer, {place}" if row.get("typical") else place
+    return Sample(title, _text(prompt), _text(error or row.get("output")), _text(row.get("reference")), bool(error))
 
 
 def _text(value: Any) -> str:
@@ -311,22 +346,39 @@ def _artifacts(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("artifact", str(uri)) for uri in artifacts]
 
 
-def _comparison(tasks: Mapping[str, Mapping[str, Any]]) -> list[Comparison]:
-    """Metrics that at least two score tasks have, in the order of the first."""
-    scored = [task["metrics"] for task in tasks.values() if task.get("metrics")]
-    if len(scored) < 2:
-        return []
+def _comparisons(spec: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str, Any]]) -> list[Comparison]:
+    """A table for score tasks on the same data; where there are others, one of all, without changes from one to the other."""
+    scored = {name: task for name, task in tasks.items() if task.get("metrics")}
+    groups = comparable(spec, list(scored))
+    tables = [_comparison("Comparison", {name: scored[name] for name in group}, with_change=len(group) == 2) for group in groups]
+    if len(groups) > 1:
+        tables.append(_comparison("Side by side, on different data", scored, with_change=False))
+    return [table for table in tables if len(table.names) > 1 and table.rows]
+
+
+def _comparison(title: str, tasks: Mapping[str, Mapping[str, Any]], *, with_change: bool) -> Comparison:
+    """Metrics that all of these score tasks have, in the order of the first; then shares of outputs that say nothing."""
+    scored = [{**task["metrics"], **_useless(task)} for task in tasks.values()]
     names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
-    return [_compared(name, [metrics[name] for metrics in scored]) for name in names]
+    shown = [name for name in names if not name.startswith(_SHARE) or any(metrics[name] for metrics in scored)]
+    rows = [_compared(name, [metrics[name] for metrics in scored], with_change=with_change) for name in shown]
+    return Comparison(title, list(tasks), rows, with_change)
 
 
-def _compared(metric: str, values: list[float | None]) -> Comparison:
-    shown = [number(value, 4) for value in values]
+def _useless(task: Mapping[str, Any]) -> dict[str, float]:
+    """Share of all rows, by what is wrong with the output; nothing of a task that did not count them."""
+    rows = task.get("rows")
+    return {f"{_SHARE}{label}": task[key] / rows for key, label in _USELESS.items() if task.get(key) is not None and rows}
+
+
+def _compared(metric: str, values: list[float | None], *, with_change: bool) -> Compared:
+    shown = [_figure(metric, value) for value in values]
     first, last = values[0], values[-1]
-    if len(values) != 2 or first is None or last is None:
-        return Comparison(metric, shown, "", "", None)
-    lower = any(word in metric for word in LOWER_IS_BETTER)
-    better = None if first == last else (last < first) == lower
+    if not with_change or first is None or last is None:
+        return Compared(_title(metric), shown, "", "", None)
+    figure = FIGURES.get(metric)
+    higher = figure.higher_is_better if figure is not None else False if metric.startswith(_SHARE) else None
+    better = None if first == last or higher is None else (last > first) == higher
     sign = "+" if last > first else "−" if last < first else "±"
     relative = f"{sign}{percent(abs(last / first - 1))}" if first else ""
-    return Comparison(metric, shown, f"{sign}{number(abs(last - first))}", relative, better)
+    return Compared(_title(metric), shown, f"{sign}{number(abs(last - first))}", relative, better)

@@ -7,7 +7,7 @@ whoever has read number n knows where to go on, and asks storage for one file on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +72,13 @@ def source_order(source: str) -> tuple[str, int]:
     return (kind, int(number)) if number.isdigit() else (source, -1)
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, each with its newline: other characters that Python takes for an end of line are none here."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
 def attempts_with_logs(store: Readable, task: str) -> list[int]:
     """Numbers of the attempts of a task that have left a log, in order."""
     return sorted({chunk.attempt for chunk in chunks_of(store.list(task_folder(task))) if chunk.task == task})
@@ -83,6 +90,29 @@ class LogPart:
 
     text: str
     cursor: int
+
+
+@dataclass(frozen=True)
+class LogNews:
+    """What several sources have written since they were read last."""
+
+    sources: Sequence[str]
+    """All that have printed something so far."""
+    parts: Mapping[str, str]
+    """Whole lines per source with news."""
+    cursors: Mapping[str, int]
+    more: bool = False
+    """Whether to ask again at once."""
+
+
+class AttemptLogs(Protocol):
+    """The logs of one attempt, wherever they are read from."""
+
+    def sources(self) -> list[str]: ...
+
+    def news(self, wanted: Collection[str], cursors: Mapping[str, int]) -> LogNews: ...
+
+    def tail(self, source: str, lines: int) -> LogPart: ...
 
 
 class LogReader:
@@ -109,12 +139,19 @@ class LogReader:
             cursor += 1
         return LogPart("".join(texts), cursor)
 
+    def news(self, wanted: Collection[str], cursors: Mapping[str, int]) -> LogNews:
+        """What the sources in `wanted` (none: all) have written since `cursors`, some MB of each at most."""
+        there = self.sources()
+        found = {source: self.read(source, cursors.get(source, 0)) for source in there if not wanted or source in wanted}
+        parts = {source: part.text for source, part in found.items() if part.cursor != cursors.get(source, 0)}
+        return LogNews(there, parts, {**cursors, **{source: part.cursor for source, part in found.items()}})
+
     def tail(self, source: str, lines: int) -> LogPart:
         """The last `lines` lines, and the cursor after them."""
         chunks = chunks_of(self._store.list(source_folder(self._task, self._attempt, source)))
         kept: list[str] = []
         for chunk in reversed(chunks):
-            kept = self._store.get(chunk.path).decode(errors="replace").splitlines(keepends=True) + kept
+            kept = lines_of(self._store.get(chunk.path).decode(errors="replace")) + kept
             if len(kept) >= lines:
                 break
         return LogPart("".join(kept[-lines:] if lines else []), chunks[-1].number if chunks else 0)

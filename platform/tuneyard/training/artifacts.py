@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from tuneyard.api import StorageError
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -34,9 +35,11 @@ class Artifacts:
 
 
 def save_artifacts(
-    trainer: SteppedTrainer, request: TrainRequest, *, start: str, tokenizer: Any, card: str, world: World, emit: Emit
+    trainer: SteppedTrainer, request: TrainRequest, *, start: str, tokenizer: Any, turn_end: int | None, card: str, world: World, emit: Emit
 ) -> Artifacts:
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights.
+
+    `turn_end`: the token that ends an answer by the chat template that samples were rendered with.
 
     Raises StorageError on every rank if rank 0 could not write.
     """
@@ -45,11 +48,11 @@ def save_artifacts(
     failure: StorageError | None = None
     if world.is_first:
         try:
-            _write(trainer, request, weights, start=start, tokenizer=tokenizer, card=card)
+            _write(trainer, request, weights, start=start, tokenizer=tokenizer, turn_end=turn_end, card=card)
         except StorageError as error:
             failure = error
         except OSError as error:
-            failure = StorageError(f"the final model could not be written: {error}", "free some space, then run again with --resume")
+            failure = StorageError(f"the final model could not be written: {error}", "free some space; then try again")
     failed = broadcast_object(world, failure)
     if failed is not None:
         raise failed
@@ -70,7 +73,9 @@ def _gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[st
     return dict(trainer.accelerator.get_state_dict(trainer.deepspeed))
 
 
-def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, start: str, tokenizer: Any, card: str) -> None:
+def _write(
+    trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, start: str, tokenizer: Any, turn_end: int | None, card: str
+) -> None:
     staging = Path(request.scratch) / "final"
     shutil.rmtree(staging, ignore_errors=True)
     store = open_store(request.output)
@@ -83,12 +88,12 @@ def _write(trainer: SteppedTrainer, request: TrainRequest, weights: Any, *, star
         model.save_pretrained(folder, state_dict=weights)
     else:
         model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
-    _dress(folder, tokenizer, card)
+    _dress(folder, tokenizer, turn_end, card)
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
         # After training: ZeRO-3 would partition the model that is loaded here.
         unset_hf_deepspeed_config()
         _merge(start, folder, staging / MERGED, request)
-        _dress(staging / MERGED, tokenizer, card)
+        _dress(staging / MERGED, tokenizer, turn_end, card)
         _commit(store, staging / MERGED, MERGED)
     _commit(store, folder, MODEL)
 
@@ -110,12 +115,12 @@ def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> N
     PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(folder)
 
 
-def _dress(folder: Path, tokenizer: Any, card: str) -> None:
-    """Tokenizer (with its chat template) and model card beside the weights."""
+def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:
+    """Tokenizer (with its chat template), end tokens and model card beside the weights."""
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card)
-    if not (folder / "generation_config.json").exists() and not (folder / "adapter_config.json").exists():
-        GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
+    if not (folder / "adapter_config.json").exists() or turn_end is not None:
+        write_end_tokens(folder, tokenizer, turn_end)
 
 
 def _commit(store: Store, folder: Path, name: str) -> None:

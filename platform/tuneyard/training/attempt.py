@@ -19,7 +19,9 @@ from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
 from tuneyard.api import BadInput
+from tuneyard.catalog import gpu
 from tuneyard.data import Order
+from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
@@ -33,11 +35,11 @@ from tuneyard.training.distributed import World, barrier, gather_objects, joined
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
-from tuneyard.training.memory import is_out_of_memory, out_of_memory, peak_gb, reset_peak
+from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer
 from tuneyard.training.offload_ops import prepare_offload
-from tuneyard.training.order import Batches, steps_of_epochs
+from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.stop import StopRequest, listening
@@ -111,6 +113,8 @@ class _Material:
 
     start: str
     tokenizer: Any
+    turn_end: int | None
+    """The token that ends an answer by the chat template, where samples were rendered by it."""
     train: Any
     validation: Any | None
     steps: int
@@ -128,10 +132,12 @@ class _Attempt:
         self.emit = emit
         self.scratch = Path(request.scratch)
         self.began = time.perf_counter()
+        self.libraries_gb = 0.0
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
         reset_peak(self.world.device)
+        self.libraries_gb = held_gb()
         checkpoints = self._checkpoints()
         request = self.request
         holder = Holder.this_process(job=request.job, attempt=request.attempt, run=request.run)
@@ -147,7 +153,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world)
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()
@@ -163,7 +169,14 @@ class _Attempt:
             self._restore_best(trainer, checkpoints, progress)
         card = model_card(self.request, self._figures(progress, throughput))
         artifacts = save_artifacts(
-            trainer, self.request, start=material.start, tokenizer=material.tokenizer, card=card, world=self.world, emit=self.emit
+            trainer,
+            self.request,
+            start=material.start,
+            tokenizer=material.tokenizer,
+            turn_end=material.turn_end,
+            card=card,
+            world=self.world,
+            emit=self.emit,
         )
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
@@ -179,6 +192,7 @@ class _Attempt:
         prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
+        turn_end = data.turn_end(tokenizer) if prepared.chats else None
         rows = len(prepared.train)
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, rows, plan.global_batch)
         batches = Batches(
@@ -190,7 +204,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, prepared.train, prepared.validation, steps, batches, prepared.report.to_dict())
+        return _Material(start, tokenizer, turn_end, prepared.train, prepared.validation, steps, batches, prepared.report.to_dict())
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -294,7 +308,7 @@ class _Attempt:
         if task.evaluation.early_stop is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
-        self._stage("training")
+        self._stage(f"goes on from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
         ledger.finish()
@@ -315,7 +329,8 @@ class _Attempt:
         figures: dict[str, Any] = {"steps": len(progress.losses), "tokens": progress.tokens, "last training loss": progress.losses[-1]}
         if progress.eval_losses:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
-        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}"}
+        of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
+        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
 
     def _result(
         self,
@@ -336,8 +351,10 @@ class _Attempt:
             tokens=progress.tokens,
             tokens_per_s=rate.tokens_per_s,
             mfu=rate.mfu,
+            peak_from=gpu(self.request.plan.sku).basis,
             flops_per_step=throughput.flops_per_step,
             peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
+            libraries_gb=gather_objects(self.world, self.libraries_gb),
             planned_memory_gb=self.request.plan.memory.total_gb,
             world_size=self.world.size,
             wall_s=time.perf_counter() - self.began,

@@ -59,7 +59,7 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool) -> Iterator[World]:
             dist.init_process_group(backend=backend, rank=world.rank, world_size=world.size, timeout=COLLECTIVE_TIMEOUT)
         if with_deepspeed:
             _let_deepspeed_find_ninja()
-            import deepspeed
+            from tuneyard.training.zero_stack import deepspeed
 
             # A shared-memory all-reduce for inference on cpu, which DeepSpeed would compile (for a minute) at every first start.
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

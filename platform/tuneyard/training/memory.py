@@ -33,6 +33,12 @@ def peak_gb(device: torch.device) -> float:
     return _status_bytes("VmHWM") / 1e9
 
 
+def held_gb() -> float:
+    """Resident memory of this process now, in 1e9 bytes: also pages that it shares with the server that has forked it. 0 where the system
+    does not say."""
+    return _status_bytes("VmRSS") / 1e9
+
+
 def reserved_gb(device: torch.device) -> float:
     """Peak of what the allocator took from the GPU, fragmentation included; 0 on cpu."""
     return float(torch.cuda.max_memory_reserved(device)) / 1e9 if device.type == "cuda" else 0.0

@@ -8,7 +8,6 @@ micro-batch. Every step is a full batch: the last one of a run is filled up from
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -45,11 +44,6 @@ class Batches:
         """Rows of micro-batch `micro` of this rank in step `step` (from 0)."""
         first = step * self.global_batch + (self.rank * self.grad_accum + micro) * self.micro_batch
         return [self.row_at(position) for position in range(first, first + self.micro_batch)]
-
-
-def steps_of_epochs(epochs: float, rows: int, global_batch: int) -> int:
-    """Optimizer steps until every row was seen `epochs` times; at least 1."""
-    return max(1, math.ceil(epochs * rows / global_batch - 1e-9))
 
 
 def evaluation_batches(rows: int, micro_batch: int, rank: int, workers: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuneyard.api import TrainTask
+from tuneyard.catalog.gpu_facts import Basis
 from tuneyard.planning import Plan
 
 
@@ -58,9 +59,12 @@ class TrainResult:
     tokens: int
     tokens_per_s: float
     mfu: float
+    """Of the dense peak of the devices at the precision; see `peak_from`."""
     flops_per_step: float
     peak_memory_gb: list[float]
     """Per rank: device memory on GPUs, resident memory of the process on cpu."""
+    libraries_gb: list[float]
+    """Per rank: resident memory of the process before it loaded the model; 0 where the system does not say."""
     planned_memory_gb: float
     world_size: int
     wall_s: float
@@ -71,4 +75,6 @@ class TrainResult:
     merged_uri: str | None = None
     resumed_from: int = 0
     """Step of the checkpoint this attempt started from; 0: none."""
+    peak_from: Basis = "datasheet"
+    """Where the peak of `mfu` comes from: a data sheet, a measurement of the device, or a file of the user."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
-    from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Trial, effects
+    from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
     from tuneyard.tuning.settings import applied, default_settings, listed_settings
     from tuneyard.tuning.space import Point, Space
@@ -28,7 +28,7 @@ _ROOMS = {
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
-    "search": ("Effect", "IncumbentFailed", "Record", "Search", "Trial", "effects"),
+    "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
     "settings": ("applied", "default_settings", "listed_settings"),
     "space": ("Point", "Space"),
@@ -56,6 +56,7 @@ __all__ = [
     "Search",
     "SearchSettings",
     "Searcher",
+    "Shares",
     "Space",
     "Tpe",
     "Trial",
@@ -69,6 +70,7 @@ __all__ = [
     "published_runs",
     "settings_row",
     "setup_of",
+    "shares",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,8 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return row | {"tokens_per_sec_per_gpu": per_gpu, "peak_mem_gb": max(peaks) if peaks else None, "status": status}
 
 
-def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibration, int]:
-    """The planner's efficiencies, corrected by what runs of this platform have reached, and how many runs those were.
+def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibration, Counter[str]]:
+    """The planner's efficiencies, corrected by what runs of this platform have reached, and how many runs those were, by SKU.
 
     Of other software's runs the planner knows less than it would need. `latest`: how many of the last runs count. What padding costs is
     not in a plan: only runs whose sequences were full count where there are any on that SKU.
@@ -85,7 +86,7 @@ def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibratio
     used = own[full | ~own.gpu_type.isin(own.gpu_type[full])].tail(latest)
     speeds = zip(setups_of(clean(used)), used.tokens_per_sec_per_gpu, strict=True)
     found = [(setup, float(speed)) for setup, speed in speeds if setup is not None]
-    return calibrated(found), len(found)
+    return calibrated(found), Counter(setup.gpu.sku for setup, _ in found)
 
 
 def published_runs(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import Gpu, ModelShape, gpu
+from tuneyard.catalog import Gpu, ModelShape, gpu, kinds
+from tuneyard.catalog.gpu_entries import kept_kind
 from tuneyard.planning import Layout, Setup
 
 if TYPE_CHECKING:
@@ -35,13 +36,6 @@ FAILED = ("oom", "failed", "hang")
 
 _TEXT = ("gpu_type", "precision", "sharding", "activation_checkpointing", "offload", "attention_impl", "method", "framework")
 _NUMERIC = tuple(c for c in INPUTS if c not in _TEXT)
-_SKU_WORDS = (
-    *(("h100-pcie", "h100-pcie-80gb"), ("h100", "h100-80gb"), ("h200", "h200-141gb"), ("b200-", "b200-180gb")),
-    *(("a100-sxm4-80", "a100-80gb"), ("a100-40", "a100-40gb"), ("a100", "a100-80gb"), ("l40s", "l40s-48gb")),
-    *(("a10g", "a10g-24gb"), ("t4", "t4-16gb"), ("v100-32", "v100-32gb"), ("v100", "v100-16gb")),
-)
-"""What sources' names of GPUs contain, and the SKU that it means. The first that fits counts."""
-_OTHER_DEVICES = ("gb200", "gb300", "tpu", "nvl-")
 _STAGES: tuple[Literal[0, 1, 2, 3], ...] = (0, 1, 2, 3)
 _ENGINES: Mapping[str, Literal["megatron", "nanotron"]] = {"nanotron": "nanotron", "megatron": "megatron", "nemo": "megatron"}
 
@@ -65,14 +59,7 @@ def check_columns(rows: pd.DataFrame, columns: tuple[str, ...]) -> None:
 @functools.cache
 def device(gpu_type: str) -> Gpu | None:
     """The SKU that a source's name of a GPU stands for, such as `NVIDIA H100-SXM5-80GB`; None for one that the catalog lacks."""
-    name = gpu_type.strip().lower()
-    try:
-        return gpu(name)
-    except BadInput:
-        pass
-    if any(word in name for word in _OTHER_DEVICES):
-        return None
-    return next((gpu(sku) for word, sku in _SKU_WORDS if word in name), None)
+    return gpu("cpu") if gpu_type.strip().lower() == "cpu" else kinds().find(gpu_type) or kept_kind(gpu_type)
 
 
 def failed(rows: pd.DataFrame) -> np.ndarray:

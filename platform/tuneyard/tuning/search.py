@@ -1,12 +1,16 @@
 """A search by measurement: rounds of trials beside the incumbent, then pairs that confirm or refute the winner.
 
 Machines are noisy and drift. So the incumbent (the settings of the file) runs again in each round, what a trial measures counts relative
-to the incumbent of its round, and the winner is whoever is confirmed in pairs, not whoever was measured once. All that is known is a
-`Record`, kept after each measurement: a search that was ended goes on from it.
+to the incumbent of its round, and the winner is whoever is confirmed in pairs, not whoever was measured once. What lost to the incumbent is
+not confirmed. All that is known is a `Record`, kept after each measurement: a search that was ended goes on from it.
+
+The budget is of all runs (`shares` divides it) and of all time: a run for which there is none left is not begun, and one during which the
+time ends is cut off and does not count.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -53,6 +57,12 @@ class Record:
     """Where it was measured, in words that are equal where machines are; ratios of one place say little of another."""
     numbers: int = 0
     """How many runs were begun; each has a number of its own, also the one during which the search was ended."""
+    needed: int = 0
+    """Pairs that the best must win; 0 before it is known whether it is to be confirmed."""
+    runs: int = field(default=0, compare=False)
+    """Runs that the last start of the search has measured."""
+    out_of_time: bool = field(default=False, compare=False)
+    """Whether that start left out a run, or cut one off, because time was short."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
@@ -63,6 +73,7 @@ class Record:
             pairs=[(Trial(**one), Trial(**other)) for one, other in values["pairs"]],
             place=str(values["place"]),
             numbers=int(values["numbers"]),
+            needed=int(values.get("needed", 0)),
         )
 
     def at(self, place: str, is_legal: Callable[[Point], bool]) -> Record:
@@ -72,6 +83,7 @@ class Record:
         kept = replace(self, trials=[trial for trial in self.trials if is_legal(trial.point)])
         best = kept.best()
         kept.pairs = [pair for pair in self.pairs if best is not None and pair[1].point == best.point]
+        kept.needed = self.needed if kept.pairs else 0
         return kept
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,6 +93,11 @@ class Record:
         """The trial with the highest ratio; None where all have failed."""
         return max((trial for trial in self.trials if trial.ratio is not None), key=lambda trial: trial.ratio or 0.0, default=None)
 
+    def leader(self) -> Trial | None:
+        """The best, where it is better than the incumbent of its round."""
+        best = self.best()
+        return best if best is not None and (best.ratio or 0.0) > 1 else None
+
     def ratios(self) -> list[float]:
         """Of the pairs, for the best: its worth over the incumbent's."""
         return [theirs.ratio for _, theirs in self.pairs if theirs.ratio is not None]
@@ -89,7 +106,27 @@ class Record:
         """What the best gains over the incumbent: the median of its pairs, less 1. 0 unless all of `pairs` were won: a sign test that
         chance alone passes once in 2^pairs."""
         ratios = self.ratios()
-        return statistics.median(ratios) - 1 if len(ratios) >= pairs and min(ratios) > 1 else 0.0
+        return statistics.median(ratios) - 1 if ratios and len(ratios) >= pairs > 0 and min(ratios) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What a budget of runs goes to: candidates, the incumbent once in each round, and pairs of two runs."""
+
+    candidates: int
+    rounds: int
+    pairs: int
+
+
+def shares(trials: int, rounds: int, pairs: int) -> Shares:
+    """Of a budget of `trials` runs, pairs take half at most, and of the rest the incumbent a third, so that each round tries two candidates
+    at least (one, in a budget of two or four runs). Raises ValueError below two runs."""
+    if trials < 2:
+        raise ValueError("a comparison takes two runs")
+    pairs = min(pairs, trials // 4)
+    rest = trials - 2 * pairs
+    rounds = min(rounds, max(1, rest // 3))
+    return Shares(candidates=rest - rounds, rounds=rounds, pairs=pairs)
 
 
 class IncumbentFailed(Exception):
@@ -100,9 +137,13 @@ class IncumbentFailed(Exception):
         self.trial = trial
 
 
+class _Spent(Exception):
+    """No run can be begun any more, or the time has ended during one."""
+
+
 Measure = Callable[[Mapping[str, Any], int, float | None], Trial | None]
 """Runs a point (the empty one: the incumbent) under a number, beside an incumbent that took so many seconds (None: not known yet).
-None where it was asked to stop."""
+None where it was asked to stop, also by `Search.seconds`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +151,8 @@ class Search:
     """`worth`: of a trial that ran, what is to be large (tokens/s, or tokens/s/GPU). `keep` is called whenever the record has changed,
     `heard` of each measurement, with its ratio where it has one by then.
 
-    `pairs`: in how many the winner is confirmed beside the incumbent; `seconds`: what all may take, None: as long as it takes; `now`: a
-    clock in seconds.
+    `trials`: how many runs there may be, all kinds of them together; `pairs`: in how many the winner is confirmed beside the incumbent, as
+    far as the budget has room; `seconds`: what all may take, None: as long as it takes; `now`: a clock in seconds.
     """
 
     trials: int
@@ -127,83 +168,140 @@ class Search:
     def run(self, record: Record, searcher: Callable[[], Searcher]) -> bool:
         """Search and confirm, going on from `record`, and write into it. False where it was asked to stop before the end.
 
-        Raises IncumbentFailed.
+        Raises IncumbentFailed where the settings of the file have not run once.
         """
-        began = self.now()
-        # A search that was ended among its pairs has searched enough.
-        return (bool(record.pairs) or self._rounds(record, searcher, began)) and self._confirmed(record)
+        return _Running(self, record).run(searcher)
 
-    def _rounds(self, record: Record, make: Callable[[], Searcher], began: float) -> bool:
+
+class _Running:
+    """One start of a search."""
+
+    def __init__(self, search: Search, record: Record) -> None:
+        self._search, self._record = search, record
+        self._shares = shares(search.trials, search.rounds, search.pairs)
+        self._began = search.now()
+        self._runs = 0
+        record.runs, record.out_of_time = 0, False
+
+    def run(self, searcher: Callable[[], Searcher]) -> bool:
+        try:
+            # A search that was ended among its pairs has searched enough.
+            return (bool(self._record.pairs) or self._rounds(searcher)) and self._confirmed()
+        except _Spent:
+            return True
+
+    def _rounds(self, make: Callable[[], Searcher]) -> bool:
+        record, parts = self._record, self._shares
         searcher: Searcher | None = None
         reference, quiet = 0.0, 0
-        per_round = -(-self.trials // self.rounds)
-        while (left := self.trials - len(record.trials)) > 0 and quiet < 2 and not self._is_late(began):
-            own = self._incumbent(record)
+        per_round = -(-parts.candidates // parts.rounds)
+        while (left := parts.candidates - len(record.trials)) > 0 and quiet < 2:
+            if self._is_late():
+                record.out_of_time = True
+                break
+            asked = searcher.ask(min(per_round, left)) if searcher is not None else None
+            if asked == []:
+                break
+            own = self._incumbent()
             if own is None:
                 return False
             record.own.append(own)
-            self.keep(record)
+            self._search.keep(record)
+            if own.tokens_per_s is None:
+                break
             if searcher is None:
-                searcher, reference = make(), self.worth(own)
+                searcher, reference = make(), self._search.worth(own)
                 for known in record.trials:
                     searcher.tell(known.point, _told(known, reference))
             before = record.best()
-            asked = searcher.ask(min(per_round, left))
+            asked = asked or searcher.ask(min(per_round, left))
             if not asked:
                 break
             for point in asked:
-                trial = self._one(record, point, own)
+                trial = self._one(point, own)
                 if trial is None:
                     return False
                 record.trials.append(trial)
-                self.keep(record)
+                self._search.keep(record)
                 searcher.tell(point, _told(trial, reference))
-                if self._is_late(began):
+                if self._is_late():
                     break
             quiet = 0 if _betters(record.best(), before) else quiet + 1
         return True
 
-    def _is_late(self, began: float) -> bool:
-        """Whether what is left of the time is the pairs'."""
-        share = 2 * self.pairs / (2 * self.pairs + self.trials + self.rounds)
-        return self.seconds is not None and self.now() - began > (1 - share) * self.seconds
+    def _left_s(self) -> float:
+        seconds = self._search.seconds
+        return math.inf if seconds is None else seconds - (self._search.now() - self._began)
 
-    def _confirmed(self, record: Record) -> bool:
-        best = record.best()
-        while best is not None and len(record.pairs) < self.pairs:
+    def _usual_s(self) -> float:
+        """What a run takes; 0 before the first."""
+        runs = [*self._record.own, *self._record.trials, *(run for pair in self._record.pairs for run in pair)]
+        return statistics.median(run.seconds for run in runs) if runs else 0.0
+
+    def _is_late(self) -> bool:
+        """Whether a run more would take from the time of the pairs: what they usually take, half of all at most."""
+        seconds = self._search.seconds
+        return seconds is not None and self._left_s() - self._usual_s() < min(2 * self._shares.pairs * self._usual_s(), seconds / 2)
+
+    def _confirmed(self) -> bool:
+        record, best = self._record, self._record.leader()
+        if best is not None and not record.needed:
+            usual = self._usual_s()
+            fitting = self._left_s() / (2 * usual) if usual else math.inf
+            record.needed = int(min(self._shares.pairs, fitting))
+            record.out_of_time = record.out_of_time or record.needed < self._shares.pairs
+        # A lost pair is enough: all of them must be won.
+        while best is not None and len(record.pairs) < record.needed and min(record.ratios(), default=2.0) > 1:
             if len(record.pairs) % 2 == 0:
-                own = self._incumbent(record)
-                theirs = self._one(record, best.point, own) if own is not None else None
+                own = self._incumbent()
+                theirs = self._one(best.point, own) if own is not None and own.tokens_per_s is not None else None
             else:
-                theirs = self._one(record, best.point, None)
-                own = self._incumbent(record) if theirs is not None else None
+                theirs = self._one(best.point, None)
+                own = self._incumbent() if theirs is not None else None
+            if own is not None and own.tokens_per_s is None:  # it failed twice: there is nothing to compare with any more
+                break
             if own is None or theirs is None:
                 return False
             record.pairs.append((own, self._beside(theirs, own)))
-            self.keep(record)
+            self._search.keep(record)
             if theirs.tokens_per_s is None:  # it ran once, and does not any more: nothing is confirmed
                 break
         return True
 
-    def _incumbent(self, record: Record) -> Trial | None:
-        trial = self._one(record, {}, None)
+    def _incumbent(self) -> Trial | None:
+        """The incumbent, once more where it fails though it has run before. Raises IncumbentFailed where it has never run."""
+        trial = self._one({}, None)
         if trial is not None and trial.tokens_per_s is None:
-            raise IncumbentFailed(trial)
+            if not any(own.tokens_per_s is not None for own in self._record.own):
+                raise IncumbentFailed(trial)
+            trial = self._one({}, None)
         return trial
 
-    def _one(self, record: Record, point: Point, own: Trial | None) -> Trial | None:
+    def _one(self, point: Point, own: Trial | None) -> Trial | None:
+        """One run. None where it was asked to stop. Raises _Spent where the budget has none left, or too little time for one."""
+        search, record = self._search, self._record
+        if self._runs >= search.trials:
+            raise _Spent
+        if self._left_s() < self._usual_s() or self._left_s() <= 0:
+            record.out_of_time = True
+            raise _Spent
+        self._runs += 1
         record.numbers += 1
-        self.keep(record)
+        search.keep(record)
         first = record.own[0].seconds if record.own else None
-        trial = self.measure(dict(point), record.numbers, first)
+        trial = search.measure(dict(point), record.numbers, first)
         if trial is None:
+            if self._left_s() <= 0:
+                record.out_of_time = True
+                raise _Spent
             return None
+        record.runs += 1
         found = trial if own is None else self._beside(trial, own)
-        self.heard(found)
+        search.heard(found)
         return found
 
     def _beside(self, trial: Trial, own: Trial) -> Trial:
-        return trial if trial.tokens_per_s is None else replace(trial, ratio=self.worth(trial) / self.worth(own))
+        return trial if trial.tokens_per_s is None else replace(trial, ratio=self._search.worth(trial) / self._search.worth(own))
 
 
 def _told(trial: Trial, reference: float) -> float | None:

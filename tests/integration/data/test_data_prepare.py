@@ -193,7 +193,10 @@ def test_some_bad_rows_are_left_out_and_said(tmp_path: Path, make: Make) -> None
     heard: list[Any] = []
     prepared = make(path, emit=heard)
     assert (prepared.report.samples, prepared.report.bad) == (99, 1)
-    assert any(isinstance(event, Warned) and "1 bad rows" in event.message and "b.jsonl:100: not JSON" in event.message for event in heard)
+    assert any(
+        isinstance(event, Warned) and "1 bad row is left out" in event.message and "b.jsonl:100: not JSON" in event.message
+        for event in heard
+    )
 
 
 def test_too_many_bad_rows_are_refused_with_the_first_ones(tmp_path: Path, make: Make) -> None:
@@ -229,6 +232,8 @@ def test_a_template_that_refuses_a_chat_makes_it_a_bad_row(tmp_path: Path, make:
     report = make(write_rows(tmp_path / "a.jsonl", *rows), chat_template=template, max_bad_fraction=0.5).report
     assert (report.samples, report.bad) == (1, 1)
     assert "the chat template refuses it: must start with user" in report.bad_examples[0]
+    with pytest.raises(BadInput, match=r"next: give a chat template that takes such chats \(data\.chatTemplate\)"):
+        make(write_rows(tmp_path / "b.jsonl", rows[1]), chat_template=template)
 
 
 # --- once

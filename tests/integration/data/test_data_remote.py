@@ -6,16 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.models import write_chats
 from tests.servers import S3
 
-from tuneyard.api import BadInput, ScoreData
+from tuneyard.api import BadInput, ScoreData, Task
 from tuneyard.data import Prepared, ScoreRows, inspect, open_dataset
 from tuneyard.data.access import filesystem
+from tuneyard.data.chat import template_text
 from tuneyard.data.sources import locate
+from tuneyard.runtime.inputs import inputs_of
+from tuneyard.runtime.output import JobOutput
+from tuneyard.storage import open_store
 
 Make = Callable[..., Prepared]
 
@@ -39,6 +44,51 @@ def test_training_data_from_s3(bucket: Path, tmp_path: Path, make: Make) -> None
     assert make("s3://tests/data/a.jsonl", pack=True).cached
     write_chats(bucket / "a.jsonl", count=65)
     assert not make("s3://tests/data/a.jsonl", pack=True).cached
+
+
+def test_a_result_of_other_data_under_the_same_name_is_not_taken(bucket: Path) -> None:
+    body = {"model": {"name": "m"}, "data": {"source": "s3://tests/data/a.jsonl"}}
+    task = Task.model_validate({"name": "t", "train": body})
+    write_chats(bucket / "a.jsonl")
+    output = JobOutput("s3://tests/data/out")
+    output.begin(task, inputs_of(task, bucket))
+    output.finish("t", {"steps": 3})
+    assert output.finished(task, inputs_of(task, bucket)) == {"steps": 3}
+
+    text = (bucket / "a.jsonl").read_text()
+    open_store("s3://tests/data").put("a.jsonl", text.replace("a", "e").encode())
+    with pytest.raises(BadInput, match=r"train.data: a.jsonl: as large, with other content"):
+        output.finished(task, inputs_of(task, bucket))
+    write_chats(bucket / "a.jsonl", count=65)
+    with pytest.raises(BadInput, match=r"train.data: a.jsonl: [\d,]+ -> [\d,]+ bytes"):
+        output.begin(task, inputs_of(task, bucket))
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_saved_dataset_has_the_same_split_on_s3_as_on_disk(tmp_path: Path) -> None:
+    splits = {name: datasets.Dataset.from_dict({"text": [name] * count}) for name, count in (("train", 3), ("test", 2))}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    open_store("s3://tests/data").upload_folder(tmp_path / "saved", "saved")
+    for split in (None, "test"):
+        here, there = (locate(uri, split=split).files for uri in (str(tmp_path / "saved"), "s3://tests/data/saved"))
+        assert [file.size_bytes for file in here] == [file.size_bytes for file in there]
+    with pytest.raises(BadInput, match="no split named dev") as refused:
+        locate("s3://tests/data/saved", split="dev")
+    assert refused.value.next_step == "set data.split to one of: test, train"
+
+
+def test_a_folder_that_was_stored_whole_may_be_of_any_type(bucket: Path, tmp_path: Path) -> None:
+    write_chats(tmp_path / "parts" / "a.jsonl")
+    open_store("s3://tests/data").upload_folder(tmp_path / "parts", "whole")
+    assert (bucket / "whole" / "manifest.json").exists()
+    assert [file.uri for file in locate("s3://tests/data/whole", file_type="jsonl").files] == ["s3://tests/data/whole/a.jsonl"]
+
+
+def test_a_chat_template_from_s3(bucket: Path) -> None:
+    (bucket / "chat.jinja").write_text("{{ messages }}")
+    assert template_text("s3://tests/data/chat.jinja") == "{{ messages }}"
+    with pytest.raises(BadInput, match=r"data.chatTemplate: .*none.jinja.*does not exist"):
+        template_text("s3://tests/data/none.jinja")
 
 
 def test_folders_and_globs_on_s3(bucket: Path) -> None:

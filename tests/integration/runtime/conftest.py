@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from tests.machines import shared_warm_servers
 from tests.models import write_chats, write_model
 
 STEPS = 40
@@ -76,6 +77,13 @@ def write_jobspec(path: Path, *tasks: dict[str, Any], **spec: Any) -> Path:
 
 def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TUNEYARD_HISTORY": "off", **changes}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One fork server per stack for all jobs of these tests, as worker pods have them; tests of a job's own servers unset the variable."""
+    with shared_warm_servers(tmp_path_factory.mktemp("warm"), environment()) as folder:
+        yield folder
 
 
 def tuneyard(*arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -21,6 +22,8 @@ from tests.machines import Machines, started
 from tests.models import sentences, write_model
 from tests.servers import S3, s3, s3_server
 
+from tuneyard.cluster import shipment_of
+from tuneyard.cluster.sending import send
 from tuneyard.storage import CommitLog, Store, open_store
 from tuneyard.tracking import LogReader
 
@@ -78,24 +81,27 @@ class Attempt:
 Start = Callable[..., Attempt]
 
 
+def begun(machines: Machines, folder: Path, job: dict[str, Any], task: str, number: int = 1, **changes: str) -> Attempt:
+    variables = {
+        "TUNEYARD_JOB": json.dumps(job),
+        "TUNEYARD_TASK": task,
+        "TUNEYARD_ATTEMPT": str(number),
+        "TUNEYARD_RUN": "0d9f8a1e",
+        "TUNEYARD_OUTPUT": OUTPUT,
+        "TUNEYARD_SKU": "cpu",
+        "TUNEYARD_WORKERS": "2",
+        "TUNEYARD_REPAIR_LIMIT_S": "3",
+    }
+    environment = {**machines.environment, **variables, **changes}
+    return Attempt(subprocess.Popen([*TUNEYARD, "attempt"], env=environment, cwd=folder, stderr=subprocess.PIPE, text=True))
+
+
 @pytest.fixture
 def start(machines: Machines, tmp_path: Path) -> Iterator[Start]:
     running: list[Attempt] = []
 
     def begin(job: dict[str, Any], task: str, number: int = 1, **changes: str) -> Attempt:
-        variables = {
-            "TUNEYARD_JOB": json.dumps(job),
-            "TUNEYARD_TASK": task,
-            "TUNEYARD_ATTEMPT": str(number),
-            "TUNEYARD_RUN": "0d9f8a1e",
-            "TUNEYARD_OUTPUT": OUTPUT,
-            "TUNEYARD_SKU": "cpu",
-            "TUNEYARD_WORKERS": "2",
-        }
-        process = subprocess.Popen(
-            [*TUNEYARD, "attempt"], env={**machines.environment, **variables, **changes}, cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        )
-        running.append(Attempt(process))
+        running.append(begun(machines, tmp_path, job, task, number, **changes))
         return running[-1]
 
     yield begin
@@ -103,6 +109,27 @@ def start(machines: Machines, tmp_path: Path) -> Iterator[Start]:
         if attempt.process.poll() is None:
             attempt.process.kill()
             attempt.process.wait()
+
+
+@pytest.fixture(scope="module")
+def outcome_of_prepare(machines: Machines, s3_server: S3, inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What the first task's attempt leaves in the output, by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.environment.items():
+            patch.setenv(name, value)
+        store = open_store(OUTPUT)
+        store.delete_prefix("")
+        code, said = begun(machines, tmp_path_factory.mktemp("prepare"), make_job(inputs), "prepare", TUNEYARD_WORKERS="1").ends()
+        assert code == SUCCEEDED, said
+        return {file.path: store.get(file.path) for file in store.list()}
+
+
+@pytest.fixture
+def prepared(output: Store, outcome_of_prepare: dict[str, bytes]) -> Store:
+    """The output of a job with its first task done."""
+    for path, content in outcome_of_prepare.items():
+        output.put(path, content)
+    return output
 
 
 def wait_until(there: Callable[[], Any], attempt: Attempt, limit_s: float = 600) -> Any:
@@ -153,6 +180,23 @@ def test_a_job_task_by_task_with_logs_and_report(start: Start, machines: Machine
     assert list(machines.scratch.iterdir()) == [], "nothing stays on the head"
 
 
+def test_a_command_runs_among_the_files_that_were_shipped_with_it(start: Start, output: Store, inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "words.py").write_text("WORDS = 'shipped words'")
+    (tmp_path / "tools" / "prepare.py").write_text(
+        "import sys, pathlib; from words import WORDS; pathlib.Path(sys.argv[1], 'out').write_text(WORDS)"
+    )
+    (tmp_path / "run.sh").write_text("#!/bin/sh\nexec python tools/prepare.py $TUNEYARD_OUTPUT\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    job = make_job(inputs)
+    job["spec"]["tasks"] = [{"name": "prepare", "process": {"command": ["./run.sh", "tools/"]}}]
+    shipment = shipment_of(job, tmp_path, out=OUTPUT)
+    send(shipment)
+    code, said = start(dict(shipment.manifest), "prepare", TUNEYARD_WORKERS="1").ends()
+    assert code == SUCCEEDED, said
+    assert output.get("prepare/files/out") == b"shipped words"
+
+
 def test_what_has_succeeded_is_not_run_again(start: Start, output: Store, inputs: Path) -> None:
     job = make_job(inputs)
     assert start(job, "other", 1, TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
@@ -163,12 +207,11 @@ def test_what_has_succeeded_is_not_run_again(start: Start, output: Store, inputs
     assert output.get("other/result.json") == before
 
 
-def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, machines: Machines, output: Store, inputs: Path) -> None:
+def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, machines: Machines, prepared: Store, inputs: Path) -> None:
     job = make_job(inputs, steps=400)
-    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
     first = start(job, "tune", 2)
     wait_until(committed, first)
-    reader = LogReader(output, "tune", 2)
+    reader = LogReader(prepared, "tune", 2)
     wait_until(lambda: {"rank-0", "rank-1"} <= set(reader.sources()), first)
     victim = machines.workers[-1]
     killed_at = time.monotonic()
@@ -178,51 +221,80 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
     assert code == FAILED
     assert f"pod {victim.name} on node {victim.node}" in said
     assert "is lost with its machine" in said
-    report = report_of(output)
+    report = report_of(prepared)
     assert report["tasks"]["tune"]["failure"] == "NodeLost"
 
     # KubeRay starts the pod again elsewhere; the hub starts another attempt.
     machines.add("pod-9")
     second = start(job, "tune", 3)
-    wait_until(lambda: "rank-1" in LogReader(output, "tune", 3).sources(), second)
+    wait_until(lambda: "rank-1" in LogReader(prepared, "tune", 3).sources(), second)
     os.kill(second.process.pid, signal.SIGTERM)
     code, said = second.ends()
     assert code == STOPPED, said
-    task = report_of(output)["tasks"]["tune"]
+    task = report_of(prepared)["tasks"]["tune"]
     assert task["status"] == "stopped"
     assert task["resumed_from"] >= 5
     assert task["steps"] >= task["resumed_from"]
 
 
-def test_a_setting_that_cannot_work_ends_with_its_reason(start: Start, output: Store, inputs: Path) -> None:
+def test_ranks_start_again_in_place_when_one_is_killed_and_when_its_pod_is_replaced(
+    start: Start, machines: Machines, prepared: Store, inputs: Path
+) -> None:
+    attempt = start(make_job(inputs, steps=20000), "tune", 2, TUNEYARD_REPAIR_LIMIT_S="300")
+    reader = LogReader(prepared, "tune", 2)
+
+    def log(rank: int) -> str:
+        return reader.read(f"rank-{rank}").text if f"rank-{rank}" in reader.sources() else ""
+
+    def trains(number: int) -> bool:
+        return "step " in log(0).partition(f"attempt {number}\n")[2] and f"attempt {number}, process" in log(1)
+
+    wait_until(lambda: committed() and trains(5), attempt)
+    os.kill(int(re.findall(r"process (\d+)", log(1))[-1]), signal.SIGKILL)
+    wait_until(lambda: trains(6), attempt)
+    wait_until(lambda: "starting attempt 2 of 4" in reader.read("driver").text, attempt)
+
+    # Of the other rank: the same machine twice would be given up.
+    (other,) = [worker for worker in machines.workers if f"pod {worker.name} on" not in log(1)]
+    machines.lose(other)
+    machines.add("pod-8")
+    wait_until(lambda: trains(7), attempt)
+    wait_until(lambda: "pod-8 (node-pod-8)" in reader.read("driver").text, attempt)
+    os.kill(attempt.process.pid, signal.SIGTERM)
+    code, said = attempt.ends()
+    assert code == STOPPED, said
+    task = report_of(prepared)["tasks"]["tune"]
+    assert task["status"] == "stopped"
+    assert task["resumed_from"] >= 5
+    assert [made.get("failure") for made in task["attempts"]] == ["NodeLost", "NodeLost", None]
+
+
+def test_a_setting_that_cannot_work_ends_with_its_reason(start: Start, prepared: Store, inputs: Path) -> None:
     job = make_job(inputs, model={"name": "/nowhere/model"})
-    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
     code, said = start(job, "tune", 2).ends()
     assert code == FAILED
     assert "error: " in said
     assert "/nowhere/model" in said
     assert "Traceback" not in said
-    assert "/nowhere/model" in report_of(output)["message"]
+    assert "/nowhere/model" in report_of(prepared)["message"]
 
 
-def test_a_scratch_disk_that_is_too_small_is_found_before_the_ranks_start(start: Start, output: Store, inputs: Path) -> None:
+def test_a_scratch_disk_that_is_too_small_is_found_before_the_ranks_start(start: Start, prepared: Store, inputs: Path) -> None:
     job = make_job(inputs)
     job["spec"]["storage"] = {"scratch": "900Ti"}
-    assert start(make_job(inputs), "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
     code, said = start(job, "tune", 2).ends()
     assert code == FAILED
     assert "preflight: pod pod-" in said
     assert "storage.scratch asks for" in said
-    assert "rank-0" not in LogReader(output, "tune", 2).sources()
+    assert "rank-0" not in LogReader(prepared, "tune", 2).sources()
 
 
-def test_a_network_that_is_too_slow(start: Start, output: Store, inputs: Path) -> None:
+def test_a_network_that_is_too_slow(start: Start, prepared: Store, inputs: Path) -> None:
     job = make_job(inputs)
-    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
     code, said = start(job, "tune", 2, TUNEYARD_PREFLIGHT_GB_PER_S="100000").ends()
     assert code == FAILED
     assert "preflight: an all-reduce over 2 ranks runs at" in said
-    assert report_of(output)["tasks"]["tune"]["failure"] == "Network"
+    assert report_of(prepared)["tasks"]["tune"]["failure"] == "Network"
 
 
 def test_no_secret_is_written_anywhere(start: Start, s3: S3, output: Store, inputs: Path) -> None:
@@ -266,29 +338,29 @@ def test_engines_run_on_the_machines_and_leave_logs(start: Start, machines: Mach
     assert "Loading safetensors checkpoint shards" in reader.read("engine-1").text
 
 
-def test_a_search_that_lost_its_place_goes_on_and_the_tuned_task_takes_what_it_found(start: Start, output: Store, inputs: Path) -> None:
+def test_a_search_that_lost_its_place_goes_on_and_the_tuned_task_takes_what_it_found(start: Start, prepared: Store, inputs: Path) -> None:
     """Trials are ranks on the attempt's machines; what was measured before the stop is not measured again."""
     job = make_job(inputs)
-    budget = {"trials": 1, "rounds": 1, "pairs": 1}
-    tune = {"task": "tune", "budget": budget, "stepsPerTrial": 5, "space": {"batch.micro": [1]}}
+    budget = {"trials": 6, "rounds": 1, "pairs": 1}
+    tune = {"task": "tune", "budget": budget, "stepsPerTrial": 5, "space": {"batch.micro": [1, 4]}}
     job["spec"]["tasks"].append({"name": "search", "tune": tune})
-    assert start(job, "prepare", TUNEYARD_WORKERS="1").ends()[0] == SUCCEEDED
 
     first = start(job, "search", 2)
-    wait_until(lambda: output.exists("search/trials.json") and json.loads(output.get("search/trials.json"))["trials"], first)
+    wait_until(lambda: prepared.exists("search/trials.json") and json.loads(prepared.get("search/trials.json"))["trials"], first)
     first.process.send_signal(signal.SIGTERM)
     code, said = first.ends()
     assert code == STOPPED, said
-    (known,) = json.loads(output.get("search/trials.json"))["trials"]
+    (known,) = json.loads(prepared.get("search/trials.json"))["trials"]
 
     code, said = start(job, "search", 3).ends()
     assert code == SUCCEEDED, said
-    found = report_of(output)["tasks"]["search"]
-    assert found["trials"] == [known]
-    assert len(found["pairs"]) == 1
-    assert "trial-2-rank-0" in LogReader(output, "search", 2).sources()
-    assert not output.list("search/trials/"), "trials leave nothing behind"
+    found = report_of(prepared)["tasks"]["search"]
+    assert found["trials"][0] == known
+    assert sorted(trial["point"]["batch.micro"] for trial in found["trials"]) == [1, 4]
+    assert len(found["pairs"]) == any((trial["ratio"] or 0) > 1 for trial in found["trials"]), "what loses is not confirmed"
+    assert "trial-2-rank-0" in LogReader(prepared, "search", 2).sources()
+    assert not prepared.list("search/trials/"), "trials leave nothing behind"
 
     code, said = start(job, "tune", 4).ends()
     assert code == SUCCEEDED, said
-    assert report_of(output)["tasks"]["tune"]["plan"]["micro_batch"] == found["best"].get("batch.micro", 2)
+    assert report_of(prepared)["tasks"]["tune"]["plan"]["micro_batch"] == found["best"].get("batch.micro", 2)

@@ -13,7 +13,7 @@ from tests.integration.runtime.conftest import Cluster, WriteJob, read_report, t
 
 
 def test_a_loss_that_is_not_a_number(write_job: WriteJob, cluster: Cluster, tmp_path: Path) -> None:
-    body = train(optimizer={"learningRate": 1e38, "maxGradNorm": 0, "warmup": 0, "name": "sgd"}, steps=10)
+    body = train(optimizer={"learningRate": 1e15, "maxGradNorm": 0, "warmup": 0, "name": "sgd"}, steps=10)
     done = tuneyard(
         "run", write_job({"name": "tune", "train": body}), "--out", tmp_path / "out", "--ray", cluster.address, **cluster.access
     )
@@ -55,6 +55,7 @@ def test_a_full_disk_keeps_what_was_committed(write_job: WriteJob, small_disk: P
     assert "could not be written" in done.stderr
     assert "0.00 GB free" in done.stderr
     assert "free some space" in done.stderr
+    assert f"then try again: tuneyard run {job} --out {out} --resume" in done.stderr
     committed = [path.parent for path in (out / "tune/checkpoints").glob("step-*/manifest.json")]
     assert committed, "the first checkpoint fits"
     for folder in committed:

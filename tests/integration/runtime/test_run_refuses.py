@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.integration.runtime.conftest import WriteJob, read_report, train
+from tests.models import write_chats
 
+from tuneyard.api import load_jobspec
 from tuneyard.cli import main
+from tuneyard.runtime.inputs import inputs_of
+from tuneyard.runtime.output import JobOutput
 
 PREPARE = {"name": "prepare", "process": {"command": ["sh", "-c", "cp chats.jsonl $TUNEYARD_OUTPUT/"]}}
 
@@ -27,6 +31,15 @@ def test_a_missing_data_file(write_job: WriteJob, tmp_path: Path, capsys: pytest
     error = refusal(capsys, "run", job, "--out", tmp_path / "out")
     assert "data of task tune" in error
     assert "chats.jsonl" in error, "what is near is named"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_is_not_there(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = write_job({"name": "tune", "train": train(data={"source": "chats.jsonl", "columns": {"messages": "mesages"}})})
+    error = refusal(capsys, "run", job, "--out", tmp_path / "out")
+    assert "data of task tune" in error
+    assert "no column mesages" in error
+    assert "next: did you mean messages?" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -101,6 +114,42 @@ def test_a_process_job_runs_without_ray_and_is_not_run_twice(
     assert "prepare  done before, skipped" in capsys.readouterr().err
 
 
+def test_a_result_of_other_data_is_not_taken(write_job: WriteJob, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, out, data = write_job({"name": "tune", "train": train(data={"source": "own.jsonl"})}), tmp_path / "out", inputs / "own.jsonl"
+    write_chats(data)
+    spec = load_jobspec(job)
+    output = JobOutput(str(out))
+    output.claim(spec, resume=False)
+    output.begin(spec.spec.tasks[0], inputs_of(spec.spec.tasks[0], inputs))
+    output.finish("tune", {"kind": "train", "status": "succeeded", "attempts": []})
+
+    write_chats(data, count=65)
+    assert main(["run", str(job), "--out", str(out), "--resume"]) == 2
+    error = capsys.readouterr().err
+    assert "task tune was begun with other data than there is now" in error
+    assert "train.data: own.jsonl: " in error
+    assert "start over in another output" in error
+
+
+def test_a_result_of_another_script_is_not_taken(
+    write_job: WriteJob, inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out = inputs / "own.sh", tmp_path / "out"
+    job = write_job({"name": "prepare", "process": {"command": ["sh", "own.sh"]}})
+    script.write_text("exit 3\n")
+    assert main(["run", str(job), "--out", str(out)]) == 1
+    script.write_text("echo one > $TUNEYARD_OUTPUT/a\n")
+    assert main(["run", str(job), "--out", str(out), "--resume"]) == 0, "a process that failed may be mended"
+    script.write_text("echo two > $TUNEYARD_OUTPUT/a\n")
+    capsys.readouterr()
+
+    assert main(["run", str(job), "--out", str(out), "--resume"]) == 2
+    error = capsys.readouterr().err
+    assert "task prepare was begun with other scripts than there are now" in error
+    assert "process.command: own.sh: as large, with other content" in error
+    assert "put the scripts back to go on, or start over in another output" in error
+
+
 def test_a_process_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = write_job({"name": "prepare", "process": {"command": ["sh", "-c", "echo the disk is on fire; exit 7"]}})
     assert main(["run", str(job), "--out", str(tmp_path / "out")]) == 1
@@ -114,6 +163,16 @@ def test_a_process_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytes
     assert report["tasks"]["prepare"]["failure"] == "UserError"
     assert not (tmp_path / "out/prepare/result.json").exists()
     assert (tmp_path / "out/report.html").exists()
+
+
+def test_tasks_named_like_logs_have_logs_of_their_own(write_job: WriteJob, tmp_path: Path) -> None:
+    names = ("setup", "warm-training", "train-rank-0")
+    tasks = [{"name": name, "process": {"command": ["sh", "-c", f"echo task {name} | tee $TUNEYARD_OUTPUT/a"]}} for name in names]
+    job = write_job(*tasks, setup=["echo before all"])
+    assert main(["run", str(job), "--out", str(tmp_path / "out")]) == 0
+    assert "before all" in (tmp_path / "out/logs/setup.log").read_text()
+    for name in names:
+        assert (tmp_path / f"out/logs/{name}-process.log").read_text() == f"task {name}\n"
 
 
 def test_a_setup_command_that_fails(write_job: WriteJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def job_file(inputs: Path) -> Path:
 def undisturbed(job_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The job run to its end with an embedded Ray: two workers, ZeRO-2."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    done = tuneyard("run", job_file, "--out", out, QUIET_TOKEN=SECRET)
+    done = tuneyard("run", job_file, "--out", out, QUIET_TOKEN=SECRET, TUNEYARD_WARM_SERVERS="")
     assert done.returncode == 0, done.stderr
     return Ran(out, done.stdout, done.stderr)
 
@@ -72,19 +72,35 @@ def test_the_report_has_what_a_train_task_owes(undisturbed: Ran) -> None:
     assert task["world_size"] == len(task["peak_memory_gb"]) == 2
     for name in ("tokens_per_s", "mfu", "flops_per_step", "planned_memory_gb", "wall_s"):
         assert task[name] > 0, name
+    assert all(0.2 < held < peak for held, peak in zip(task["libraries_gb"], task["peak_memory_gb"], strict=True))
+    assert task["plan"]["memory"]["libraries_gb"] > 0.2
     assert (Path(task["artifacts"]["model"]) / "model.safetensors").exists()
     assert json.loads((undisturbed.out / "tune/result.json").read_text())["steps"] == STEPS
 
 
+def test_what_init_writes_for_a_csv_is_run_from_python(inputs: Path, tmp_path: Path) -> None:
+    rows = [f"what is {number} and {number}?,{2 * number}" for number in range(16)]
+    (tmp_path / "sums.csv").write_text("\n".join(["question,answer", *rows]))
+    written = tuneyard("init", "--data", tmp_path / "sums.csv", "--model", inputs / "model", "--out", tmp_path / "job.yaml")
+    assert written.returncode == 0, written.stderr
+    program = "import tuneyard; report = tuneyard.run('job.yaml', out='out'); print(report.status, report.tasks['train']['steps'])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["succeeded", "12"]
+    assert (tmp_path / "out" / "train" / "model" / "adapter_model.safetensors").exists()
+
+
 def test_progress_is_told_in_plain_lines(undisturbed: Ran) -> None:
     lines = undisturbed.stderr.splitlines()
-    assert "tune     started (train)" in lines
+    said = [line.removeprefix("tune     ") for line in lines if line.startswith("tune     ")]
+    assert said[:2] == ["started (train)", "starting 2 ranks"]
+    assert any(line.startswith(f"step 1/{STEPS}  loss ") for line in said)
     assert any(line.startswith(f"tune     step {STEPS}/{STEPS}  loss ") and "tokens/s" in line for line in lines)
     assert any("checkpoint of step 5 committed" in line for line in lines)
 
 
 def test_no_secret_is_written_anywhere(undisturbed: Ran) -> None:
-    assert "token ***" in (undisturbed.out / "logs/prepare.log").read_text()
+    assert "token ***" in (undisturbed.out / "logs/prepare-process.log").read_text()
     assert "setup sees ***" in (undisturbed.out / "logs/setup.log").read_text()
     files = [path for path in undisturbed.out.rglob("*") if path.is_file()]
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
@@ -128,6 +144,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Pa
     resumed = tuneyard("run", smaller, "--out", out, "--resume", QUIET_TOKEN=SECRET)
     assert resumed.returncode == 0, resumed.stderr
     assert "prepare  done before, skipped" in resumed.stderr
+    assert f"tune     goes on from step {steps + 1} of {STEPS}" in resumed.stderr
     task = read_report(out)["tasks"]["tune"]
     assert task["resumed_from"] == steps
     assert task["world_size"] == 1
@@ -175,7 +192,7 @@ def test_one_worker_has_the_losses_of_two(inputs: Path, undisturbed: Ran, cluste
     assert one["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-3)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_torchrun_has_the_losses_of_ray(processes: int, inputs: Path, undisturbed: Ran, tmp_path: Path) -> None:
     job = write_jobspec(inputs / f"torchrun-{processes}.yaml", {"name": "tune", "train": train()})
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tests.integration.runtime.conftest import WriteJob, read_report, train, tuneyard
+from tests.integration.runtime.conftest import TUNEYARD, WriteJob, environment, read_report, train, tuneyard
 
 from tuneyard.api import load_jobspec
 from tuneyard.tracking.history import History
 from tuneyard.tuning import Trial, history_frame
 
-SEARCH = {"task": "chat", "budget": {"trials": 2, "rounds": 1, "pairs": 1}, "stepsPerTrial": 6, "space": {"batch.micro": [1, 4]}}
+SEARCH = {"task": "chat", "budget": {"trials": 5, "rounds": 1, "pairs": 1}, "stepsPerTrial": 6, "space": {"batch.micro": [1, 4]}}
 
 
 def search(write_job: WriteJob, **changes: object) -> Path:
@@ -41,7 +43,7 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     assert [trial["point"]["batch.micro"] for trial in found["trials"]] == [1, 4]
     assert found["trials"][0] == known
     assert found["tried_best"] == {"batch.micro": 4}
-    assert len(found["pairs"]) == 1
+    assert len(found["pairs"]) == (found["trials"][1]["ratio"] > 1), "what loses to the settings of the file is not confirmed"
     assert "batch.micro" in done.stdout
     assert "trial 3/" in done.stderr
     assert not list((out / "search" / "trials").rglob("*.safetensors")), "trials leave no weights behind"
@@ -70,3 +72,28 @@ def test_a_space_in_which_nothing_fits_is_refused_with_the_reason(write_job: Wri
     done = tuneyard("tune", search(write_job, space={"batch.micro": [3]}), "--out", tmp_path / "out")
     assert done.returncode != 0
     assert "no combination of batch.micro can work" in done.stderr
+
+
+def test_ctrl_c_ends_a_search_with_the_table_of_what_was_measured(write_job: WriteJob, tmp_path: Path) -> None:
+    argv = [*TUNEYARD, "tune", str(search(write_job)), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "trial 1/" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    shown, said = process.communicate(timeout=300)
+    assert process.returncode == 1, said
+    assert "of the file" in shown
+    assert "tokens per s" in shown
+    assert "--resume" in said
+
+
+def test_minutes_that_end_before_the_first_trial_say_how_to_go_on(write_job: WriteJob, tmp_path: Path) -> None:
+    """A tenth of a minute is over while the ranks start, or in the first of so many steps."""
+    done = tuneyard("tune", search(write_job, stepsPerTrial=100_000), "--minutes", "0.1", "--out", tmp_path / "out")
+    assert done.returncode != 0
+    assert "0.1 minutes of the search were over before the settings of the file had run once" in done.stderr
+    assert "--minutes" in done.stderr
+    assert "its time was over" in done.stderr
+    assert "UserError" not in done.stderr

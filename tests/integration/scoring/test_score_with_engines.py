@@ -214,6 +214,38 @@ def test_being_asked_to_stop_leaves_what_is_committed(folder: Path) -> None:
     assert (result.status, result.rows) == ("stopped", 0)
 
 
+def test_answers_end_where_the_template_ends_turns_and_cut_off_ones_are_warned_of(folder: Path) -> None:
+    """A model that says one token for ever: the mark behind a turn, which neither tokenizer nor model names as an end."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder / "base")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|end|>", "<|system|>")
+    mark = tokenizer.convert_tokens_to_ids("<|system|>")
+    with torch.no_grad():
+        model.model.norm.weight.zero_()[0] = 1.0
+        model.lm_head.weight.zero_()
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.model.embed_tokens.weight[:, 0] = 1.0
+        model.lm_head.weight[mark, 0] = 1.0
+    model.save_pretrained(folder / "marks")
+    tokenizer.save_pretrained(folder / "marks")
+    seen: list[Event] = []
+    rows = {"data": {"source": str(folder / "rows.jsonl"), "prompt": "question", "limit": 4}, "metrics": []}
+
+    ended = score(request(folder, "out-marks", "marks", **rows), emit=seen.append)
+
+    assert [(row["finish_reason"], row["output_tokens"], row["output"]) for row in table(ended)] == [("stop", 1, "")] * 4
+    assert ended.cut_off == 0
+    plain = score(request(folder, "out-plain", "marks", **{**rows, "data": {**rows["data"], "chat": False}}), emit=seen.append)
+    assert (plain.cut_off, {row["finish_reason"] for row in table(plain)}) == (4, {"length"})
+    (warning,) = [event.message for event in seen if isinstance(event, Warned) and "cut off" in event.message]
+    assert "4 of 4 answers were cut off at maxTokens 24" in warning
+
+
 def test_a_chat_without_a_template_is_refused_by_the_engine_that_loads(folder: Path) -> None:
     bare = folder / "bare"
     bare.mkdir()

@@ -14,9 +14,7 @@ from tests.promises import violations
 from tuneyard.api import StorageError
 from tuneyard.storage import AlreadyExists, CommitLog, Fence, Fenced, Store, open_store
 
-INTERLEAVINGS = {"local": 1000, "s3": 300}
-"""A thousand on S3 take minutes: benchmarks/fence.py plays them."""
-ROUNDS, CREATORS = 20, 8
+ROUNDS, CREATORS = 6, 8
 
 
 @pytest.fixture
@@ -39,8 +37,9 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path, name: str, monkeyp
     return open_store(f"webhdfs://127.0.0.1:{request.getfixturevalue('webhdfs_port')}/{name}")
 
 
-def test_no_promise_is_broken_in_random_interleavings(store: Store) -> None:
-    for seed in range(INTERLEAVINGS["s3" if store.uri.startswith("s3://") else "local"]):
+@pytest.mark.parametrize("seeds", [range(60), pytest.param(range(60, 1000), marks=pytest.mark.long)], ids=["some", "many"])
+def test_no_promise_is_broken_in_random_interleavings(store: Store, seeds: range) -> None:
+    for seed in seeds:
         history = run(store, random_plan(seed), random_order(seed), prefix=f"{seed}/log")
         assert violations(history) == [], f"seed {seed}"
 

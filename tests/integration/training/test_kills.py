@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(900)
 SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("plan", "task", "on_s3"),
     [
@@ -25,11 +26,11 @@ SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
     ],
     ids=["two workers, ZeRO 2", "ZeRO 3, lora with dropout", "S3 that goes away"],
 )
-def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[str, Any], on_s3: bool, tmp_path: Path) -> None:
-    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=3, seed=3, steps=24, on_s3=on_s3, outages=on_s3)
+def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[str, Any], on_s3: bool, kills: int, tmp_path: Path) -> None:
+    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=kills, seed=3, steps=24, on_s3=on_s3, outages=on_s3)
 
     outcome = run_case(case)
 
-    assert outcome.kills == 3
-    assert outcome.attempts == 4
+    assert outcome.kills == kills
+    assert outcome.attempts == kills + outcome.runs
     assert outcome.exact

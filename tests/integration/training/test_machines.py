@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.forks import Call, called
 from tests.models import sentences, write_model
-from tests.ranks import ROOT, results_in_ranks
-from tests.servers import free_port
+from tests.ranks import group, results_in_ranks
 
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
-from tuneyard.training import TrainRequest, TrainResult
-
-RANK = """
-import pickle, sys
-from pathlib import Path
-from tuneyard.training import train
-Path(sys.argv[2]).write_bytes(pickle.dumps(train(pickle.loads(Path(sys.argv[1]).read_bytes()))))
-"""
+from tuneyard.training import TrainRequest, TrainResult, train
 
 
 def request(folder: Path, **changes: object) -> TrainRequest:
@@ -51,25 +40,9 @@ def request(folder: Path, **changes: object) -> TrainRequest:
 
 def on_machines(one: TrainRequest, folder: Path) -> TrainResult:
     """Rank 0's result, where every rank has a disk of its own."""
-    port, running = free_port(), []
-    for rank in range(one.plan.workers):
-        given = folder / f"request-{rank}.pickle"
-        given.write_bytes(pickle.dumps(replace(one, scratch=str(folder / f"disk-{rank}"))))
-        place = {
-            "RANK": rank,
-            "WORLD_SIZE": one.plan.workers,
-            "LOCAL_RANK": 0,
-            "LOCAL_WORLD_SIZE": 1,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        environment = os.environ | {name: str(value) for name, value in place.items()} | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-W", "ignore", "-c", RANK, str(given), str(folder / f"result-{rank}.pickle")]
-        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-    for process in running:
-        _, words = process.communicate(timeout=400)
-        assert process.returncode == 0, words[-3000:]
-    result: TrainResult = pickle.loads((folder / "result-0.pickle").read_bytes())
+    places = group(one.plan.workers, per_machine=1)
+    asked = [replace(one, scratch=str(folder / f"disk-{rank}")) for rank in range(one.plan.workers)]
+    result: TrainResult = called([Call(train, (request,), place) for request, place in zip(asked, places, strict=True)])[0]
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tests.ranks import results_in_ranks
 from tests.servers import S3
 
 from tuneyard.storage import open_store
-from tuneyard.tracking.events import Event, Step, Warned
+from tuneyard.tracking.events import Event, Stage, Step, Warned
 from tuneyard.training import TrainRequest, train
 
 
@@ -45,8 +45,10 @@ def test_going_on_gives_the_losses_of_an_uninterrupted_run(plan: Any, task: Any,
     whole = train(request_of(tmp_path / "whole", material, plan=plan, **task))
     interrupted_after(4, tmp_path / "whole", tmp_path / "killed")
 
-    resumed = train(request_of(tmp_path / "killed", material, plan=plan, **task))
+    heard: list[Event] = []
+    resumed = train(request_of(tmp_path / "killed", material, plan=plan, **task), emit=heard.append)
 
+    assert "goes on from step 5 of 6" in [event.name for event in heard if isinstance(event, Stage)]
     assert resumed.resumed_from == 4
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
     assert resumed.tokens == whole.tokens
@@ -81,13 +83,15 @@ def test_a_stop_commits_a_checkpoint_and_the_next_attempt_finishes(material: Mat
 
 
 def stopping_at(step: int) -> dict[str, Callable[..., Any]]:
-    """Arguments of `train` that ask for a stop at `step` and hold the run until it was heard."""
+    """Arguments of `train` that ask for a stop at `step` and hold the run until it was heard: the thread that asks ends with that."""
     reached: list[int] = []
 
     def emit(event: Event) -> None:
         if isinstance(event, Step) and event.step == step:
             reached.append(step)
-            time.sleep(1.5)
+            for thread in threading.enumerate():
+                if thread.name == "tuneyard-should-stop":
+                    thread.join()
 
     return {"emit": emit, "should_stop": lambda: bool(reached)}
 

@@ -11,6 +11,11 @@ from tuneyard.api.docs import pages
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
+def test_no_page_of_a_removed_kind_is_left() -> None:
+    by_charts = {"charts.md"}
+    assert {path.name for path in REFERENCE.iterdir()} == set(pages()) | by_charts
+
+
 @pytest.mark.parametrize("name", pages())
 def test_the_page_is_fresh(name: str) -> None:
     assert (REFERENCE / name).read_text() == pages()[name], "run `make docs` and commit the result"

@@ -93,6 +93,19 @@ def test_all_errors_of_a_file_come_at_once_in_file_order() -> None:
     assert lines[3].endswith("(did you mean high?)")
 
 
+@pytest.mark.parametrize("name", ["rank", "process", "driver", "rank-0", "engine-1", "setup", "comet", "machines", "files"])
+def test_a_task_may_have_the_name_of_a_kind_or_of_a_log(name: str) -> None:
+    (job,) = parse(HEAD.replace("- name: train", f"- name: {name}"), "job.yaml")
+    assert isinstance(job, JobSpec)
+    assert job.spec.tasks[0].name == name
+
+
+def test_a_task_is_not_named_as_the_folder_of_all_logs() -> None:
+    assert complaints(HEAD.replace("- name: train", "- name: logs")) == [
+        "job.yaml:6:5: spec.tasks[0].name: logs is the folder of all tasks' logs in the output: choose another name"
+    ]
+
+
 def test_a_missing_field_points_at_the_group_that_lacks_it() -> None:
     text = HEAD.replace("      data: {source: chats.jsonl}\n", "")
     assert complaints(text) == ["job.yaml:7:5: spec.tasks[0].train.data: required field is missing"]
@@ -108,6 +121,17 @@ def test_a_rule_is_named_with_the_line_of_its_setting() -> None:
     assert len(lines) == 1
     assert lines[0].startswith("job.yaml:10:16: spec.tasks[0].train.method.qlora: 4-bit weights (qlora) under ZeRO-3 cannot work: ")
     assert lines[0].endswith("nearest that works: strategy.zero: 2, or method: {lora: {rank: 8}}")
+
+
+def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
+    judge = "  - name: judge\n    score: {model: {from: train}, data: {source: s3://b/q.parquet}}\n"
+    search = "  - name: search\n    tune: {task: judge}\n"
+    assert complaints(HEAD + judge + search) == [
+        "job.yaml:13:12: spec.tasks[2].tune.task: names the score task judge, which is no train task: name one of: train"
+    ]
+    assert complaints(HEAD + "  template: small\n") == [
+        "job.yaml:10:3: spec.template: templates are not filled in yet: write the defaults of the ModelTemplate small into the tasks"
+    ]
 
 
 def test_a_task_that_waits_for_itself() -> None:
@@ -209,3 +233,22 @@ def test_a_schedule_is_held_to_the_rules_of_the_job_that_it_starts() -> None:
 
 def test_strange_names_stay_on_one_line() -> None:
     assert complaints(HEAD + '  team: {"a\\nb": 1}\n')[0].endswith("expected text (quote it); found a group ('a\\nb')")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("    score: {model: {from: trian}, data: {source: a}}", "11:21: spec.tasks[1].score.model.from"),
+        ("    score: {model: {from: train}, data: {from: trian}}", "11:42: spec.tasks[1].score.data.from"),
+        ("    process: {command: [a]}\n    dependsOn: [train, trian]", "12:24: spec.tasks[1].dependsOn[1]"),
+        ("    tune: {task: trian, space: {batch.micro: [1]}}", "11:12: spec.tasks[1].tune.task"),
+    ],
+)
+def test_a_task_that_is_not_there_has_the_line_of_the_field_that_names_it(line: str, expected: str) -> None:
+    reason = "'trian' is none of the other tasks: train (did you mean train?)"
+    assert complaints(f"{HEAD}  - name: next\n{line}\n") == [f"job.yaml:{expected}: {reason}"]
+
+
+def test_a_job_of_one_task_has_no_other_to_name() -> None:
+    text = HEAD.replace("data: {source: chats.jsonl}", "data: {from: prepare}")
+    assert complaints(text)[0].endswith("train.data.from: there is no task 'prepare': the job has no other task")

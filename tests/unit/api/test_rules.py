@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuneyard.api import CPU, BadInput, Device, JobSpec, check_rules, check_task
-from tuneyard.api.rules_case import Case, Rule
+from tuneyard.api.rules_case import Rule
 from tuneyard.api.rules_examples import task_with
 from tuneyard.api.rules_table import RULES
 
@@ -13,7 +13,8 @@ every_rule = pytest.mark.parametrize("rule", RULES, ids=[rule.id for rule in RUL
 
 
 def broken(rule: Rule, fix: dict[str, object] | None = None) -> list[str]:
-    violations = check_task(task_with(rule, fix), device=rule.example_device, model_type=rule.example_model_type)
+    case = rule.example_case(task_with(rule, fix))
+    violations = check_task(case.task, device=case.device, model_type=case.model_type, head_size=case.head_size)
     return [violation.rule.id for violation in violations]
 
 
@@ -29,9 +30,8 @@ def test_the_example_breaks_this_rule_and_no_other(rule: Rule) -> None:
 
 @every_rule
 def test_each_nearest_combination_works(rule: Rule) -> None:
-    case = Case(task=task_with(rule), device=rule.example_device, model_type=rule.example_model_type)
-    fixes = rule.nearest(case)
-    assert fixes
+    fixes = rule.nearest(rule.example_case(task_with(rule)))
+    assert bool(fixes) != bool(rule.remedy)
     for fix in fixes:
         assert broken(rule, dict(fix)) == [], fix
 

@@ -12,12 +12,12 @@ from tests.unit.api.test_loading_fuzz import FULL
 
 from tuneyard.api.docs import pages
 from tuneyard.api.loading import KINDS
-from tuneyard.api.schema import crd, crds_yaml, json_schema
+from tuneyard.api.schema import MEMBER_KINDS, crd, crds_yaml, defaults_schema, json_schema
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 ALLOWED = {
     *("type", "properties", "required", "items", "additionalProperties", "description", "default", "enum", "pattern", "format", "anyOf"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"),
     *("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"),
     *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
 }
@@ -50,6 +50,43 @@ def test_the_schema_is_structural(kind: str) -> None:
             assert node.get("anyOf") in (None, [{"type": "integer"}, {"type": "string"}]), path
         else:
             assert "anyOf" not in node, path
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MEMBER_KINDS])
+def test_every_field_says_what_it_is(kind: str) -> None:
+    for path, node in nodes(openapi(kind)):
+        assert node.get("description") or path.endswith("[]") or path in ("", ".metadata"), (
+            f"{path}: give the field of the model a description"
+        )
+    for name, group in defaults_schema(kind)["$defs"].items():
+        assert group.get("description"), f"{name}: give the model a docstring"
+        for field, node in group.get("properties", {}).items():
+            assert node.get("description") or "$ref" in node or "anyOf" in node, f"{name}.{field}: give it a description"
+
+
+@every_kind
+def test_a_field_that_may_be_left_out_says_what_then_happens(kind: str) -> None:
+    definitions = defaults_schema(kind)["$defs"]
+    reported = {name for name in definitions if name.endswith("Status")} | {"Condition", "Attempt", "Progress"}
+    for name in definitions.keys() - reported:
+        for field, node in definitions[name].get("properties", {}).items():
+            kinds = {branch.get("type") for branch in node.get("anyOf", [])}
+            if "null" in kinds and not any("$ref" in branch for branch in node["anyOf"]):
+                said = "default:" in node["description"] or "exactly one of" in node["description"]
+                assert said, f"{name}.{field}: say 'default: …' in its description"
+
+
+def test_a_duration_and_a_size_say_how_they_are_written() -> None:
+    spec = openapi("JobSpec")["properties"]["spec"]["properties"]
+    assert "(seconds, or a duration such as 90s, 15m, 2h, 2d)" in spec["deadline"]["description"]
+    assert "(bytes, or a size such as 500M, 40Gi, 3Ti)" in spec["storage"]["properties"]["scratch"]["description"]
+    assert "| `sharedMemory` | bytes, or a size such as 500M, 40Gi, 3Ti | `8Gi` |" in pages()["cluster.md"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MEMBER_KINDS])
+def test_metadata_limits_the_name_alone_as_api_servers_demand(kind: str) -> None:
+    metadata = openapi(kind)["properties"]["metadata"]
+    assert (set(metadata), set(metadata["properties"])) == ({"type", "properties"}, {"name"})
 
 
 @every_kind
@@ -96,7 +133,8 @@ def test_the_fields_that_can_be_a_number_or_a_word() -> None:
     micro = train["batch"]["properties"]["micro"]
     assert (micro["x-kubernetes-int-or-string"], micro["minimum"], micro["pattern"], micro["default"]) == (True, 1, "^(auto)$", "auto")
     assert train["method"]["default"] == {"full": {}}
-    assert train["strategy"] == {"x-kubernetes-preserve-unknown-fields": True, "default": "auto"}
+    strategy = {key: value for key, value in train["strategy"].items() if key != "description"}
+    assert strategy == {"x-kubernetes-preserve-unknown-fields": True, "default": "auto"}
 
 
 def test_the_crds_are_one_yaml_stream() -> None:
@@ -125,5 +163,15 @@ def test_reference_pages_name_every_rule_and_field() -> None:
 
     written = pages()
     assert all(f"### {rule.id}\n" in written["combinations.md"] for rule in RULES)
-    for field in ("learningRate", "maxLength", "secretKeyRef", "quantization", "kvCache"):
+    for field in ("learningRate", "maxLength", "secretKeyRef", "quantization", "kvCache", "expectedStart"):
         assert f"| `{field}` |" in written["jobspec.md"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MEMBER_KINDS])
+def test_each_kind_has_a_page_with_all_its_fields(kind: str) -> None:
+    page = pages()[f"{kind.lower()}.md"]
+    for path, _ in nodes(openapi(kind)):
+        field = path.rpartition(".")[2]
+        inside_a_job = kind == "Schedule" and path.startswith(".spec.template.spec.")
+        if path.startswith((".spec.", ".status.")) and not field.endswith("[]") and not inside_a_job:
+            assert f"| `{field}` |" in page, path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import ModelShape, trainable_parameters
+from tuneyard.catalog import ModelShape, known_config, known_models, published_parameters, trainable_parameters
 
 LLAMA = {
     "model_type": "llama",
@@ -92,3 +92,24 @@ def test_lora_trains_rank_times_inputs_and_outputs() -> None:
 def test_lora_targets_that_the_model_does_not_have_are_refused(config: dict[str, Any], targets: list[str], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         trainable_parameters(ModelShape.from_config(config), Method.model_validate({"lora": {"targets": targets}}))
+
+
+@pytest.mark.parametrize("name", known_models())
+def test_a_known_model_has_the_parameters_that_its_page_shows(name: str) -> None:
+    shape = ModelShape.from_config(known_config(name) or {})
+    assert shape.exact
+    assert shape.parameters == published_parameters(name)
+
+
+def test_names_of_known_models_are_distinct_and_count_in_any_case() -> None:
+    names = known_models()
+    assert len({name.lower() for name in names}) == len(names) >= 200
+    assert known_config("QWEN/qwen2.5-0.5b") == known_config("Qwen/Qwen2.5-0.5B")
+    assert known_config("Qwen/Qwen2.5-0.5B-of-somebody") is None
+
+
+def test_a_window_that_is_null_is_none_and_one_that_is_absent_is_the_familys() -> None:
+    """Mistral 7B from v0.2 on says `"sliding_window": null`, and attends to everything."""
+    mistral = LLAMA | {"model_type": "mistral"}
+    assert ModelShape.from_config(mistral).sliding_window == 4096
+    assert ModelShape.from_config(mistral | {"sliding_window": None}).sliding_window is None

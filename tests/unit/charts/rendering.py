@@ -16,7 +16,11 @@ from tests.testcluster.binaries import binary
 CHARTS = Path(__file__).parents[3] / "charts"
 HUB, MEMBER = "tuneyard-hub", "tuneyard-member"
 NAMESPACE = "tuneyard-system"
-HUB_VALUES: dict[str, Any] = {"output": "s3://models/jobs", "image": {"repository": "registry.example.com/tuneyard"}}
+HUB_VALUES: dict[str, Any] = {
+    "output": "s3://models/jobs",
+    "image": {"repository": "registry.example.com/tuneyard-hub"},
+    "jobs": {"image": "registry.example.com/tuneyard:0.1.0-gpu"},
+}
 """What nobody can leave out."""
 
 Object = dict[str, Any]
@@ -26,7 +30,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "hub": (HUB, {}),
     "hub-small": (
         HUB,
-        {"replicas": 1, "crds": {"install": False}, "userRoles": {"create": False}, "podDisruptionBudget": {"enabled": False}},
+        {
+            "replicas": 1,
+            "crds": {"install": False},
+            "userRoles": {"create": False},
+            "podDisruptionBudget": {"enabled": False},
+            "logs": {"enabled": False},
+        },
     ),
     "hub-few-secrets": (HUB, {"secretNamespaces": ["maps", "rides"], "userRoles": {"readers": ["system:authenticated"]}}),
     "hub-observed": (

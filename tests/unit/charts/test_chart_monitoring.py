@@ -66,6 +66,6 @@ def test_the_chart_carries_them_whole() -> None:
     assert json.loads(dashboard["data"]["tuneyard.json"])["panels"] == PANELS
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     (monitor,) = of_kind(objects, "ServiceMonitor")
-    (service,) = of_kind(objects, "Service")
+    (service,) = [each for each in of_kind(objects, "Service") if each["metadata"]["name"].endswith("-metrics")]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.charts.rendering import HUB, MEMBER, VARIANTS, Object, of_kind, pods, render, render_variant
+from tests.unit.charts.rendering import HUB, MEMBER, VARIANTS, Object, grants, of_kind, pods, render, render_variant
+
+from tuneyard.catalog import gpu
+from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.rendering import ISOLATED
 
 pytestmark = pytest.mark.usefixtures("helm_here")
 ALLOWED_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
@@ -46,7 +50,7 @@ def test_objects_are_named_labelled_and_placed(variant: str) -> None:
 
     seen = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects]
     assert len(set(seen)) == len(seen)
-    cluster_wide = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+    cluster_wide = {"APIService", "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
     for each in objects:
         assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "tuneyard", each["metadata"]["name"]
         assert (each["kind"] in cluster_wide) == ("namespace" not in each["metadata"]), each["metadata"]["name"]
@@ -61,10 +65,10 @@ def test_selectors_choose_the_pods_they_mean(variant: str) -> None:
 
     for each in of_kind(objects, "Service", "PodDisruptionBudget", "NetworkPolicy"):
         selector = each["spec"].get("selector") or each["spec"].get("podSelector")
-        wanted = selector.get("matchLabels", selector)
+        wanted = selector.get("matchLabels", {} if "matchExpressions" in selector else selector)
         if wanted:
             chosen = [name for name, labels in made.items() if wanted.items() <= labels.items()]
-            assert chosen == [each["metadata"]["name"].removesuffix("-metrics")]
+            assert chosen == [each["metadata"]["name"].removesuffix("-metrics").removesuffix("-logs")]
 
 
 def test_the_operator_is_told_what_it_needs() -> None:
@@ -74,9 +78,11 @@ def test_the_operator_is_told_what_it_needs() -> None:
     assert hub["args"] == [
         "--namespace=tuneyard-system",
         "--output=s3://models/jobs",
-        "--image=registry.example.com/tuneyard:0.1.0",
+        "--image=registry.example.com/tuneyard:0.1.0-gpu",
         "--metrics-port=9090",
-        "--qps=200",
+        "--logs-port=9443",
+        f"--qps={Settings().qps:g}",
+        f"--member-qps={Settings().member_qps:g}",
         "--log-format=json",
     ]
     assert (hub["livenessProbe"]["httpGet"]["path"], hub["readinessProbe"]["httpGet"]["path"]) == ("/healthz", "/readyz")
@@ -87,7 +93,7 @@ def test_what_is_set_arrives() -> None:
     pod = deployment(objects)["spec"]["template"]["spec"]
     hub = container(objects)
 
-    assert hub["image"] == "registry.example.com/tuneyard@sha256:" + "0" * 64
+    assert hub["image"] == "registry.example.com/tuneyard-hub@sha256:" + "0" * 64
     assert "--image=registry.example.com/tuneyard:0.1-gpu" in hub["args"]
     assert hub["args"][-1] == "--debug"
     assert {"name": "ca", "mountPath": "/etc/ca"} in hub["volumeMounts"]
@@ -130,12 +136,45 @@ def test_an_uninstall_takes_neither_kinds_nor_jobs_along(chart: str) -> None:
         assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_only_the_namespace_and_kuberay_reach_jobs() -> None:
-    (policy,) = of_kind(render(MEMBER), "NetworkPolicy")
+def test_only_kuberay_reaches_an_attempt_from_outside() -> None:
+    """What reaches an attempt from inside is in the attempt's own policy; older hubs make none, and label no pods."""
+    jobs, of_older_hubs = of_kind(render(MEMBER), "NetworkPolicy")
 
-    assert policy["spec"]["podSelector"] == {}
-    assert policy["spec"]["policyTypes"] == ["Ingress"]
-    own, kuberay = policy["spec"]["ingress"]
-    assert own == {"from": [{"podSelector": {}}]}
+    assert jobs["spec"]["podSelector"] == {}
+    (kuberay,) = jobs["spec"]["ingress"]
     assert kuberay["from"][0]["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": "kuberay-operator"}
-    assert not of_kind(render_variant("member-closed"), "NetworkPolicy")
+    assert of_older_hubs["spec"]["podSelector"] == {"matchExpressions": [{"key": ISOLATED, "operator": "DoesNotExist"}]}
+    assert of_older_hubs["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
+    assert of_older_hubs["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_a_member_without_policies_lets_the_hub_make_none() -> None:
+    closed = render_variant("member-closed")
+
+    assert not of_kind(closed, "NetworkPolicy")
+    assert not [grant for grant in grants(closed) if grant.resource.startswith("networkpolicies")]
+
+
+def test_jobs_do_not_reach_what_hands_out_the_identity_of_a_node() -> None:
+    jobs, _ = of_kind(render(MEMBER), "NetworkPolicy")
+
+    assert jobs["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    pods_of_any, *blocks = jobs["spec"]["egress"][0]["to"]
+    assert pods_of_any == {"namespaceSelector": {}}
+    assert [each["ipBlock"] for each in blocks] == [
+        {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
+        {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
+    ]
+    open_to_all, _ = of_kind(render(MEMBER, {"networkPolicy": {"closedAddresses": []}}), "NetworkPolicy")
+    assert open_to_all["spec"]["policyTypes"] == ["Ingress"]
+    assert "egress" not in open_to_all["spec"]
+
+
+def test_kinds_of_gpu_reach_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"name": "rtx-9090-48gb", "memoryGb": 48, "memoryBandwidthGbPerS": 2000, "peakTflops": {"fp32": 120, "bf16": 240.5}}
+
+    env = {each["name"]: each.get("value") for each in container(render(HUB, {"gpus": [entry]}))["env"]}
+
+    monkeypatch.setenv("TUNEYARD_GPUS", env["TUNEYARD_GPUS"])
+    assert gpu("rtx-9090-48gb").peak_flops["bf16"] == 240.5e12
+    assert "TUNEYARD_GPUS" not in {each["name"] for each in container(render_variant("hub"))["env"]}

@@ -26,6 +26,10 @@ HUB_GRANTS = {
     Grant(HUB_ACCOUNT, EVERYWHERE, "events", "create, patch"),
     Grant(HUB_ACCOUNT, EVERYWHERE, "secrets", "get"),
     Grant(HUB_ACCOUNT, ON_HUB, "secrets", "get"),
+    Grant(HUB_ACCOUNT, EVERYWHERE, "subjectaccessreviews.authorization.k8s.io", "create"),
+    Grant(HUB_ACCOUNT, EVERYWHERE, "apiservices.apiregistration.k8s.io v1alpha1.logs.tuneyard.dev", "get, patch"),
+    Grant(HUB_ACCOUNT, ON_HUB, "secrets tuneyard-hub-logs", "get, patch"),
+    Grant(HUB_ACCOUNT, "kube-system", "configmaps extension-apiserver-authentication", "get"),
     Grant(HUB_ACCOUNT, ON_HUB, "leases.coordination.k8s.io", "create"),
     Grant(HUB_ACCOUNT, ON_HUB, "leases.coordination.k8s.io tuneyard-hub", "get, update"),
 }
@@ -37,6 +41,7 @@ IN_JOBS = {
     ("secrets", "create, delete, get, list, patch, watch"),
     ("pods", "delete, get, list, watch"),
     ("pods/log", "get"),
+    ("networkpolicies.networking.k8s.io", "create, delete, get, list, watch"),
     ("events", "list"),
 }
 JOB_GRANTS = {

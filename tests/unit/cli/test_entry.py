@@ -52,6 +52,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "error: there is no command 'zzz'\nnext: tuneyard --help lists all commands\n"),
         (["--verbose"], "error: there is no option '--verbose'\nnext: tuneyard --help lists all commands\n"),
         (["validate"], "error: missing argument 'FILE...'\nnext: tuneyard validate --help\n"),
+        (
+            ["completion", "powershell"],
+            "error: invalid value for 'shell': 'powershell' is not one of 'bash', 'zsh', 'fish'\nnext: tuneyard completion --help\n",
+        ),
         (["schema", "crds"], "error: no such command 'crds'. Did you mean 'crd'?\nnext: tuneyard schema --help\n"),
     ],
 )

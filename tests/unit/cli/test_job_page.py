@@ -139,3 +139,31 @@ def test_a_cluster_with_two_skus_has_two_lines() -> None:
 def test_an_attempt_that_stops_says_why() -> None:
     shown = page(make_hub_job({"phase": "Running", "attempts": [make_attempt(stopping="Preempted")]}), NOW)
     assert "Running, stopping (Preempted)" in shown
+
+
+@pytest.mark.parametrize(
+    ("basis", "words"),
+    [
+        ("assumed", "takes about 4.0 h, assumed, as nothing is known of it: set spec.expectedDuration"),
+        ("plan", "takes about 4.0 h, as planned"),
+        ("", "takes about 4.0 h\n"),
+    ],
+)
+def test_a_predicted_duration_says_where_it_comes_from(basis: str, words: str) -> None:
+    status = make_running()
+    status["placement"] |= {"seconds": 14400.0, "secondsFrom": basis}
+    assert words in page(make_hub_job(status), NOW)
+
+
+def test_large_numbers_of_a_table_have_no_exponent() -> None:
+    assert table_lines(("a",), [{"a": 77_750.4}, {"a": 9999.2}, {"a": 0.5}]) == ["     a", "77,750", "  9999", "   0.5"]
+
+
+def test_a_job_that_was_scored_says_how_well_by_the_titles_of_its_metrics() -> None:
+    metrics = {"rows": 300, "exact_match": 0.447, "perplexity": 3.1234, "rouge_l": "not a number"}
+    judged = [
+        {"name": "train", "phase": "Succeeded", "metrics": {"loss": 1.5}},
+        {"name": "judge", "phase": "Succeeded", "metrics": metrics},
+    ]
+    lines = page(make_hub_job({"phase": "Succeeded", "tasks": judged}), NOW).splitlines()
+    assert [line for line in lines if line.startswith("metrics")] == ["metrics   judge: exact match 0.447, perplexity 3.123"]

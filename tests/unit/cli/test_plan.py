@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.catalog.test_other_gpus import MEASURED
 
 from tuneyard.cli import main
+from tuneyard.cli.plan import _calibration_lines
 from tuneyard.cli.plan_picture import bar
 
 JOB = """\
@@ -149,3 +151,163 @@ def test_a_price_that_is_none_is_refused(job: Path, capsys: pytest.CaptureFixtur
 def test_pieces_of_a_bar_add_up_and_the_limit_is_marked() -> None:
     drawn = bar({"weights": 20.0, "gradients": 10.0, "optimizer": 0.5, "activations": 9.5, "other": 0.0, "total": 40.0}, 73.6, 80.0).plain
     assert drawn == "█" * 15 + "▓" * 7 + "▒" + "░" * 7 + " " * 25 + "|" + " " * 5 + " 40 of 80 GB"
+
+
+def with_chats(job: Path, count: int, *, task: str = "epochs: 2") -> Path:
+    """The job with `count` chats of about 200 characters, and `epochs` instead of `steps`."""
+    job.write_text(JOB.replace("steps: 1000", task))
+    chat = {"messages": [{"role": "user", "content": "why " * 10}, {"role": "assistant", "content": "so " * 50}]}
+    (job.parent / "chats.jsonl").write_text(f"{json.dumps(chat)}\n" * count)
+    return job
+
+
+def test_epochs_take_as_long_as_their_data(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = rows(capsys, str(with_chats(job, 640)), "--sku", "h100", "--workers", "8", "--price", "h100=2.5")[0]
+    assert train["steps"] == {"likely": 40, "low": 40, "high": 40}
+    assert 40 < train["tokens_per_row"] < 100, "samples are short, and padded to the longest of a micro-batch alone"
+    assert 0 < train["duration_s"] < 40 * train["step_s"]
+    assert train["cost"] == pytest.approx(train["duration_s"] / 3600 * 8 * 2.5)
+
+
+def test_an_alias_of_a_sku_has_its_price_and_an_unknown_sku_none(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("h100", "H100-SXM", "h100-80gb"):
+        assert rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8", "--price", f"{name}=2.5")[0]["cost"] > 0
+    assert main(["plan", str(job), "--price", "h1000=2"]) == 2
+    assert "h100" in capsys.readouterr().err
+
+
+def test_a_price_that_nothing_is_planned_on_is_said_to_be_unused(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job), "--price", "l40s=1"]) == 0
+    assert "--price l40s-48gb is not used" in capsys.readouterr().err
+
+
+def test_the_best_choice_comes_first_in_a_sentence(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["plan", str(with_chats(job, 64_000)), "--workers", "8", "--price", "h100=9", "--price", "a100=1"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("train: cheapest: 8 x a100-80gb, zero 3")
+    assert lines[1].startswith("train: fastest: 8 x h100-80gb, zero 3")
+    assert "4,000 steps in" in lines[0]
+    assert " for " in lines[0]
+    assert "64,000 samples were counted" in lines[2]
+
+
+def test_a_length_that_is_not_known_is_explained_and_a_price_still_counts(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("      steps: 1000\n", ""))
+    assert main(["plan", str(job), "--workers", "8", "--sku", "h100", "--price", "h100=2.5"]) == 0
+    shown = capsys.readouterr().out
+    assert "for a million tokens" in shown.splitlines()[0]
+    assert "how long it takes is not known" in shown
+    assert "chats.jsonl" in shown
+    assert "cost per hour" in shown
+
+
+def test_no_line_is_wider_than_a_terminal_and_no_number_has_an_exponent(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_chats(job, 200, task="steps: 1000000\n      strategy: {zero: 3, recompute: true, offload: {optimizer: cpu, parameters: cpu}}")
+    prices = ["--price", "h100=2.5", "--price", "h100-pcie=2.5"]
+    assert main(["plan", str(job), "--sku", "h100", "--sku", "h100-pcie", "--workers", "8", *prices]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "e+0" not in shown
+
+
+def test_a_well_known_model_is_planned_without_asking_anybody(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    job.write_text(JOB.replace("./model", "Qwen/Qwen2.5-7B"))
+    assert {row["task"] for row in rows(capsys, str(job), "--workers", "8") if row["fits"]} == {"train", "judge"}
+
+
+@pytest.mark.parametrize(("source", "task", "why"), [("hf://a/b", "epochs: 1", "downloaded"), ("s3://a/b.jsonl", "steps: 10", "not read")])
+def test_what_would_have_to_be_fetched_is_not(job: Path, capsys: pytest.CaptureFixture[str], source: str, task: str, why: str) -> None:
+    job.write_text(JOB.replace("chats.jsonl", source).replace("steps: 1000", task))
+    train = rows(capsys, str(job), "--workers", "8")[0]
+    assert why in train["length_unknown"]
+    assert (train["duration_s"] is None) == ("epochs" in task)
+
+
+@pytest.fixture
+def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without GPUs, whose user has given and measured nothing."""
+    monkeypatch.delenv("TUNEYARD_GPUS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path
+
+
+def test_consumer_cards_and_amd_are_planned_by_any_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lora = JOB.replace("      steps: 1000", "      method: {lora: {rank: 16}}\n      steps: 1000")
+    job.write_text(lora.replace("[a100-80gb, h100-80gb]", "['4090', MI300X]").replace("[h100-80gb]", "[AMD_Instinct_MI300X_OAM]"))
+    assert main(["validate", str(job)]) == 0
+    capsys.readouterr()
+    found = [row for row in rows(capsys, str(job), "--workers", "8", "--price", "mi300x=2", "--price", "4090=0.4") if row["fits"]]
+    assert [(row["task"], row["sku"]) for row in found] == [
+        ("train", "rtx-4090-24gb"),
+        ("train", "mi300x-192gb"),
+        ("judge", "mi300x-192gb"),
+    ]
+    card, oam, _ = found
+    assert card["memory_gb"]["total"] < 24 < oam["memory_gb"]["total"]
+    assert 5 < oam["tokens_per_s"] / card["tokens_per_s"] < 20
+    assert (card["strategy"]["precision"], card["peak_from"], card["cost_per_hour"]) == ("bf16", "datasheet", 8 * 0.4)
+
+
+def test_on_cpu_no_more_workers_are_planned_than_there_are_cores(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counts(*argv: str) -> list[int]:
+        return [row["workers"] for row in rows(capsys, str(job), *argv) if row["task"] == "train"]
+
+    monkeypatch.setattr("tuneyard.cli.plan_rows.usable_cores", lambda: 2)
+    assert counts("--sku", "cpu") == [1, 2]
+    assert counts("--sku", "cpu", "--workers", "4") == [4]
+    assert counts("--sku", "h100-80gb") == [1, 2, 4, 8]
+
+
+def test_only_runs_that_calibrate_a_planned_sku_are_counted() -> None:
+    runs = {"cpu": 1, "h100-80gb": 3}
+    planned = [{"sku": "h100-80gb", "tokens_per_s": 5.0}, {"sku": "a100-80gb", "tokens_per_s": 4.0}, {"sku": "cpu", "tokens_per_s": None}]
+    assert _calibration_lines(planned, runs) == ["speeds on h100-80gb are calibrated by 3 runs of your history"]
+    assert _calibration_lines(planned, {"cpu": 1}) == []
+    assert _calibration_lines([{"sku": "cpu", "tokens_per_s": 1.0}, {"task": "later"}], runs) == [
+        "speeds on cpu are calibrated by 1 run of your history"
+    ]
+
+
+def test_an_unknown_card_has_near_names_and_a_way_on(job: Path, other_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(job), "--sku", "rtx-4091"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "unknown SKU 'rtx-4091'" in said
+    assert "use rtx-4090-24gb" in said
+    assert "a machine that has this GPU measures it" in said
+    assert f"write its figures into {other_machine}/config/tuneyard/gpus.yaml: docs/extending/gpu-kind.md" in said
+
+
+def test_figures_that_were_given_by_hand_are_planned_with_and_said(
+    job: Path, other_machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = other_machine / "config" / "tuneyard" / "gpus.yaml"
+    file.parent.mkdir(parents=True)
+    peaks = "{fp32: 156, fp16: 312, bf16: 312}"
+    file.write_text(f"gpus:\n- {{name: rtx-4091, memoryGb: 80, memoryBandwidthGbPerS: 2039, architecture: sm80, peakTflops: {peaks}}}\n")
+    assert main(["plan", str(job), "--sku", "rtx-4091", "--workers", "8"]) == 0
+    assert "mfu is of the peak that was given by hand for rtx-4091" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_card_of_this_machine_is_measured_and_said(
+    job: Path, other_machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = other_machine / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'GPU-1, NVIDIA GeForce RTX 9090, 49140, 13.0'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("tuneyard.catalog.measured.run_measurement", lambda *_args, **_more: MEASURED)
+    job.write_text(JOB.replace("    resources: {sku: [a100-80gb, h100-80gb]}\n", ""))
+    assert main(["plan", str(job), "--workers", "8"]) == 0
+    said = capsys.readouterr()
+    assert "measuring rtx-9090-48gb, which the catalog lacks: up to a minute, once on this machine" in said.err
+    assert "mfu is of the measured peak on rtx-9090-48gb" in " ".join(said.out.split())
+    assert main(["plan", str(job), "--workers", "8"]) == 0
+    assert "measuring" not in capsys.readouterr().err

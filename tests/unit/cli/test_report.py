@@ -22,7 +22,13 @@ REPORT = {
             "mfu": 0.31,
             "peak_memory_gb": [1.0, 2.0],
         },
-        "judge": {"status": "Succeeded", "rows": 40, "errors": 0, "metrics": {"exact_match": 0.25}},
+        "judge": {
+            "status": "Succeeded",
+            "rows": 40,
+            "errors": 0,
+            "metrics": {"exact_match": 0.25, "gone": 2},
+            "intervals": {"exact_match": [0.1419, 0.4019]},
+        },
     },
 }
 
@@ -35,7 +41,8 @@ def test_the_figures_of_each_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     heads = ["task", "status", "steps", "last loss", "tokens per s", "mfu", "peak memory gb", "rows", "errors"]
     assert re.split(" {2,}", lines[1]) == heads
     assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1234", "0.31", "2", "-", "-"]
-    assert "judge: exact_match 0.25" in lines
+    assert "judge: exact_match 0.25 (95 %: 0.1419 to 0.4019)" in lines
+    assert "judge: gone 2" in lines, "reports outlive metrics"
 
 
 def test_json_is_the_report_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

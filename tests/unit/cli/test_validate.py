@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tuneyard.api import BadInput, JobSpec
 from tuneyard.cli import main
+from tuneyard.cli.checks import check_file
 
 JOB = """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -28,6 +30,7 @@ spec:
 def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
+    (tmp_path / "chats.jsonl").touch()
     return path
 
 
@@ -48,11 +51,30 @@ def test_wrong_files_are_all_checked(job: Path, tmp_path: Path, capsys: pytest.C
     ]
 
 
+def test_files_that_are_not_there_are_warnings(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "chats.jsonl").unlink()
+    job.write_text(JOB.replace("name: tiny", "name: ./model"))
+    assert main(["validate", str(job)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{job}: ok (JobSpec small)\n"
+    assert shown.err.splitlines() == [
+        f"warning: {job}:8:15: spec.tasks[0].train.model.name: ./model is not a model: it has no config.json",
+        f"warning: {job}:9:14: spec.tasks[0].train.data.source: chats.jsonl: no such file or folder beside the JobSpec",
+    ]
+    job.write_text(JOB.replace("chats.jsonl", "'*.jsonl'"))
+    assert main(["validate", str(job), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["warnings"] == [f"{job}:9:14: spec.tasks[0].train.data.source: no file matches *.jsonl"]
+    (tmp_path / "chats.jsonl").touch()
+    assert main(["validate", str(job)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_an_unknown_sku_has_its_line_and_the_nearest_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job.write_text(JOB.replace("a100-80gb", "a100-8gb"))
     assert main(["validate", str(job)]) == 2
     line = capsys.readouterr().err
-    assert line.startswith(f"{job}:10:23: spec.tasks[0].resources.sku[0]: unknown SKU 'a100-8gb'; use one of: ")
+    assert line.startswith(f"{job}:10:23: spec.tasks[0].resources.sku[0]: unknown SKU 'a100-8gb'; use a100-80gb or ")
     assert "a100-80gb" in line
 
 
@@ -69,8 +91,8 @@ def test_json_for_programs(job: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     empty.write_text("")
     assert main(["validate", str(job), str(empty), "-o", "json"]) == 2
     assert json.loads(capsys.readouterr().out) == [
-        {"file": str(job), "valid": True, "objects": ["JobSpec small"], "errors": []},
-        {"file": str(empty), "valid": False, "objects": [], "errors": [f"{empty}: the file is empty"]},
+        {"file": str(job), "valid": True, "objects": ["JobSpec small"], "errors": [], "warnings": []},
+        {"file": str(empty), "valid": False, "objects": [], "errors": [f"{empty}: the file is empty"], "warnings": []},
     ]
 
 
@@ -87,3 +109,20 @@ def test_an_unknown_kind_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
         capsys.readouterr().err
         == "error: there is no kind 'Jobspec' (did you mean JobSpec?)\nnext: use one of: JobSpec, Cluster, Team, Schedule, ModelTemplate\n"
     )
+
+
+def test_a_sku_that_a_cluster_of_the_hub_names_is_understood(job: Path) -> None:
+    asked: list[str] = []
+
+    def elsewhere() -> list[str]:
+        asked.append("hub")
+        return ["big-cards"]
+
+    check_file(job, elsewhere=elsewhere)
+    assert asked == []  # only where there is a name to ask about
+    job.write_text(JOB.replace("a100-80gb", "big-cards"))
+    (document,) = check_file(job, elsewhere=elsewhere)
+    assert asked == ["hub"]
+    with pytest.raises(BadInput, match="unknown SKU 'big-cards'"):
+        check_file(job)
+    assert isinstance(document.resource, JobSpec)

@@ -71,6 +71,14 @@ def test_what_cannot_be_used(content: str | None, arguments: dict[str, str], cau
     assert refused.value.exit_code == code
 
 
+def test_a_broken_file_is_told_of_without_its_token(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("users:\n- name: ada\n  user: {token: very-secret: x}\n")
+    with pytest.raises(TuneyardError) as refused:
+        open_hub(kubeconfig=tmp_path / "config")
+    assert "is no usable kubeconfig: it is no YAML in line 3" in refused.value.cause
+    assert "very-secret" not in refused.value.cause
+
+
 def test_importing_the_room_loads_no_kubernetes_library() -> None:
     code = "import sys, tuneyard.cluster; print([m for m in ('kubernetes', 'urllib3', 'torch', 'ray') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tuneyard.api import BadInput
+from tuneyard.cli import main
 from tuneyard.cli.data import app
 from tuneyard.data import inspect
 
@@ -65,3 +66,15 @@ def test_the_command_prints_a_table(chats: Path) -> None:
 def test_the_command_prints_json(chats: Path) -> None:
     shown = CliRunner().invoke(app, ["inspect", str(chats), "-o", "json"])
     assert json.loads(shown.stdout)["samples"] == 8
+
+
+def test_a_file_in_latin_1_is_named_as_such_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("prompt,completion\n" + "süß,groß\n" * 3, encoding="latin-1")
+    assert main(["data", "inspect", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert "not UTF-8 (byte 0xfc)" in " ".join(shown.out.split())
+    assert shown.err == (
+        f"error: {path}: no row can be used; {path}:2: not UTF-8 (byte 0xfc)\n"
+        f"next: convert it: iconv -f cp1252 -t utf-8 {path} > {tmp_path / 'a.utf-8.csv'}\n"
+    )

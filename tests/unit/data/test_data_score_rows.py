@@ -52,8 +52,8 @@ def test_any_range_of_any_type(tmp_path: Path, make: Any) -> None:
     rows = ScoreRows.open(ScoreData(source=str(make(tmp_path)), reference="answer"), cache_dir=tmp_path / "cache")
     assert rows.count() == 300
     for start, stop in [(0, 300), (0, 1), (69, 71), (128, 132), (299, 300), (290, 999), (5, 5)]:
-        assert [(r["index"], r["prompt"], r["reference"]) for r in rows.read(start, stop)] == [
-            (i, f"question {i}", str(i)) for i in range(start, min(stop, 300))
+        assert [(r["index"], r["prompt"], r["references"]) for r in rows.read(start, stop)] == [
+            (i, f"question {i}", (str(i),)) for i in range(start, min(stop, 300))
         ]
 
 
@@ -92,6 +92,34 @@ def test_bad_rows_are_rows_with_an_error(tmp_path: Path) -> None:
     assert rows[0]["error"] is None
     assert "not JSON" in str(rows[1]["error"])
     assert [row["error"] for row in rows[2:]] == ["prompt is empty", "answer is missing", "prompt is int, not a list of messages"]
+
+
+def test_a_row_may_have_several_references(tmp_path: Path) -> None:
+    answers = [["4", "four"], [4, 4.5], [], ["4", None], [["4"]], float("nan"), {"a": 1}]
+    pairs = [{"prompt": "2 + 2", "answer": answer} for answer in answers]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+
+    rows = ScoreRows.open(ScoreData(source=str(tmp_path / "a.jsonl"), reference="answer")).read(0, 10)
+
+    assert [row["references"] for row in rows[:2]] == [("4", "four"), ("4", "4.5")]
+    assert [row["error"] for row in rows[2:]] == [
+        "answer is an empty list",
+        "answer[1] is missing",
+        "answer[0] is list, not text",
+        "answer is missing",
+        "answer is dict, not text",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_character_that_was_cut_in_two_is_an_error_of_its_row_alone(tmp_path: Path, name: str) -> None:
+    rows = ['{"prompt": "caf\\u00e9 \\ud83d\\ude00", "answer": "1"}', '{"prompt": "cut \\ud83d", "answer": "1"}']
+    (tmp_path / name).write_text("\n".join(rows) if name.endswith("l") else f"[{','.join(rows)}]")
+
+    whole, cut = ScoreRows.open(ScoreData(source=str(tmp_path / name), reference="answer"), cache_dir=tmp_path / "cache").read(0, 2)
+
+    assert (whole["prompt"], whole["error"]) == ("café 😀", None)
+    assert "half of a surrogate pair" in str(cut["error"])
 
 
 def test_bad_csv_rows_keep_their_numbers(tmp_path: Path) -> None:

@@ -99,6 +99,9 @@ def test_a_missing_file_names_what_is_near(tmp_path: Path) -> None:
         ({"a.jsonl.gz": gzip.compress(JSONL.encode() * 1000)[:-20]}, "the compressed data breaks off here"),
         ({"a.json": '[{"text": "x"},\n'}, "not a JSON array"),
         ({"a.csv": "x,x\n1,2\n"}, "two columns have the same name"),
+        ({"a.csv": "x,y\r1,2\r"}, r"a\.csv:1: the header is not CSV: new-line character"),
+        ({"a.csv": b"gr\xfc\xdfe,y\n1,2\n"}, r"a\.csv:1: not UTF-8 \(byte 0xfc\)"),
+        ({"a.json": b'[{"text": "x"},\n{"text": "\xe4"}]'}, r"a\.json:2: not UTF-8 \(byte 0xe4\)"),
     ],
 )
 def test_files_that_cannot_be_read_say_why(tmp_path: Path, files: dict[str, str | bytes], message: str) -> None:
@@ -109,6 +112,15 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path, files: dict[str, str 
     assert refused.value.next_step
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16le", "utf-16be"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt", "a.jsonl", "a.json"])
+def test_utf_16_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str, encoding: str) -> None:
+    path = write(tmp_path / name, '{"prompt": "1",\t"completion": "2"}\r\n'.encode(encoding))
+    with pytest.raises(BadInput, match=r"not UTF-8 \(byte 0x.. in line 1\): this is UTF-16") as refused:
+        values(path)
+    assert f"iconv -f {encoding} -t utf-8 {path} > " in refused.value.next_step
+
+
 def test_bad_rows_come_with_their_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n{"text": \n[1]\n"x"\n{"text": "\xff"}\n')
     bad = [row for row in values(path) if isinstance(row, BadRow)]
@@ -117,8 +129,9 @@ def test_bad_rows_come_with_their_lines(tmp_path: Path) -> None:
         "not JSON",
         "a row must be an object, this is a list",
         "a row must be an object, this is a text",
-        "not UTF-8",
+        "not UTF-8 (byte 0xff)",
     ]
+    assert [row.advice for row in bad] == ["", "", "", f"convert it: iconv -f cp1252 -t utf-8 {path} > {tmp_path / 'a.utf-8.jsonl'}"]
 
 
 def test_bad_csv_rows_come_with_their_lines(tmp_path: Path) -> None:
@@ -126,7 +139,7 @@ def test_bad_csv_rows_come_with_their_lines(tmp_path: Path) -> None:
     assert [row if isinstance(row, dict) else (row.place.rpartition(":")[2], row.reason) for row in values(path)] == [  # type: ignore[attr-defined]
         {"a": "1", "b": "2"},
         ("3", "3 fields where the header has 2"),
-        ("4", "not UTF-8"),
+        ("4", "not UTF-8 (byte 0xff)"),
         {"a": "3", "b": "4"},
         ("6", "not CSV: unexpected end of data"),
     ]

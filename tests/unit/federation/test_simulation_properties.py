@@ -59,3 +59,10 @@ def test_nothing_is_lost_or_doubled(
     assert sum(team.jobs for team in found.teams) + found.refused == len(jobs)
     again = play(*jobs, policy=policy, members=MEMBERS, failures=failures, checkpoints=checkpoints, noise=noise, seed=seed)
     assert results_of(again) == found
+
+
+def test_a_checkpoint_that_falls_on_a_cycle_and_is_rounded_is_told_once() -> None:
+    """887 + e - 887 is a little less than e: the next checkpoint seemed to be at the same moment, for ever."""
+    every_s = 1826.2396088929283
+    run = play(job("a", 887, 5000), job("b", 887 + every_s, 10, priority="low"), checkpoints=Checkpoints(every_s=every_s))
+    assert results_of(run).unfinished == 0

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuneyard.api import Phase
+from tuneyard.api import JobSpec, Phase
 from tuneyard.api.schedule import ScheduleGoal, ScheduleStatus
-from tuneyard_operators.hub.cron import Run, ScheduleStep, advance_schedule, next_after, run_name
+from tuneyard.runtime.output import JobOutput
+from tuneyard_operators.hub.cron import Run, ScheduleStep, advance_schedule, next_after, run_name, run_spec
 
 MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
-TEMPLATE = {"spec": {"tasks": [{"name": "score", "process": {"command": ["true"]}}]}}
+TEMPLATE: dict[str, dict[str, Any]] = {"spec": {"tasks": [{"name": "score", "process": {"command": ["true"]}}]}}
 
 
 def nightly(**changes: Any) -> ScheduleGoal:
@@ -90,6 +92,19 @@ def test_old_runs_are_removed() -> None:
 def test_a_run_has_the_same_name_for_every_hub() -> None:
     assert run_name("nightly", at_hour(2)) == run_name("nightly", at_hour(2))
     assert len(run_name("n" * 63, at_hour(2))) <= 63
+
+
+def test_each_run_writes_to_a_folder_of_its_own(tmp_path: Path) -> None:
+    goal = nightly(template={"spec": {**TEMPLATE["spec"], "storage": {"output": f"{tmp_path}/nightly/", "scratch": "1Gi"}}})
+    template = goal.template.spec.to_yaml_dict()
+    names = [run_name("nightly", at_hour(hour)) for hour in (2, 26)]
+    specs = [run_spec(template, name) for name in names]
+    assert [spec["storage"]["output"] for spec in specs] == [f"{tmp_path}/nightly/{name}" for name in names]
+    assert template["storage"]["output"] == f"{tmp_path}/nightly/", "the template stays as it is"
+    for name, spec in zip(names, specs, strict=True):
+        run = JobSpec.model_validate({"metadata": {"name": name}, "spec": spec})
+        JobOutput(spec["storage"]["output"]).claim(run, resume=True)
+    assert run_spec(TEMPLATE["spec"], names[0]) == TEMPLATE["spec"], "without an output of its own the hub's is used"
 
 
 @settings(deadline=None, max_examples=50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from tests.attempts import NOON, UID, job, process, train
 
 from tuneyard.api import JobSpec, JobStatus
@@ -15,8 +16,10 @@ from tuneyard_operators.rendering import Defaults
 DEFAULTS = Defaults(image="registry/tuneyard:1", output="s3://tuneyard/jobs")
 
 
-def problem_of(spec: JobSpec) -> str:
+def problem_of(spec: JobSpec, *tasks: Mapping[str, Any]) -> str:
+    """What the hub says of a job, and of further tasks that the API server let pass."""
     item = spec.to_yaml_dict()
+    item["spec"]["tasks"] += tasks
     item["metadata"] |= {"uid": UID, "generation": 1, "creationTimestamp": NOON.strftime("%Y-%m-%dT%H:%M:%SZ")}
     return goal_of(item, DEFAULTS).problem
 
@@ -34,7 +37,8 @@ def test_a_search_asks_for_the_gang_of_the_task_that_it_tunes() -> None:
 
 
 def test_a_search_of_what_does_not_train_says_so() -> None:
-    assert "spec.tasks.2.tune.task: corpus is no train task" in problem_of(searched(task="corpus"))
+    problem = problem_of(job(tasks=[process("corpus")]), {"name": "search", "tune": {"task": "corpus"}})
+    assert problem == "spec.tasks.1.tune.task: names the process task corpus, which is no train task: the job has none"
 
 
 def test_a_search_on_a_cluster_has_one_gang() -> None:
@@ -43,4 +47,45 @@ def test_a_search_on_a_cluster_has_one_gang() -> None:
 
 def test_a_path_beside_the_file_is_refused_with_what_to_use() -> None:
     local: Mapping[str, Any] = {**train("chat")["train"], "data": {"source": "chats.jsonl", "format": "chat"}}
-    assert "use a URI such as s3://bucket/file" in problem_of(job(tasks=[{"name": "chat", "train": local}]))
+    problem = problem_of(job(tasks=[{"name": "chat", "train": local}]))
+    assert problem.startswith(
+        "spec.tasks.0.train.data.source: chats.jsonl lies beside the file, and no cluster has it: `tuneyard submit FILE`"
+    )
+    assert "use a URI such as s3://bucket/file" in problem
+
+
+@pytest.mark.parametrize(
+    ("task", "field"),
+    [
+        ({"train": {"model": {"name": "./base"}, "data": {"source": "s3://b/x"}}}, "train.model.name"),
+        (
+            {"train": {"model": {"name": "m"}, "data": {"source": "s3://b/x", "validation": {"source": "v.jsonl"}}}},
+            "train.data.validation.source",
+        ),
+        ({"train": {"model": {"name": "m"}, "data": {"source": "s3://b/x", "chatTemplate": "chat.jinja"}}}, "train.data.chatTemplate"),
+        ({"score": {"model": {"name": "m"}, "data": {"source": "questions.csv"}}}, "score.data.source"),
+        ({"process": {"command": ["python", "prepare.py"]}}, "process.command.1"),
+        ({"process": {"command": ["python", "prepare.py"], "workingDir": "tools"}}, "process.workingDir"),
+    ],
+)
+def test_every_path_beside_the_file_is_refused_by_its_field(task: Mapping[str, Any], field: str) -> None:
+    assert problem_of(job(tasks=[{"name": "one", **task}])).startswith(f"spec.tasks.0.{field}: ")
+
+
+def test_what_a_cluster_may_have_is_not_refused() -> None:
+    image = job(tasks=[{"name": "one", "process": {"command": ["python", "prepare.py"]}}], image="registry/own:1")
+    mounted = job(tasks=[{"name": "one", "process": {"command": ["python", "prepare.py"], "workingDir": "/mnt/tools"}}])
+    assert (problem_of(image), problem_of(mounted)) == ("", "")
+    assert "spec.storage.output: runs/one is a folder of one machine" in problem_of(job(storage={"output": "runs/one"}))
+
+
+@pytest.mark.parametrize("workers", ["auto", {"min": 3, "max": 8}])
+def test_the_hub_takes_only_numbers_of_workers_that_the_batch_can_be_divided_over(workers: Any) -> None:
+    task = train("chat", sku=["a100-80gb"])
+    task["train"]["batch"] = {"global": 32, "micro": 8}
+    task["resources"]["workers"] = workers
+    ask = ask_of(job(tasks=[task]), NOON.timestamp(), "chat", JobStatus())
+    assert ask.worlds == ((4, 2, 1) if workers == "auto" else (4,))
+    task["train"]["batch"] = {"global": 12}
+    ask = ask_of(job(tasks=[task]), NOON.timestamp(), "chat", JobStatus())
+    assert ask.worlds == ((6, 4, 3, 2, 1) if workers == "auto" else (6, 4, 3))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
 from tests.worlds import ask
 
 from tuneyard.api import Attempt, Cluster, JobStatus, NodeInventory, PlacementStatus
-from tuneyard.federation import POLICIES, Team
-from tuneyard_operators.hub.placing import Placing
+from tuneyard.federation import POLICIES, Ask, Basis, Place, Team
+from tuneyard_operators.hub.placing import Placing, placement_of
 
 KEY, OTHER = ("maps", "a"), ("maps", "b")
 
@@ -116,3 +117,10 @@ def test_a_notice_is_forgotten_once_the_status_holds_it() -> None:
     placing.hold(KEY, {}, status(stopping="Preempted", stop_asked_at="1970-01-01T00:01:40Z"), 101)
     assert 1 not in placing.going[KEY]
     assert KEY not in cycle(placing), "nobody is asked twice"
+
+
+@pytest.mark.parametrize("basis", ["pace", "given", "plan", "assumed"])
+def test_a_placement_records_where_its_duration_comes_from(basis: Basis) -> None:
+    wanted = Ask(job="d/j", task="train", team="d", priority="normal", created=0.0, worlds=(8,), basis=basis)
+    found = placement_of(Place(ask=wanted, cluster="east", sku="h100-80gb", workers=8, pods=1, nodes={"n": 8}, seconds=90.0), 2.0)
+    assert (found.seconds, found.seconds_from) == (90.0, basis)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from tests.attempts import UID, attempt, job, process, train
 
 from tuneyard.api import BadInput, Cluster, PlacementStatus
-from tuneyard_operators.rendering import Defaults, attempt_name, rayjob, secret
+from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret
+from tuneyard_operators.rendering.container import from_field, literal
 from tuneyard_operators.rendering.merge import merged
 from tuneyard_operators.rendering.secrets import SecretKey
 
@@ -68,7 +75,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "scratch": {"storage": {"scratch": "3Ti"}},
     "scratch-storage-class": {"storage": {"scratch": "3Ti"}, "where": cluster(scratchStorageClass="local-nvme")},
     "network": {"where": cluster(network={"interface": "bond0", "bandwidthGbPerS": 25, "nccl": {"NCCL_IB_HCA": "mlx5"}})},
-    "setup": {"setup": ["huggingface-cli login --token $HF_TOKEN", "echo 'it''s done'"], "env": SECRET_ENV},
+    "setup": {"setup": ["hf auth login --token $HF_TOKEN", "echo 'it''s done'"], "env": SECRET_ENV},
     "env": {"env": SECRET_ENV},
     "cluster-env": {
         "where": cluster(env=[{"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef": {"name": "storage", "key": "secret"}}}])
@@ -121,6 +128,77 @@ def test_no_secret_stands_in_a_rayjob() -> None:
 def test_a_job_cannot_change_what_the_platform_says() -> None:
     found = render(env=[{"name": "TUNEYARD_OUTPUT", "value": "s3://elsewhere"}])
     assert [each["value"] for each in _env(found) if each["name"] == "TUNEYARD_OUTPUT"] == ["s3://models/bot"]
+
+
+EVERYWHERE = ["$(HF_TOKEN)", "$$(HF_TOKEN)", "$$$(HF_TOKEN)", "$", "$$", "a $( b", "$HF_TOKEN ${HF_TOKEN}", "$(date)", "$((1 + 1))"]
+
+
+@pytest.mark.parametrize("text", EVERYWHERE)
+def test_what_a_job_says_reaches_its_pods_to_the_letter(text: str) -> None:
+    """Kubernetes replaces $(HF_TOKEN) by the token: it would stand in argv, and in what the attempt writes to storage."""
+    task = {"name": "corpus", "process": {"command": ["bash", "-c", text]}}
+    found = render(task=task, setup=[f"echo {text}"], env=[*SECRET_ENV, {"name": "OWN", "value": text}])
+    for template in pods(found):
+        container = template["spec"]["containers"][0]
+        variables: dict[str, str] = {"HF_TOKEN": "the-secret"}
+        for each in container["env"]:
+            variables[each["name"]] = expanded(each["value"], variables) if "value" in each else variables.get(each["name"], "")
+        assert variables["OWN"] == text
+        assert f"setup {quote(f'echo {text}')}\n" in expanded(container["command"][2], variables)
+    driver = {each["name"]: each.get("value", "") for each in _env(found)}
+    job_of_driver = json.loads(expanded(driver["TUNEYARD_JOB"], {"HF_TOKEN": "the-secret"}))
+    assert job_of_driver["spec"]["tasks"][0]["process"]["command"] == ["bash", "-c", text]
+
+
+@given(text=st.text("$()AB{x", max_size=12))
+def test_every_text_of_a_container_survives_the_kubelet(text: str) -> None:
+    made = literal({"command": [text], "args": [text], "env": [{"name": "X", "value": text}, from_field("Y", "spec.nodeName")]})
+    passed = [*made["command"], *made["args"], made["env"][0]["value"]]
+    assert [expanded(each, {"A": "1", "AB": "2", "": "3"}) for each in passed] == [text] * 3
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """As kubelets expand a container's words (k8s.io/kubernetes/third_party/forked/golang/expansion)."""
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda found: "$" if found[0] == "$$" else variables.get(found[1], found[0]), text)
+
+
+def test_a_clusters_pod_template_is_read_as_kubernetes_reads_it() -> None:
+    env = [{"name": "CACHE", "value": "/models/$(TUNEYARD_NODE)"}]
+    found = render(where=cluster(podTemplate={"spec": {"containers": [{"env": env}]}}))
+    assert [each["value"] for each in _env(found) if each["name"] == "CACHE"] == ["/models/$(TUNEYARD_NODE)"]
+
+
+@pytest.mark.parametrize("name", ["RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_K8S_TOKEN_AUTH"])
+def test_a_job_cannot_open_its_ray(name: str) -> None:
+    assert render()["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    with pytest.raises(ValidationError, match="an attempt's Ray has a token of its own"):
+        render(env=[{"name": name, "value": "disabled"}])
+    with pytest.raises(ValidationError, match="an attempt's Ray has a token of its own"):
+        cluster(env=[{"name": name, "value": "disabled"}])
+
+
+def test_a_kuberay_that_makes_no_token_starts_no_open_ray() -> None:
+    """It drops `authOptions` as a field that it does not know; Ray itself then looks for a token in vain."""
+    for template in pods(render()):
+        assert {"name": "RAY_AUTH_MODE", "value": "token"} in template["spec"]["containers"][0]["env"]
+
+
+def test_the_token_of_an_attempts_ray_is_a_secret_to_its_logs() -> None:
+    (names,) = [each["value"] for each in _env(render(env=SECRET_ENV)) if each["name"] == "TUNEYARD_SECRETS"]
+    assert names == "HF_TOKEN,RAY_AUTH_TOKEN"
+
+
+def test_pods_of_an_attempt_are_reached_by_each_other_alone() -> None:
+    labels = labels_of("bot", "maps", UID, "train", 3)
+    policy = network_policy("bot-train-3", labels)
+    own = {"podSelector": {"matchLabels": {"tuneyard.dev/job-uid": UID, "tuneyard.dev/attempt": "3"}}}
+    assert policy["spec"] == {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+    for template in pods(render()):
+        assert own["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert "tuneyard.dev/isolated" not in template["metadata"]["labels"]
+    one = attempt(3, "train", placement=ON_GPUS)
+    made = rayjob(job(tasks=[train("train", 16)]), UID, one, cluster(), "s3://o", Defaults(image="i"), isolated=True)
+    assert {template["metadata"]["labels"]["tuneyard.dev/isolated"] for template in pods(made)} == {"true"}
 
 
 def _env(found: dict[str, Any]) -> list[dict[str, Any]]:

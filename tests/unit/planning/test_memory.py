@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tuneyard.api import TrainTask
 from tuneyard.catalog import ModelShape, gpu, trainable_parameters
-from tuneyard.planning import Layout, Memory, Setup, estimate_memory
+from tuneyard.planning import LIBRARIES_GB, Layout, Memory, Setup, estimate_memory
 from tuneyard.planning.states import states_of
 
 SHAPE = ModelShape.from_config(
@@ -118,3 +118,14 @@ def test_more_workers_never_need_more_memory_per_rank_under_zero_3(method: str, 
     layout = replace(BASE, zero=3, recompute=recompute)
     fewer, more = (memory(replace(layout, workers=count), method).total_gb for count in (workers, workers + 1))
     assert more <= fewer
+
+
+def test_libraries_are_a_term_of_their_own_on_cpu_and_are_not_on_the_device_of_a_gpu() -> None:
+    machine = replace(gpu("h100"), sku="cpu", vendor="cpu", architecture="", memory_gb=64.0)
+    setup = Setup.of(task(), SHAPE, machine, replace(BASE, precision="fp32", attention="sdpa"))
+    usual, measured = estimate_memory(setup), estimate_memory(setup, libraries_gb=0.75)
+    assert (usual.device.libraries_gb, measured.device.libraries_gb) == (LIBRARIES_GB, 0.75)
+    assert measured.device.total_gb - usual.device.total_gb == pytest.approx(0.75 - LIBRARIES_GB)
+    assert replace(measured.device, libraries_gb=LIBRARIES_GB) == usual.device
+    on_gpu = Setup.of(task(), SHAPE, gpu("h100"), BASE)
+    assert estimate_memory(on_gpu, libraries_gb=0.75) == estimate_memory(on_gpu)

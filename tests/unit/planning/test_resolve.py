@@ -26,7 +26,8 @@ LAPTOP = Gpu(
     memory_bandwidth_gb_s=20.0,
     link_gb_s=0.0,
     pcie_gb_s=0.0,
-    compute_capability=None,
+    vendor="cpu",
+    architecture="",
     source="made up",
 )
 

@@ -20,7 +20,8 @@ LAPTOP = Gpu(
     memory_bandwidth_gb_s=20.0,
     link_gb_s=0.0,
     pcie_gb_s=0.0,
-    compute_capability=None,
+    vendor="cpu",
+    architecture="",
     source="made up",
 )
 
@@ -89,7 +90,7 @@ def test_more_micro_batches_shrink_the_share_of_the_bubble(stages: int, accum: i
 def test_the_bubble_of_equal_stages_is_that_of_the_literature() -> None:
     # Narayanan et al. 2021, 2.2.1: (p - 1) / m of the time of the micro-batches, where nothing is sent and the head is small.
     links = replace(gpu("h100-80gb"), link_gb_s=1e9)
-    quiet = replace(DEFAULT.of("h100-80gb"), link_latency_s=0.0)
+    quiet = replace(DEFAULT.of(gpu("h100-80gb")), link_latency_s=0.0)
     found = estimate_speed(
         setup(links, shape=LLAMA_70B, pipeline_parallel=8, workers=8, grad_accum=16), Calibration(skus={"h100-80gb": quiet})
     ).terms
@@ -150,7 +151,7 @@ def test_a_precision_that_the_device_lacks_is_refused() -> None:
 
 
 def test_history_corrects_the_efficiencies_of_its_sku_only() -> None:
-    truth = Calibration(skus={"h100-80gb": replace(DEFAULT.of("h100-80gb"), matmul=0.35, memory=0.5)})
+    truth = Calibration(skus={"h100-80gb": replace(DEFAULT.of(gpu("h100-80gb")), matmul=0.35, memory=0.5)})
     rows = [
         (case, estimate_speed(case, truth).tokens_per_s_per_gpu)
         for case in (setup(micro_batch=micro, seq_len=length) for micro in (1, 2, 4, 8) for length in (512, 2048, 8192))
@@ -158,7 +159,7 @@ def test_history_corrects_the_efficiencies_of_its_sku_only() -> None:
     learned = calibrated(rows)
     unseen = setup(zero=3, recompute=True, micro_batch=4, seq_len=4096)
     assert estimate_speed(unseen, learned).step_s == pytest.approx(estimate_speed(unseen, truth).step_s, rel=0.05)
-    assert learned.of("a100-80gb") == DEFAULT.of("a100-80gb")
+    assert learned.of(gpu("a100-80gb")) == DEFAULT.of(gpu("a100-80gb"))
     # A wrong row (ten times too fast) among them hardly matters.
     wrong = calibrated([*rows, (rows[0][0], 10 * rows[0][1])])
     assert estimate_speed(unseen, wrong).step_s == pytest.approx(estimate_speed(unseen, truth).step_s, rel=0.1)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import tuneyard
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress import PlainProgress
 from tuneyard.cli.progress_live import LiveProgress
+from tuneyard.cli.progress_notebook import NotebookProgress
 from tuneyard.cli.progress_state import clock, share
 from tuneyard.cli.summary import comparisons, print_summary
 from tuneyard.runtime import stop_on_interrupt
@@ -69,14 +78,27 @@ def test_plain_lines() -> None:
     assert stream.getvalue().splitlines() == [
         "tune   started (train)",
         "tune   loading the model",
+        "tune   step 1/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB  ETA 1:02",
         "tune   checkpoint of step 1 committed in 0.2 s (2.0 MB)",
         "tune   warning: rank 1 died",
         "tune   step 3/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB",
         "tune   succeeded after 0:00",
-        "score  started (score)",
+        "score  started",
         "score  rows 32/64  410 output tokens/s  1 errors  ETA 0:09",
         "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once",
     ]
+
+
+def test_a_task_that_goes_on_says_from_which_step() -> None:
+    stream, console = io.StringIO(), Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    plain, live = PlainProgress(JOB, stream), LiveProgress(JOB, console)
+    for event in (EVENTS[0], Stage(task="tune", name="starting 2 ranks"), Stage(task="tune", name="goes on from step 51 of 400")):
+        plain(event)
+        live(event)
+    assert stream.getvalue().splitlines() == ["tune   started (train)", "tune   starting 2 ranks", "tune   goes on from step 51 of 400"]
+    with console.capture() as capture:
+        console.print(live)
+    assert "goes on from step 51 of 400" in capture.get()
 
 
 def test_every_step_is_shown_where_asked() -> None:
@@ -120,7 +142,28 @@ def test_the_summary_compares_score_tasks(capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     assert "5.000 -> 3.000" in text
     assert "score-tuned against score-base: perplexity 40 -> 10 (-75%), exact_match 0 -> 0.5" in text
+    assert "empty" not in text
+    assert "measured peak" not in text
     assert comparisons({"only": tasks["score-base"]}) == []
+    tasks["score-tuned"] |= {"empty": 12, "looping": 0, "cut_off": 7}
+    print_summary(Report(job="j", status="succeeded", tasks=tasks))
+    head, _, tuned, *_ = capsys.readouterr().out.split("scored", 1)[1].splitlines()
+    assert head.split()[1:4] == ["errors", "empty", "cut"]
+    assert tuned.split()[3:5] == ["12", "7"]
+    tasks["tune"]["peak_from"] = "measured"
+    print_summary(Report(job="j", status="succeeded", tasks=tasks))
+    assert capsys.readouterr().out.splitlines()[-1] == "MFU is of the measured peak"
+
+
+def test_score_tasks_of_different_references_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"source": "d.jsonl", "prompt": "q", "reference": "answer"}
+    sources = {"base": data, "list": {**data, "reference": "answers"}, "tuned": {**data, "chat": False}, "first": {**data, "limit": 8}}
+    spec = {"spec": {"tasks": [{"name": name, "score": {"data": source}} for name, source in sources.items()]}}
+    tasks = {name: {"kind": "score", "rows": 8, "metrics": {"exact_match": 1.0 if name == "base" else 0.5}} for name in sources}
+    print_summary(Report(job="j", status="succeeded", tasks=tasks, spec=spec))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "against" in line] == ["tuned against base: exact_match 1 -> 0.5 (-50%)"]
+    assert {line.split()[0] for line in lines} >= set(sources)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7, "0:07"), (725, "12:05"), (12_000, "3:20:00")])
@@ -144,3 +187,47 @@ def test_the_first_interrupt_asks_and_the_second_ends() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_notebook_has_one_output_that_is_drawn_anew() -> None:
+    shown: list[dict[str, str]] = []
+    outputs: list[str] = []
+
+    def show(content: dict[str, str]) -> Callable[[dict[str, str]], object]:
+        outputs.append("new")
+        shown.append(content)
+        return shown.append
+
+    now = iter(range(100))
+    with NotebookProgress(JOB, show=show, clock=lambda: next(now) / 4) as view:
+        view(TaskEvent(task="tune", state="started", kind="train"))
+        for number in range(1, 4):
+            view(step(number))
+        view(Warned(task="tune", message="2 samples were <cut>"))
+        view(TaskEvent(task="tune", state="succeeded", kind="train", result={}))
+    assert outputs == ["new"]
+    assert len(shown) < 7, "steps that follow each other quickly are drawn once"
+    last = shown[-1]
+    assert "2 samples were &lt;cut&gt;" in last["text/html"]
+    assert "✓" in last["text/plain"]
+    assert "loss 4.25" in last["text/plain"]
+    assert last["text/html"].count("samples were") == 1
+
+
+def test_what_programs_see_of_the_package() -> None:
+    code = "import sys, tuneyard; print(*dir(tuneyard)); print([m for m in ('pydantic', 'rich', 'ray', 'torch') if m in sys.modules])"
+    names, loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"run", "submit", "__version__"} <= set(names.split())
+    assert loaded == "[]"
+    assert inspect.signature(tuneyard.run).return_annotation == "Report"
+
+
+def test_type_checkers_know_run_and_submit() -> None:
+    shown = [str(Path(tuneyard.__file__).with_name(name)) for name in ("__init__.pyi", "py.typed")]
+    assert all(Path(name).is_file() for name in shown)
+    stub = ast.parse(Path(shown[0]).read_text())
+    offered = {alias.asname for node in ast.walk(stub) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert offered == set(tuneyard._ROOMS), "the stub names what the package gives"
+    for node in ast.walk(stub):
+        if isinstance(node, ast.ImportFrom):
+            assert all(hasattr(import_module(str(node.module)), alias.name) for alias in node.names)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuneyard.api import BadInput, JobSpec
+from tuneyard.api import BadInput, JobSpec, Task
+from tuneyard.runtime.inputs import changes, inputs_of
 from tuneyard.runtime.output import JobOutput, default_output, fingerprint
 
 
@@ -31,6 +32,9 @@ def test_a_folder_of_another_job_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "_shipped").mkdir()
+    JobOutput(str(tmp_path)).claim(job(), resume=True)
+    (tmp_path / "job.json").unlink()
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(BadInput, match="not empty"):
         JobOutput(str(tmp_path)).claim(job(), resume=True)
@@ -39,7 +43,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_result_is_there_once_finished(tmp_path: Path) -> None:
     output, task = JobOutput(str(tmp_path)), job().spec.tasks[0]
     assert output.finished(task) is None
-    output.begin(task)
+    output.begin(task, {})
     assert output.finished(task) is None
     output.finish("t", {"steps": 3})
     assert output.finished(task) == {"steps": 3}
@@ -47,12 +51,101 @@ def test_a_result_is_there_once_finished(tmp_path: Path) -> None:
 
 def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     output = JobOutput(str(tmp_path))
-    output.begin(job(steps=3).spec.tasks[0])
-    with pytest.raises(BadInput, match="begun with other settings"):
-        output.begin(job(steps=4).spec.tasks[0])
+    output.begin(job(steps=3).spec.tasks[0], {})
+    with pytest.raises(BadInput, match=r"begun with other settings than the JobSpec has now \(train.steps: 3 -> 4; see .*/t/task.json\)"):
+        output.begin(job(steps=4).spec.tasks[0], {})
     output.finish("t", {})
     with pytest.raises(BadInput, match="begun with other settings"):
         output.finished(job(steps=4).spec.tasks[0])
+
+
+def test_results_of_other_data_are_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "d.jsonl").write_text('{"text": "one"}\n')
+    output, task = JobOutput(str(tmp_path / "out")), job().spec.tasks[0]
+    output.begin(task, inputs_of(task, tmp_path))
+    output.finish("t", {"steps": 3})
+
+    (tmp_path / "d.jsonl").write_text('{"text": "two"}\n')
+    with pytest.raises(BadInput, match=r"begun with other data .*\ntrain.data: d.jsonl: as large, with other content") as error:
+        output.finished(task, inputs_of(task, tmp_path))
+    assert "put the data back to go on, or start over in another output" in error.value.next_step
+    (tmp_path / "d.jsonl").write_text('{"text": "three"}\n')
+    with pytest.raises(BadInput, match=r"train.data: d.jsonl: 16 -> 18 bytes"):
+        output.begin(task, inputs_of(task, tmp_path))
+
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "d.jsonl").write_text('{"text": "one"}\n')
+    assert output.finished(task, inputs_of(task, tmp_path / "elsewhere")) == {"steps": 3}, "the same data in another folder is the same"
+
+
+def test_what_has_changed_in_a_folder_of_data_is_told_file_by_file(tmp_path: Path) -> None:
+    task = job(data={"source": "parts"}).spec.tasks[0]
+    (tmp_path / "parts").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "parts" / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    before = inputs_of(task, tmp_path)
+    assert changes(before, inputs_of(task, tmp_path)) == []
+    (tmp_path / "parts" / "a.jsonl").unlink()
+    (tmp_path / "parts" / "b.jsonl").write_text('{"text": "four"}\n')
+    (tmp_path / "parts" / "d.jsonl").write_text('{"text": "one"}\n')
+    assert changes(before, inputs_of(task, tmp_path)) == ["train.data: a.jsonl is gone; d.jsonl is new; b.jsonl: 16 -> 17 bytes"]
+    assert changes({}, inputs_of(task, tmp_path)) == [], "an output of an older version says nothing of data"
+
+
+def process(*command: str, **fields: str) -> Task:
+    return Task.model_validate({"name": "prepare", "process": {"command": list(command), **fields}})
+
+
+def test_results_of_other_scripts_are_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_text("import words\n")
+    (tmp_path / "words.py").write_text("WORDS = 1\n")
+    output, task = JobOutput(str(tmp_path / "out")), process("python", "prepare.py", "--log", "log.txt")
+    output.begin(task, inputs_of(task, tmp_path))
+    output.finish("prepare", {"status": "succeeded"})
+    (tmp_path / "log.txt").write_text("what the command wrote itself")
+    assert output.finished(task, inputs_of(task, tmp_path)) == {"status": "succeeded"}
+
+    (tmp_path / "words.py").write_text("WORDS = 2\n")
+    with pytest.raises(BadInput, match=r"begun with other scripts .*\nprocess.command: words.py: as large, with other content") as error:
+        output.finished(task, inputs_of(task, tmp_path))
+    assert "put the scripts back to go on, or start over in another output: storage.output, or --out DIR" in error.value.next_step
+
+
+def test_a_process_that_failed_goes_on_with_a_mended_script(tmp_path: Path) -> None:
+    (tmp_path / "prepare.sh").write_text("exit 1\n")
+    output = JobOutput(str(tmp_path / "out"))
+    for command in (["sh", "prepare.sh"], ["sh", "prepare.sh"], ["bash", "prepare.sh"]):
+        output.begin(process(*command), inputs_of(process(*command), tmp_path))
+        (tmp_path / "prepare.sh").write_text("exit 0\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "counted"),
+    [
+        (["./prepare", "rows.csv", "out/"], ["prepare"]),
+        (["python", "-m", "pack"], ["pack/__init__.py"]),
+        (["sh", "-c", "python a.py > log.txt; sh b.sh"], ["a.py", "b.sh"]),
+        (["python", "{}/a.py", "/etc/passwd"], ["a.py"]),
+        (["echo", "hello"], []),
+    ],
+)
+def test_scripts_count_and_other_files_do_not(tmp_path: Path, command: list[str], counted: list[str]) -> None:
+    for name in ("a.py", "b.sh", "rows.csv", "log.txt", "pack/__init__.py", "pack/rows.csv", "out/made.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n")
+    (tmp_path / "prepare").write_text("#!/usr/bin/env python\n")
+
+    found = inputs_of(process(*(word.format(tmp_path) for word in command)), tmp_path)
+
+    assert list(found.get("process.command", {}).get("each", {})) == counted
+
+
+def test_scripts_of_a_working_dir(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "a.py").write_text("1\n")
+
+    assert list(inputs_of(process("python", "a.py", workingDir="tools"), tmp_path)["process.command"]["each"]) == ["a.py"]
+    assert inputs_of(process("python", "a.py", workingDir="s3://models/_shipped/1/tools"), tmp_path) == {}
 
 
 def test_layout_may_change_between_runs() -> None:

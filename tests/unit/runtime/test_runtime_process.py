@@ -61,9 +61,9 @@ def test_a_command_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
 def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(JobFailed, match=r"longer than its timeoutS of 0.3 s") as error:
-        run(request(tmp_path, "sh", "-c", "sleep 60; true", timeout_s=0.3))
+        run(request(tmp_path, "sh", "-c", "sleep 600; true", timeout_s=0.3))
     assert error.value.kind is FailureKind.DEADLINE
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300
 
 
 def test_a_stop_ends_the_command(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tuneyard.api import BadInput, JobSpec
-from tuneyard.runtime.references import looks_like_path, named_model, resolved, with_model
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.runtime.references import model_origin, named_model, resolved, with_model
 
 TRAIN = {"data": {"source": "train.jsonl"}, "steps": 1}
 BASE = {"name": "base", "train": {"model": {"name": "shape", "init": "scratch"}, **TRAIN}}
@@ -20,12 +21,30 @@ def job(*tasks: dict) -> JobSpec:
     return JobSpec.model_validate({"kind": "JobSpec", "metadata": {"name": "j"}, "spec": {"tasks": list(tasks)}})
 
 
+def test_the_origin_of_a_model_is_the_task_that_names_it_or_the_first_that_an_attempt_knows() -> None:
+    whole = job(BASE, TUNE, SCORE)
+    alone = whole.model_copy(update={"spec": whole.spec.model_copy(update={"tasks": whole.spec.tasks[1:2]})})  # as an attempt makes it
+    assert [model_origin(whole, task).name for task in whole.spec.tasks] == ["base", "base", "base"]
+    assert model_origin(alone, alone.spec.tasks[0]).name == "tune"
+
+
 def test_relative_paths_start_at_the_jobspec(tmp_path: Path) -> None:
     (tmp_path / "shape").mkdir()
     task, start = resolved(job(BASE).spec.tasks[0], tmp_path, {})
     assert task.train is not None
     assert task.train.data.source == str(tmp_path / "train.jsonl")
     assert start.model_uri == str(tmp_path / "shape")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("chat.jinja", "{folder}/chat.jinja"), ("s3://b/chat.jinja", "s3://b/chat.jinja"), ("{{ messages }}", "{{ messages }}")],
+)
+def test_a_chat_template_lies_beside_the_jobspec_too(given: str, found: str, tmp_path: Path) -> None:
+    task = {"name": "t", "train": {"model": {"name": "m"}, "data": {"source": "x.jsonl", "chatTemplate": given}}}
+    body = resolved(job(task).spec.tasks[0], tmp_path, {})[0].train
+    assert body is not None
+    assert body.data.chat_template == found.replace("{folder}", str(tmp_path))
 
 
 def test_uris_and_hub_names_stay(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.unit.runtime.test_attempt_state import STEP
 from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime import trials
+from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, run_trial, short
 from tuneyard.tracking import Event, Placed, TaskEvent
@@ -38,7 +39,9 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     def run(attempt: Attempt, *, limit_s: float = 60.0, nodes: Any = None, stop: bool = False) -> tuple[Trial, list[Event]]:
         monkeypatch.setattr(trials, "run_train", attempt)
         heard: list[Event] = []
-        setting = TrainSetting(use_gpu=False, retries=Retries(), logs=tmp_path, nodes=nodes, secrets=["hunter2"])
+        setting = TrainSetting(
+            use_gpu=False, retries=Retries(), gangs=Gangs(lambda: None, tmp_path), logs=tmp_path, nodes=nodes, secrets=["hunter2"]
+        )
         request = train_request(tmp_path, train_task(tmp_path / "model", tmp_path / "text.jsonl"))
         Path(request.output).mkdir(parents=True)
         (Path(request.output) / "weights").write_text("large")

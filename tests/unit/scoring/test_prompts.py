@@ -68,3 +68,11 @@ def test_messages_need_a_template(without_template: Any) -> None:
         PromptEncoder(without_template, chat=None, max_length=64).prompt([{"role": "user", "content": "cat"}])
     with pytest.raises(BadInput, match="no chat template"):
         PromptEncoder(without_template, chat=True, max_length=64)
+
+
+def test_a_chats_answer_ends_with_the_templates_mark_and_a_plain_one_without(with_template: Any, without_template: Any) -> None:
+    mark = [with_template.convert_tokens_to_ids("<|end|>")]
+    assert PromptEncoder(with_template, chat=None, max_length=64).ends == mark
+    assert PromptEncoder(with_template, chat=True, max_length=64).ends == mark
+    assert PromptEncoder(with_template, chat=False, max_length=64).ends == []
+    assert PromptEncoder(without_template, chat=None, max_length=64).ends == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_parts_made_with_other_settings_are_not_mixed(tmp_path: Path, changes: d
     assert "--out" in refused.value.next_step
 
 
+def test_parts_whose_sums_mean_something_else_are_not_mixed(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0])
+    plan = tmp_path / "out" / "plan.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"version": 1}))
+
+    with pytest.raises(BadInput, match="holds parts of another version of Tuneyard"):
+        prepare(request(tmp_path))
+    assert prepare(request(tmp_path, resume=False)).missing == [0, 1, 2]
+
+
 def test_settings_that_change_no_output_may_change(tmp_path: Path) -> None:
     score_by_hand(request(tmp_path), [0])
 
@@ -153,8 +164,8 @@ def test_too_many_errors_fail_the_task_after_its_output_is_written(tmp_path: Pat
 
 
 def test_kept_columns_have_one_type_in_all_parts_and_never_hide_ours() -> None:
-    head = [{"index": 0, "prompt": "", "reference": None, "error": None, "kept": {"output": "mine", "note": None, "tags": ["a", 1]}}]
-    later = [{"index": 1, "prompt": "", "reference": None, "error": None, "kept": {"output": 5, "note": "x", "tags": []}}]
+    head = [{"index": 0, "prompt": "", "references": (), "error": None, "kept": {"output": "mine", "note": None, "tags": ["a", 1]}}]
+    later = [{"index": 1, "prompt": "", "references": (), "error": None, "kept": {"output": 5, "note": "x", "tags": []}}]
     columns = Columns.infer(head, [])  # type: ignore[arg-type]  # rows as the data room reads them
 
     tables = [pq.read_table(io.BytesIO(columns.encode(r, [ScoredRow(r[0]["index"], output="ours")], Sums()))) for r in (head, later)]  # type: ignore[arg-type]  # same
@@ -163,3 +174,49 @@ def test_kept_columns_have_one_type_in_all_parts_and_never_hide_ours() -> None:
     assert [t["input_output"].to_pylist() for t in tables] == [["mine"], ["5"]]
     assert [t["output"].to_pylist() for t in tables] == [["ours"], ["ours"]]
     assert [t["tags"].to_pylist() for t in tables] == [['["a", 1]'], ["[]"]]
+
+
+def test_the_first_sample_is_typical_and_the_others_are_the_first_rows(tmp_path: Path) -> None:
+    asked = request(tmp_path, rows=9, rowsPerPart=9, metrics=["rouge_l"])
+    job = prepare(asked)
+    rows = job.order.rows.read(0, 9)
+    # By chance the model does best on the first row, and says nothing in most others.
+    scored = [ScoredRow(i, output="" if i else "a0", references=(f"a{i}",), values={"rouge_l": float(i == 0)}) for i in range(8)]
+    scored.append(ScoredRow(8, error="no prompt"))
+    sums = Sums.of(scored, ["rouge_l"])
+    commit(open_store(asked.output), 0, job.order.columns.encode(rows, scored, sums))
+    result = finish(prepare(asked), [], replace(UNMEASURED, stopped=True))
+    typical, *first = result.samples
+    assert (typical["typical"], typical["output"], typical["prompt"]) == (True, "", f"p{typical['row']}")
+    assert [sample["row"] for sample in first] == [row for row in range(5) if row != typical["row"]]
+    assert not any(sample["typical"] for sample in first)
+    assert (result.empty, result.looping, result.errors) == (7, 0, 1)
+
+
+def test_answers_that_did_not_end_by_themselves_are_counted_and_warned_of(tmp_path: Path) -> None:
+    asked = request(tmp_path, rows=4, rowsPerPart=4, metrics=["rouge_l"], generation={"maxTokens": 32})
+    job = prepare(asked)
+    reasons = ["length", "length", "stop", None]
+    scored = [ScoredRow(i, output="a b", finish_reason=reason, references=("a",)) for i, reason in enumerate(reasons[:3])]
+    scored.append(ScoredRow(3, error="no prompt"))
+    for row in scored[:3]:
+        row.values = {"rouge_l": 1.0}
+    sums = Sums.from_dict(json.loads(json.dumps(Sums.of(scored, ["rouge_l"]).to_dict())))
+    commit(open_store(asked.output), 0, job.order.columns.encode(job.order.rows.read(0, 4), scored, sums))
+
+    result = finish(prepare(asked), [], replace(UNMEASURED, stopped=True))
+
+    assert result.cut_off == json.loads((tmp_path / "out" / "metrics.json").read_text())["cut_off"] == 2
+    (warning,) = result.warnings(32)
+    assert warning.startswith("2 of 3 answers were cut off at maxTokens 32")
+    assert replace(result, cut_off=1).warnings(32) == []
+    assert replace(result, cut_off=0, empty=2).warnings(32) == ["2 of 4 outputs are empty; whatever the metrics say, look at some"]
+
+
+def test_parts_that_did_not_count_what_was_cut_off_are_not_mixed(tmp_path: Path) -> None:
+    score_by_hand(request(tmp_path), [0])
+    plan = tmp_path / "out" / "plan.json"
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"version": 2}))
+
+    with pytest.raises(BadInput, match="another version of Tuneyard"):
+        prepare(request(tmp_path))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tuneyard.api import StorageError
 from tuneyard.storage import Manifest, ManifestFile, fetch_folder, open_store
@@ -22,6 +27,34 @@ def test_commit_is_a_rename(tmp_path: Path) -> None:
 
     assert (tmp_path / "out" / "model" / "weights").stat().st_ino == inode
     assert not (tmp_path / "work").exists()
+
+
+def test_the_umask_decides_who_may_read_what_a_commit_publishes(tmp_path: Path) -> None:
+    elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))  # on another file system a commit is a copy
+    for number, store in enumerate((tmp_path, elsewhere)):
+        work = tmp_path / f"work-{number}"
+        (work / "parts").mkdir(parents=True)
+        save_file({"weight": np.zeros(1)}, work / "weights.safetensors")
+        (work / "parts").chmod(0o700)
+        (work / "parts" / "part").write_text("")
+        (work / "tool").write_text("")
+        (work / "tool").chmod(0o700)
+        (tmp_path / "outside").touch(mode=0o600)
+        (work / "link").symlink_to(tmp_path / "outside")
+        assert (work / "weights.safetensors").stat().st_mode & 0o777 == 0o600, "safetensors asks the umask by now: drop as_umask_says"
+        before = os.umask(0o027)
+        try:
+            open_store(str(store / "out")).commit_folder(work, "model")
+        finally:
+            os.umask(before)
+
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (store / "out" / "model").rglob("*") if not path.is_symlink()}
+
+        assert modes["weights.safetensors"] == modes["part"] == modes["manifest.json"] == 0o640
+        assert modes["parts"] == 0o750
+        assert number or modes["tool"] == 0o750
+        assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o600
+    shutil.rmtree(elsewhere)
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_upload(tmp_path: Path) -> None:

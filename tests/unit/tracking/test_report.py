@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -54,6 +55,50 @@ def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5
 
 
+def test_score_tasks_on_different_data_stand_side_by_side_without_a_change() -> None:
+    report = finished_report()
+    data = [{"source": "a.jsonl", "reference": "one"}, {"source": "a.jsonl", "reference": "list"}]
+    tasks = [{"name": name, "score": {"data": each}} for name, each in zip(("base", "judge"), data, strict=True)]
+    html = render(replace(report, spec={"spec": {"tasks": tasks}}))
+    assert "Side by side, on different data" in html
+    assert " better" not in Page(html.partition("<body")[2]).text
+    assert "<h2>Comparison</h2>" not in html
+
+
+def test_metrics_have_titles_and_intervals_and_unknown_ones_no_direction() -> None:
+    report = finished_report()
+    report.tasks["judge"] |= {"intervals": {"exact_match": [0.4012, 0.4938]}}
+    for name in ("base", "judge"):
+        report.tasks[name]["metrics"]["of_another_version"] = float(len(name))
+    html = render(report)
+
+    assert '<td>exact match</td><td class="number">0.447</td><td class="number">0.4012 – 0.4938</td>' in html
+    unknown = html[html.index("<td>of_another_version</td>") :].partition("</tr>")[0]
+    assert "+1" in unknown
+    assert "better" not in unknown
+    assert "worse" not in unknown
+
+
+def test_a_better_mean_does_not_hide_outputs_that_say_nothing() -> None:
+    report = finished_report()
+    report.tasks["base"] |= {"empty": 0, "looping": 3, "cut_off": 0}
+    sample = {"row": 7, "typical": True, "prompt": "p", "output": "", "reference": "r", "error": None}
+    report.tasks["judge"] |= {"empty": 240, "looping": 0, "cut_off": 60, "samples": [sample, {**sample, "row": 0, "typical": False}]}
+    page = Page(render(report))
+    for shown in (
+        "empty outputs",
+        "80.0 % of all",
+        "share of empty outputs",
+        "outputs that were cut off",
+        "20.0 % of all",
+        "worse",
+        "a typical answer, row 7: p",
+        "row 0: p",
+    ):
+        assert shown in page.text, shown
+    assert "share of" not in Page(render(finished_report())).text
+
+
 def test_a_search_shows_its_winner_its_trials_and_what_each_setting_did() -> None:
     html = render(Report(job="bot", status="succeeded", tasks={"search": tune_result()}))
     page = Page(html)
@@ -97,6 +142,20 @@ def test_what_people_wrote_is_text(attack: str) -> None:
 
     assert [tag for tag, _ in page.tags if tag in ("script", "img")] == []
     assert page.text.count(attack) >= 5
+
+
+@pytest.mark.parametrize(
+    ("peak_from", "said"), [("measured", "of the measured peak"), ("given", "of a peak that was given by hand"), ("datasheet", "")]
+)
+def test_mfu_says_which_peak_it_is_of(peak_from: str, said: str) -> None:
+    recorder = Recorder(make_job())
+    tell(recorder, train_events(3))
+    recorder(TaskEvent(task="train", state="succeeded", kind="train", result=train_result() | {"peak_from": peak_from}))
+
+    text = Page(render(recorder.close("succeeded"))).text
+
+    assert "41.8" in text
+    assert (said in text) if said else ("peak that" not in text and "measured peak" not in text)
 
 
 def test_a_report_can_be_written_at_any_moment(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.data.order import Order
-from tuneyard.training.order import Batches, evaluation_batches, steps_of_epochs
+from tuneyard.planning import steps_of_epochs
+from tuneyard.training.order import Batches, evaluation_batches
 
 
 def batches(*, rows: int, micro: int, accumulate: int, rank: int, workers: int, start: int = 0, stop: int = 5) -> Batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuneyard.tuning import IncumbentFailed, Random, Record, Search, Space, Trial, effects
+from tuneyard.tuning import IncumbentFailed, Random, Record, Search, Shares, Space, Trial, effects, shares
 
 PAIRS = 3
 SPACE = Space({"micro": (1, 2, 4, 8), "zero": (0, 1)})
@@ -24,22 +25,29 @@ def law(point: Mapping[str, Any]) -> float:
     return 40.0 * (1 + float(point["micro"])) ** 0.5 * (1 - 0.02 * point["zero"]) if point else OWN
 
 
+def better(point: Mapping[str, Any]) -> float:
+    """All that can be tried beats the incumbent."""
+    return law(point) if point else 50.0
+
+
 @dataclass
 class Machine:
-    """Measures by `law`; a run takes ten seconds. `drift`: how fast it is by the run's number. `stops`: the run it is told to stop in."""
+    """Measures by `law`; a run takes ten seconds. `drift`: how fast it is by the run's number. `stops`: the run it is told to stop in.
+    `ends`: when the time is over, also in the middle of a run."""
 
     law: Callable[[Mapping[str, Any]], float | None] = law
     drift: Callable[[int], float] = lambda _: 1.0
     stops: int = 0
+    ends: float = math.inf
     clock: float = 0.0
     ran: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     heard: list[Trial] = field(default_factory=list)
     kept: str = "{}"
 
     def measure(self, point: Mapping[str, Any], number: int, _first_s: float | None) -> Trial | None:
-        self.clock += 10.0
+        self.clock = min(self.ends, self.clock + 10.0)
         self.ran.append((number, dict(point)))
-        if number == self.stops:
+        if number == self.stops or self.clock == self.ends:
             return None
         rate = self.law(point)
         if rate is None:
@@ -49,7 +57,12 @@ class Machine:
     def keep(self, record: Record) -> None:
         self.kept = json.dumps(record.to_dict())
 
-    def search(self, *, trials: int = 6, rounds: int = 2, seconds: float | None = None) -> Search:
+    def search(self, *, trials: int = 6, rounds: int = 2) -> Search:
+        """With room for so many candidates beside the rounds and pairs."""
+        return self.budgeted(trials + rounds + 2 * PAIRS, rounds=rounds)
+
+    def budgeted(self, trials: int, *, rounds: int = 2, seconds: float | None = None) -> Search:
+        self.ends = math.inf if seconds is None else seconds
         return Search(
             trials=trials,
             rounds=rounds,
@@ -133,30 +146,103 @@ def test_nothing_is_compared_with_settings_that_do_not_run() -> None:
 
 def test_two_rounds_without_gain_are_enough() -> None:
     machine, record = Machine(law=lambda _: OWN), Record()
-    assert machine.search(trials=8, rounds=8).run(record, random)
-    assert len(record.trials) == 2
+    assert machine.budgeted(30, rounds=8).run(record, random)
+    assert shares(30, 8, PAIRS) == Shares(candidates=16, rounds=8, pairs=PAIRS)
+    assert (len(record.own), len(record.trials)) == (2, 4)
 
 
-@given(seconds=st.floats(1, 500), trials=st.integers(1, 8), rounds=st.integers(1, 4))
-@settings(max_examples=50)
-def test_time_that_runs_out_leaves_its_share_to_the_pairs(seconds: float, trials: int, rounds: int) -> None:
+@given(seconds=st.floats(10.5, 500), trials=st.integers(2, 30), rounds=st.integers(1, 8))
+@settings(max_examples=100)
+def test_budgets_of_runs_and_of_time_hold_pairs_included(seconds: float, trials: int, rounds: int) -> None:
     machine, record = Machine(), Record()
-    assert machine.search(trials=trials, rounds=rounds, seconds=seconds).run(record, random)
-    assert len(record.pairs) == PAIRS * (record.best() is not None)
-    share = seconds * (trials + rounds) / (trials + rounds + 2 * PAIRS)
-    assert 10.0 * (len(record.trials) + len(record.own)) <= share + 20.0
+    assert machine.budgeted(trials, rounds=rounds, seconds=seconds).run(record, random)
+    assert len(machine.ran) <= trials
+    assert machine.clock <= seconds
+    assert record.own, "the first run is that of the file"
+    assert len(record.pairs) <= record.needed <= PAIRS
+
+
+def test_time_is_left_for_the_pairs_where_half_of_it_is_enough_for_them() -> None:
+    """Ten runs of ten seconds: half are candidates, and a winner among them is confirmed in the rest."""
+    machine, record = Machine(), Record()
+    assert machine.budgeted(100, rounds=1, seconds=141.0).run(record, lambda: random(3))
+    assert record.leader() is not None
+    assert (len(record.pairs), machine.clock) == (PAIRS, pytest.approx(140.0, abs=10.0))
+    assert record.gain(record.needed) == pytest.approx(0.2)
+
+
+def test_time_that_ends_before_the_first_run_leaves_nothing() -> None:
+    machine, record = Machine(), Record()
+    assert machine.budgeted(20, seconds=5.0).run(record, random)
+    assert (record.own, record.trials, machine.clock) == ([], [], 5.0)
+    assert (record.runs, record.out_of_time) == (0, True)
+
+
+@pytest.mark.parametrize(("seconds", "runs", "out_of_time"), [(None, 20, False), (35.0, 2, True), (500.0, 20, False)])
+def test_a_search_says_whether_its_time_was_over(seconds: float | None, runs: int, out_of_time: bool) -> None:
+    machine, record = Machine(law=better), Record()
+    assert machine.budgeted(20, seconds=seconds).run(record, random)
+    assert record.out_of_time is out_of_time
+    assert record.runs <= runs
+    assert record.runs == len(record.own) + len(record.trials) + 2 * len(record.pairs)
+
+
+@given(trials=st.integers(2, 200), rounds=st.integers(1, 20), pairs=st.integers(1, 10))
+def test_shares_of_a_budget_add_up(trials: int, rounds: int, pairs: int) -> None:
+    found = shares(trials, rounds, pairs)
+    assert found.candidates + found.rounds + 2 * found.pairs == trials
+    assert found.candidates >= 2 * found.rounds >= 2 or (found.rounds, found.candidates) == (1, 1)
+    assert 2 * found.pairs <= trials / 2
+
+
+def test_a_small_budget_has_fewer_pairs() -> None:
+    assert shares(4, 5, 3) == Shares(candidates=1, rounds=1, pairs=1)
+    assert shares(3, 5, 3) == Shares(candidates=2, rounds=1, pairs=0)
+    assert shares(30, 5, 3) == Shares(candidates=19, rounds=5, pairs=3)
+
+
+def test_what_loses_to_the_settings_of_the_file_is_not_confirmed() -> None:
+    machine, record = Machine(law=lambda point: 58.0 if point else OWN), Record()
+    assert machine.search(trials=8).run(record, random)
+    best = record.best()
+    assert best is not None
+    assert best.ratio == pytest.approx(0.58)
+    assert (record.leader(), record.pairs, record.gain(PAIRS)) == (None, [], 0.0)
+
+
+def test_a_lost_pair_is_enough() -> None:
+    rates = iter([OWN, 150.0, OWN, 90.0, OWN, 150.0, OWN, 150.0])
+    machine, record = Machine(law=lambda _: next(rates)), Record()
+    assert machine.budgeted(20, rounds=1).run(record, lambda: Random(Space({"micro": (1,)}), np.random.default_rng(0)))
+    assert (record.ratios(), record.gain(PAIRS)) == ([pytest.approx(0.9)], 0.0)
+
+
+def fails_in(*numbers: int) -> Callable[[int], bool]:
+    return lambda number: number in numbers
+
+
+@pytest.mark.parametrize(("fails", "confirmed"), [((4,), True), ((7,), True), ((4, 5), False)])
+def test_one_failure_of_the_settings_of_the_file_in_the_pairs_is_not_the_end(fails: tuple[int, ...], confirmed: bool) -> None:
+    """Runs: the file's, two candidates, then pairs. Who fails twice in a row cannot be compared with any more: nothing is confirmed."""
+    failing, machine, record = fails_in(*fails), Machine(), Record()
+    machine.law = lambda point: None if not point and failing(len(machine.ran)) else law(point)
+    space = Space({"micro": (4, 8), "zero": (0,)})
+    assert machine.budgeted(30, rounds=1).run(record, lambda: Random(space, np.random.default_rng(0)))
+    assert record.leader() is not None
+    assert record.gain(PAIRS) == (pytest.approx(0.2) if confirmed else 0.0)
+    assert sum(trial.tokens_per_s is None for trial in machine.heard) == len(fails)
 
 
 @given(stops=st.integers(1, 13), seed=st.integers(0, 5))
 @settings(max_examples=40)
 def test_a_search_that_was_stopped_goes_on_and_measures_nothing_twice(stops: int, seed: int) -> None:
-    first, record = Machine(stops=stops), Record()
+    first, record = Machine(law=better, stops=stops), Record()
     assert not first.search().run(record, lambda: random(seed))
     known = json.loads(first.kept)
     again = Record.from_dict(known)
     assert again.numbers == stops, "also the run that was cut short has had its number"
 
-    second = Machine()
+    second = Machine(law=better)
     assert second.search().run(again, lambda: random(seed + 7))
     points = [json.dumps(trial.point, sort_keys=True) for trial in again.trials]
     assert len(points) == len(set(points)) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -133,19 +134,19 @@ def test_the_planner_learns_what_runs_of_this_platform_have_reached() -> None:
     wishes = [row(micro_batch=micro, packed=0.0) for micro in (1, 2, 4, 8) for _ in range(3)]
     slow = pd.DataFrame([{**wish, "tokens_per_sec_per_gpu": planned(wish) / 2, "peak_mem_gb": None, "status": "ok"} for wish in wishes])
     found, runs = calibration_of(slow)
-    assert runs == 12
+    assert runs == {wishes[0]["gpu_type"]: 12}
     assert planned(wishes[0], found) == pytest.approx(planned(wishes[0]) / 2, rel=0.15)
     elsewhere = row(gpu_type="h100-80gb")
     assert planned(elsewhere, found) == planned(elsewhere)
 
     full = slow.head(1).assign(packed=1.0, tokens_per_sec_per_gpu=planned(wishes[0]))
     found, runs = calibration_of(pd.concat([slow, full]))
-    assert runs == 1
+    assert runs.total() == 1
     assert planned(wishes[0], found) == pytest.approx(planned(wishes[0]), rel=0.05)
 
 
 def test_without_runs_the_planner_believes_what_it_did() -> None:
-    assert calibration_of(history_frame([])) == (DEFAULT, 0)
+    assert calibration_of(history_frame([])) == (DEFAULT, Counter())
 
 
 def test_a_failure_that_says_nothing_about_the_settings_is_not_held_against_them() -> None:

@@ -251,6 +251,8 @@ class _Simulation:
         attempt, every_s = life.attempt, self._scenario.checkpoints.every_s
         if attempt is not None and every_s:
             following = attempt.ready + (attempt.worked_s(now) // every_s + 1) * every_s
+            if following <= now:  # rounded: the work up to `now` counts as a little less than whole intervals
+                following += every_s
             if following < attempt.ends:
                 heapq.heappush(self._saves, (following, life.index, attempt.number))
 

@@ -21,6 +21,7 @@ from tuneyard.storage import NotFound, Store, open_store
 from tuneyard.training.checkpoint.layout import MODEL
 from tuneyard.training.checkpoint.shards import write_shard
 from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.end_tokens import write_end_tokens
 from tuneyard.training.request import TrainRequest
 
 UNTRAINED = "untrained.safetensors"
@@ -28,14 +29,17 @@ UNTRAINED = "untrained.safetensors"
 FORMAT = 1
 
 
-def save_model_files(model: Any, tokenizer: Any, request: TrainRequest, world: World) -> None:
-    """Store them below the task's output, unless they are there. Collective. Raises StorageError on every rank if rank 0 could not."""
+def save_model_files(model: Any, tokenizer: Any, request: TrainRequest, world: World, *, turn_end: int | None = None) -> None:
+    """Store them below the task's output, unless they are there. `turn_end`: see `save_artifacts`.
+
+    Collective. Raises StorageError on every rank if rank 0 could not.
+    """
     frozen = [] if _is_adapter(request) else [(name, value) for name, value in model.named_parameters() if not value.requires_grad]
     failure: StorageError | None = None
     with _gathered([value for _, value in frozen]):
         if world.is_first:
             try:
-                _save(model, tokenizer, request, dict(frozen))
+                _save(model, tokenizer, request, dict(frozen), turn_end)
             except StorageError as error:
                 failure = error
             except OSError as error:
@@ -58,7 +62,7 @@ def _gathered(parameters: list[Any]) -> Any:
     return deepspeed.zero.GatheredParameters(parameters)
 
 
-def _save(model: Any, tokenizer: Any, request: TrainRequest, frozen: dict[str, Any]) -> None:
+def _save(model: Any, tokenizer: Any, request: TrainRequest, frozen: dict[str, Any], turn_end: int | None) -> None:
     store = open_store(request.output)
     extra = {
         "model_files": FORMAT,
@@ -81,6 +85,8 @@ def _save(model: Any, tokenizer: Any, request: TrainRequest, frozen: dict[str, A
     else:
         _write_model(model, folder, frozen)
     tokenizer.save_pretrained(folder)
+    if turn_end is not None:
+        write_end_tokens(folder, tokenizer, turn_end)
     store.commit_folder(folder, MODEL, extra=extra)
 
 

@@ -114,7 +114,7 @@ def not_written(rank: int, reason: str) -> StorageError:
     """What people are told."""
     return StorageError(
         f"a checkpoint could not be written by rank {rank}: {reason}",
-        "free some space or lower checkpoint.keep, then run again with --resume: earlier checkpoints are untouched",
+        "free some space or lower checkpoint.keep (earlier checkpoints are untouched); then try again",
     )
 
 

@@ -1,0 +1,92 @@
+"""Whether a member can be reached: it is asked every few seconds, and the last answer is its heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from tuneyard_operators.hub.clock import seconds_since, written
+from tuneyard_operators.hub.guard import reason_of
+from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, Missing, Unreachable
+
+log = logging.getLogger(__name__)
+Caches = Sequence[Cache]
+_EVERY_S = 5.0
+_OWN_LOOK_S = 10.0
+
+
+def away_for_s(heartbeat: str | None, now: datetime, failing_since: float | None) -> float:
+    """For how long a member has been away: since its last heartbeat, which outlives restarts of the hub.
+
+    But a hub that was itself away for an hour has heard no heartbeat either: until it has tried in vain for a while (`failing_since`,
+    by the monotonic clock), nothing counts but its own trying.
+    """
+    tried_s = time.monotonic() - failing_since if failing_since is not None else 0.0
+    if heartbeat is None or tried_s < _OWN_LOOK_S:
+        return tried_s
+    return seconds_since(heartbeat, now)
+
+
+class Heartbeat:
+    """Of the member `name`. `on_change` is called whenever it comes or goes."""
+
+    def __init__(
+        self, name: str, connection: Connection, caches: Sequence[Cache], last: str | None, *, on_change: Callable[[], None]
+    ) -> None:
+        self.last = last
+        self.error = ""
+        """Why it cannot be used, in words for whoever runs it."""
+        self.refused = False
+        """Whether the member refuses the hub's credentials."""
+        self._name = name
+        self._connection = connection
+        self._caches = caches
+        self._on_change = on_change
+        self._failing_since: float | None = None
+
+    def away_s(self, now: datetime) -> float:
+        return away_for_s(self.last, now, self._failing_since)
+
+    async def run(self) -> None:
+        while True:
+            before, self.refused = self.error, False
+            self.error = await self._ask()
+            if not self.error:
+                self.last, self._failing_since = written(datetime.now(UTC)), None
+            elif self._failing_since is None:
+                self._failing_since = time.monotonic()
+            if bool(before) != bool(self.error):
+                log.warning("member %s %s", self._name, f"cannot be used: {self.error}" if self.error else "can be reached")
+                self._on_change()
+            await asyncio.sleep(_EVERY_S)
+
+    async def _ask(self) -> str:
+        """A watch that hears nothing cannot tell a quiet server from a dead one. Returns why the member cannot be used."""
+        try:
+            await asyncio.wait_for(self._connection.raw("/readyz"), _EVERY_S * 2)
+        except TimeoutError:
+            return f"{self._connection.server} does not answer: timed out"
+        except Forbidden as error:
+            self.refused = True
+            return f"its credentials are refused ({error.message}); put fresh ones into the Secret of Cluster {self._name}"
+        except Unreachable as error:
+            return error.message
+        except ApiError as error:
+            return str(error)
+        except Exception as error:
+            log.exception("member %s cannot be asked", self._name)
+            return reason_of(error)
+        # A server that answers is believed only once every cache has heard from it again: until then they show the past.
+        return next((_lack(cache) for cache in self._caches if cache.error is not None), "")
+
+
+def _lack(cache: Cache) -> str:
+    """Why the hub cannot do with this member, in words for whoever runs it."""
+    if isinstance(cache.error, Missing):
+        return f"it knows no {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
+    if isinstance(cache.error, Forbidden):
+        return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message}"
+    return f"its {cache.kind.plural} cannot be followed: {cache.error}"

@@ -1,0 +1,78 @@
+"""What is left to do for a job by the names in its status alone; its end where the hub cannot bring it further.
+
+Whatever else stands there is not read. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from tuneyard.api import Phase
+from tuneyard.api.secrets import redact
+from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.guard import with_stalled
+
+Object = Mapping[str, Any]
+FINAL = [str(phase) for phase in Phase if phase.final]
+
+
+def is_deleted(item: Object) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def is_cancelled(item: Object) -> bool:
+    """Whether its author wants it ended, and it has not ended."""
+    return stored_spec(item).get("cancelled") is True and stored_status(item).get("phase") not in FINAL
+
+
+def is_settled(item: Object) -> bool:
+    """True if nothing is left to do for a job, here or on any member."""
+    return stored_status(item).get("phase") in FINAL and all(attempt.get("cleaned") for attempt in stored_attempts(item))
+
+
+def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
+    """Member and name of each attempt of which something may be left."""
+    for attempt in stored_attempts(item):
+        placement, name = attempt.get("placement"), attempt.get("name")
+        cluster = placement.get("cluster") if isinstance(placement, Mapping) else None
+        if isinstance(cluster, str) and isinstance(name, str) and cluster and name and not attempt.get("cleaned"):
+            yield cluster, name
+
+
+def cancelled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]:
+    """What is to change in the status of a job that was cancelled, once nothing of it is left on any member."""
+    ended = [{**attempt, "cleaned": True, "endedAt": attempt.get("endedAt") or written(now)} for attempt in stored_attempts(item)]
+    return {
+        **stalled_status(item, reason, now),
+        "phase": str(Phase.CANCELLED),
+        "message": "cancelled; its checkpoints are kept",
+        "finishedAt": written(now),
+        "observedGeneration": item["metadata"].get("generation", 0),
+        "attempts": ended,
+    }
+
+
+def stalled_status(item: Object, reason: str, now: datetime) -> dict[str, Any]:
+    """What is to change in the status of a job that the hub cannot bring further; nothing where it says so already."""
+    stored = stored_status(item).get("conditions")
+    conditions = with_stalled(stored, reason, item["metadata"].get("generation", 0), now)
+    return {"message": redact(reason), "conditions": conditions} if conditions != stored else {}
+
+
+def stored_spec(item: Object) -> Mapping[str, Any]:
+    """The spec as it stands in an object, where it is a mapping at all."""
+    spec = item.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def stored_status(item: Object) -> Mapping[str, Any]:
+    """The status as it stands in an object, where it is a mapping at all."""
+    status = item.get("status")
+    return status if isinstance(status, Mapping) else {}
+
+
+def stored_attempts(item: Object) -> Iterator[Mapping[str, Any]]:
+    attempts = stored_status(item).get("attempts")
+    return (each for each in attempts if isinstance(each, Mapping)) if isinstance(attempts, list) else iter(())

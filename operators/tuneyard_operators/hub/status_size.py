@@ -1,0 +1,113 @@
+"""A status that an API server takes: every text within its limit, and the whole within a budget. Pure; cutting twice is cutting once.
+
+etcd takes objects of 1.5 MB, spec and status together. Whatever a job's own processes say passes here on its way into the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tuneyard.api import Attempt, JobStatus
+from tuneyard.api.limits import LONGEST_MESSAGE
+
+BUDGET_BYTES = 400_000
+MOST_ATTEMPTS = 200
+"""Older ones are forgotten, once nothing of them is left on any member: their numbers are never used again."""
+_TOLD_IN_FULL = 3
+_LONGEST_NAME = 100
+_CUT = " … (cut)"
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """`text`: characters of a message; `older`: the same, of attempts before the last few; `items`: figures, and artifacts, of a task."""
+
+    text: int
+    older: int
+    items: int
+
+
+_STEPS = (_Limits(LONGEST_MESSAGE, LONGEST_MESSAGE, 100), _Limits(LONGEST_MESSAGE, 200, 100), _Limits(500, 100, 10), _Limits(200, 50, 2))
+
+
+def fitted(status: JobStatus) -> JobStatus:
+    """`status`, brought within its limits: the first step that fits the budget. What is shared with other statuses is replaced."""
+    status.attempts = _lately(status.attempts)
+    for limits in _STEPS:
+        _cut(status, limits)
+        if _bound(status) <= BUDGET_BYTES or size_of(status) <= BUDGET_BYTES:
+            break
+    return status
+
+
+def _cut(status: JobStatus, limits: _Limits) -> None:
+    status.message = shortened(status.message, limits.text)
+    status.artifacts = _uris(status.artifacts, limits.items)
+    status.conditions = [
+        each if len(each.message) <= limits.text else each.model_copy(update={"message": shortened(each.message, limits.text)})
+        for each in status.conditions
+    ]
+    for task in status.tasks:
+        task.message = shortened(task.message, limits.text)
+        task.metrics = _figures(task.metrics, limits.items)
+        task.artifacts = _uris(task.artifacts, limits.items)
+    for attempt in status.attempts[:-_TOLD_IN_FULL]:
+        _shorten(attempt, limits.older)
+        if limits.older < limits.text and attempt.cleaned and attempt.placement is not None:
+            attempt.placement = attempt.placement.model_copy(update={"nodes": {}})  # they are free: their number is enough
+    for attempt in status.attempts[-_TOLD_IN_FULL:]:
+        _shorten(attempt, limits.text)
+
+
+def _bound(status: JobStatus) -> int:
+    """At most so many bytes: a character takes six at the most. Most statuses are far below the budget, and this is soon known."""
+    characters = (
+        len(status.message) + len(status.output) + sum(map(len, status.artifacts)) + sum(len(each.message) for each in status.conditions)
+    )
+    others = 2_000 + 1_000 * (len(status.tasks) + len(status.conditions)) + 1_500 * len(status.attempts)
+    for task in status.tasks:
+        characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
+    for attempt in status.attempts:
+        characters += (
+            len(attempt.message) + len(attempt.next_step) + len(attempt.stopped_for) + len(attempt.failed_node) + len(attempt.log_tail)
+        )
+        others += 300 * len(attempt.placement.nodes if attempt.placement is not None else ())
+    return others + 6 * characters
+
+
+def size_of(status: JobStatus) -> int:
+    """Bytes of a status as JSON."""
+    return len(msgspec.json.encode(status.model_dump(mode="json", by_alias=True)))
+
+
+def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """A text of at most so many characters, which says where it was cut."""
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+
+
+def _shorten(attempt: Attempt, most: int) -> None:
+    attempt.message = shortened(attempt.message, most)
+    attempt.next_step = shortened(attempt.next_step, most)
+    attempt.stopped_for = shortened(attempt.stopped_for, most)
+    attempt.failed_node = attempt.failed_node[:253]
+    attempt.log_tail = attempt.log_tail[-most:]
+
+
+def _lately(attempts: list[Attempt]) -> list[Attempt]:
+    """Without the oldest that are over and gone, where there are very many."""
+    spare = max(0, len(attempts) - MOST_ATTEMPTS)
+    return [each for index, each in enumerate(attempts) if index >= spare or each.ended_at is None or not each.cleaned]
+
+
+def _figures(metrics: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Single numbers and short texts; nothing nested."""
+    plain = {name: value for name, value in metrics.items() if len(name) <= _LONGEST_NAME and isinstance(value, int | float | str | bool)}
+    return {name: value[:_LONGEST_NAME] if isinstance(value, str) else value for name, value in list(plain.items())[:most]}
+
+
+def _uris(artifacts: list[str], most: int) -> list[str]:
+    return artifacts if len(artifacts) <= most else artifacts[:most]

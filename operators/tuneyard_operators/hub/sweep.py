@@ -1,0 +1,71 @@
+"""The hub's look at everything, once a minute: what on members belongs to no job, and jobs of which an event may have been missed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+
+from tuneyard_operators.hub import last_resort
+from tuneyard_operators.hub.jobspecs import JobSpecs
+from tuneyard_operators.hub.member import Member
+from tuneyard_operators.hub.members import Members
+from tuneyard_operators.kube import Key
+
+log = logging.getLogger(__name__)
+_EVERY_S = 60.0
+_MOST_LOOKS = 6000
+"""Of a hundred thousand jobs that wait, as many have their turn in one sweep."""
+Suspects = set[tuple[str, str]]
+"""Member and attempt."""
+
+
+class Sweep:
+    """`look_again` gets a job, and in how many seconds it is to be looked at."""
+
+    def __init__(self, jobs: JobSpecs, members: Members, *, look_again: Callable[[Key, float], None]) -> None:
+        self._jobs = jobs
+        self._members = members
+        self._look_again = look_again
+
+    async def run(self) -> None:
+        await self._jobs.synced.wait()
+        suspects: Suspects = set()
+        while True:
+            suspects = self._remove_orphans(suspects)
+            self._spread_looks()
+            await asyncio.sleep(_EVERY_S)
+
+    def _remove_orphans(self, before: Suspects) -> Suspects:
+        """What a hub that was killed, or a member that was away, has left. Returns what is to be removed if it is seen again."""
+        suspects: Suspects = set()
+        for member in self._members.all():
+            try:
+                suspects |= self._orphans(member, before)
+            except Exception:  # one broken member must not stop the others
+                log.exception("what is left on %s cannot be seen", member.name)
+        return suspects
+
+    def _orphans(self, member: Member, before: Suspects) -> Suspects:
+        suspects = set()
+        for name, key in member.leftovers().items() if member.reachable else ():
+            if self._is_orphan(name, key):
+                suspects.add((member.name, name))
+                # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
+                if (member.name, name) in before:
+                    log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
+                    member.lane.hand(name, partial(member.try_to_remove, name), then=lambda: None)
+        return suspects
+
+    def _is_orphan(self, name: str, key: Key) -> bool:
+        item = self._jobs.items.get(key)
+        return item is None or all(known != name for _, known in last_resort.left_on_members(item))
+
+    def _spread_looks(self) -> None:
+        """A look at a job that is at its goal costs little, and all of them are spread over the time between."""
+        unsettled = [key for key, item in self._jobs.items.items() if not last_resort.is_settled(item)]
+        chosen = random.sample(unsettled, min(len(unsettled), _MOST_LOOKS))
+        for number, key in enumerate(chosen):
+            self._look_again(key, _EVERY_S * number / len(chosen))

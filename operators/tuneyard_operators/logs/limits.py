@@ -1,0 +1,47 @@
+"""How much is asked at once: of this program, and of each storage, so that a slow one takes a part of it and not all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tuneyard_operators.logs.problems import Problem
+
+AT_ONCE = 32
+AT_ONCE_OF_A_STORAGE = 12
+_RETRY_S = 1
+
+
+class Limits:
+    """Counts what is under way. Nothing queues here: who finds it full is asked to come again (429)."""
+
+    def __init__(self, at_once: int = AT_ONCE, of_a_storage: int = AT_ONCE_OF_A_STORAGE) -> None:
+        self._at_once = at_once
+        self._of_a_storage = of_a_storage
+        self._total = 0
+        self._by_storage: Counter[str] = Counter()
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """One question. Raises Problem (429) where too many are under way."""
+        if self._total >= self._at_once:
+            raise Problem(429, f"the hub reads {self._total} logs at this moment", retry_after_s=_RETRY_S)
+        self._total += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+
+    @contextmanager
+    def of(self, storage: str) -> Iterator[None]:
+        """One question to a storage. Raises Problem (429) where too many wait for it."""
+        if self._by_storage[storage] >= self._of_a_storage:
+            raise Problem(429, f"the hub waits for {self._by_storage[storage]} answers of {storage}", retry_after_s=_RETRY_S)
+        self._by_storage[storage] += 1
+        try:
+            yield
+        finally:
+            self._by_storage[storage] -= 1
+            if not self._by_storage[storage]:
+                del self._by_storage[storage]

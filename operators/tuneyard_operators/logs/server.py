@@ -1,0 +1,141 @@
+"""The API of logs over HTTP: what is asked in which path, who asks, and every failure as a Kubernetes Status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tuneyard.api import BadInput, StorageError
+from tuneyard.cluster.hub_job import HubJob, hub_job
+from tuneyard.cluster.log_api import LOG_API_VERSION, LOG_GROUP, LOG_KIND, LOG_VERSION, STORAGE_FAILED, LogAnswer, LogQuery
+from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Missing
+from tuneyard_operators.logs.front_proxy import FrontProxy, asker_of
+from tuneyard_operators.logs.limits import Limits
+from tuneyard_operators.logs.permissions import Permissions
+from tuneyard_operators.logs.plain_text import as_text
+from tuneyard_operators.logs.problems import Problem
+from tuneyard_operators.logs.reading import read_answer
+from tuneyard_operators.logs.storage_keys import StorageKeys
+
+log = logging.getLogger(__name__)
+ANSWER_S = 20.0
+"""An API server waits for a minute, and a reader for as long."""
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_ROOT = f"/apis/{LOG_GROUP}"
+_LATER = "try again in a minute; tuneyard logs -f does so by itself"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class LogApi:
+    """`proxy`: whom to believe at this moment; `count`: hears the code of each answer."""
+
+    connection: Connection
+    keys: StorageKeys
+    permissions: Permissions
+    limits: Limits
+    proxy: Callable[[], FrontProxy]
+    count: Callable[[int], None]
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guarded])
+        app.router.add_get("/openapi/v2", _no_schemas)
+        app.router.add_get("/openapi/v3", _no_schemas)
+        app.router.add_get(_ROOT, _group)
+        app.router.add_get(f"{_ROOT}/{LOG_VERSION}", _resources)
+        app.router.add_get(f"{_ROOT}/{LOG_VERSION}/namespaces/{{namespace}}/jobspecs/{{name}}/log", self._log)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Nothing is answered to whom the front proxy's certificate does not vouch for, not even that a path is not there."""
+        try:
+            transport = request.transport
+            certificate = transport.get_extra_info("peercert") if transport is not None else None
+            request["asker"] = asker_of(request.headers, certificate, self.proxy())
+            answer = await handler(request)
+        except Problem as problem:
+            answer = _json(problem.to_json(), problem.code, problem.headers)
+        except web.HTTPException as error:
+            answer = _json(Problem(error.status, f"{request.method} {request.path[:200]}: {error.reason}").to_json(), error.status)
+        except Exception:  # one broken object must not take the API away from the others
+            log.exception("%s cannot be answered", request.path[:200])
+            answer = _json(Problem(500, "the hub's own log says what went wrong").to_json(), 500)
+        self.count(answer.status)
+        return answer
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        if not (_LABEL.fullmatch(namespace) and _NAME.fullmatch(name)):
+            raise Problem(404, "no JobSpec has such a name")
+        try:
+            query = LogQuery.parse(request.query.items())
+        except BadInput as error:
+            raise Problem(400, f"{error.cause}{f': {error.next_step}' if error.next_step else ''}", name=name) from error
+        with self.limits.question():
+            try:
+                await self.permissions.check(request["asker"], namespace, name)
+                answer = await self._answer(await self._job(namespace, name, query), query)
+            except ApiError as error:
+                raise Problem(503, f"the hub cannot ask its API server: {error}", name=name, retry_after_s=1) from error
+        if query.as_text:
+            return web.Response(text=await asyncio.to_thread(as_text, answer))  # a text of control characters takes half a second
+        return _json(answer.to_json(namespace, name))
+
+    async def _job(self, namespace: str, name: str, query: LogQuery) -> HubJob:
+        try:
+            job = hub_job(await self.connection.get(JOBSPEC, namespace, name))
+        except Missing:
+            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found', name=name) from None
+        if query.uid and query.uid != job.uid:
+            raise Problem(404, f'jobspecs.{LOG_GROUP} "{name}" not found: another has its name', name=name)
+        return job
+
+    async def _answer(self, job: HubJob, query: LogQuery) -> LogAnswer:
+        attempts = {attempt.number: attempt for attempt in job.status.attempts}
+        number = query.attempt or max(attempts, default=0)
+        if number not in attempts or not job.output:
+            what = f"has no attempt {query.attempt}" if query.attempt else f"has no attempt yet: {job.phase}"
+            raise Problem(404, f"{job.label} {what}", name=job.name)
+        storage = await self.keys.open(job)
+        try:
+            with self.limits.of(storage.server):
+                async with asyncio.timeout(ANSWER_S):
+                    return await read_answer(storage, attempts[number].task, number, query)
+        except StorageError as error:
+            raise _failed(error.cause, job) from error
+        except TimeoutError:
+            raise _failed(f"the storage at {storage.server} has not answered within {ANSWER_S:g} s", job) from None
+
+
+async def _group(_request: web.Request) -> web.Response:
+    version = {"groupVersion": LOG_API_VERSION, "version": LOG_VERSION}
+    return _json({"kind": "APIGroup", "apiVersion": "v1", "name": LOG_GROUP, "versions": [version], "preferredVersion": version})
+
+
+async def _no_schemas(_request: web.Request) -> web.Response:
+    """API servers ask for schemas again and again, and write into their log that there are none, unless they are told so."""
+    return _json({"swagger": "2.0", "info": {"title": LOG_GROUP, "version": LOG_VERSION}, "paths": {}})
+
+
+async def _resources(_request: web.Request) -> web.Response:
+    log_of_one = {"name": "jobspecs/log", "singularName": "", "namespaced": True, "kind": LOG_KIND, "verbs": ["get"]}
+    # Nothing can be done with it: it is there for `kubectl auth can-i`, which looks for what has the subresource.
+    parent = {**log_of_one, "name": "jobspecs", "verbs": []}
+    return _json({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": LOG_API_VERSION, "resources": [parent, log_of_one]})
+
+
+def _failed(cause: str, job: HubJob) -> Problem:
+    return Problem(503, f"the hub cannot read the log of {job.label}: {cause}", name=job.name, cause=STORAGE_FAILED, next_step=_LATER)
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, headers=headers, content_type="application/json")

@@ -1,0 +1,119 @@
+"""The API of logs as a part of each replica: it begins to serve as soon as API server and certificate are known, and never ends the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import os
+import ssl
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from tuneyard_operators.kube import ApiError, Connection
+from tuneyard_operators.logs.limits import Limits
+from tuneyard_operators.logs.member_keys import MemberKeys, Reach
+from tuneyard_operators.logs.permissions import Permissions
+from tuneyard_operators.logs.server import LogApi
+from tuneyard_operators.logs.storage_keys import StorageKeys
+from tuneyard_operators.logs.trust import Trust, keep_trust
+
+log = logging.getLogger(__name__)
+_LOOKS_EVERY_S = 60.0
+_TRIES_AGAIN_S = 5.0
+_LAST_ANSWERS_S = 2.0
+"""A hub that ends waits no longer for answers under way: who asks asks again, and another replica answers."""
+_LONGEST_LINE = 1 << 17
+"""Bytes of a path: a cursor of 4,096 sources is as long."""
+_MOST_HEADERS = 2048
+"""A user may be in hundreds of groups, each of which is a header."""
+
+
+async def serve_logs(connection: Connection, port: int, *, reach: Reach, namespace: str, output: str, count: Callable[[int], None]) -> None:
+    """Serve on `port` until cancelled.
+
+    `connection`: for this alone, so that readers take nothing of what reconciling needs; `reach`: makes one to a member; `namespace`: of
+    the hub; `output`: the URI below which the hub chooses the outputs of jobs; `count`: hears the code of each answer.
+    """
+    limits = Limits()
+    keys = StorageKeys(connection, MemberKeys(reach, limits), output, dict(os.environ))
+    await _Listener(connection, port, namespace, keys, limits, count).run()
+
+
+class _Listener:
+    def __init__(
+        self, connection: Connection, port: int, namespace: str, keys: StorageKeys, limits: Limits, count: Callable[[int], None]
+    ) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._port = port
+        self._trust: Trust | None = None
+        self._trouble = ""
+        self._api = LogApi(connection, keys, Permissions(connection), limits, proxy=lambda: self._trusted.proxy, count=count)
+
+    @property
+    def _trusted(self) -> Trust:
+        assert self._trust is not None  # there is no listener before
+        return self._trust
+
+    async def run(self) -> None:
+        limits: dict[str, Any] = {"max_line_size": _LONGEST_LINE, "max_field_size": _LONGEST_LINE, "max_headers": _MOST_HEADERS}
+        runner = web.AppRunner(self._api.app(), access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S, **limits)
+        await runner.setup()
+        site: web.TCPSite | None = None
+        try:
+            while True:
+                before = self._trust
+                await self._look()
+                if self._trust is not None and (site is None or self._trust != before):
+                    site = await self._listen(runner, site)
+                await asyncio.sleep(_LOOKS_EVERY_S if self._trust is not None and not self._trouble else _TRIES_AGAIN_S)
+        finally:
+            await runner.cleanup()
+
+    async def _look(self) -> None:
+        """Take in what has changed of certificate and front proxy; what was known goes on where it cannot be seen."""
+        try:
+            self._trust = await keep_trust(self._connection, self._namespace, datetime.datetime.now(datetime.UTC))
+            trouble = ""
+        except (ApiError, ValueError) as error:
+            trouble = str(error)
+        except Exception as error:  # objects of others, in whatever form: the hub goes on
+            log.exception("the API of logs cannot read what it needs")
+            trouble = type(error).__name__
+        if trouble and trouble != self._trouble:
+            log.warning("logs are served as before, although %s" if self._trust is not None else "logs are not served: %s", trouble)
+        self._trouble = trouble
+
+    async def _listen(self, runner: web.AppRunner, before: web.TCPSite | None) -> web.TCPSite | None:
+        """Listen anew, with the certificates of now; connections that are open end as they were begun."""
+        try:
+            context = _context(self._trusted)
+            if before is not None:
+                await before.stop()
+            site = web.TCPSite(runner, port=self._port, ssl_context=context)
+            await site.start()
+        except OSError as error:  # ssl.SSLError is one
+            log.warning("logs are not served on port %d: %s", self._port, error)
+            self._trouble = str(error)
+            return None
+        log.info("logs are served on port %d", self._port)
+        return site
+
+
+def _context(trust: Trust) -> ssl.SSLContext:
+    """Clients without a certificate are let in as far as an answer that says so (401); those of another authority are not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=trust.proxy.authority)
+    with tempfile.TemporaryDirectory() as folder:  # of mode 0700; ssl reads keys from files alone
+        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        certificate.write_text(trust.serving.certificate)
+        key.write_text(trust.serving.key)
+        context.load_cert_chain(certificate, key)
+    return context

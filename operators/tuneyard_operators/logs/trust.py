@@ -1,0 +1,66 @@
+"""What replicas and API server trust each other by: the serving certificate in a Secret, its authority in the APIService, the front proxy.
+
+The chart makes the Secret, empty, and the APIService, without an authority. The first replica fills both; replicas that race write over a
+version they have read, so that one wins and the others take what it wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from dataclasses import dataclass
+
+from tuneyard.cluster.log_api import LOG_GROUP, LOG_VERSION
+from tuneyard_operators.kube import API_SERVICE, CONFIG_MAP, SECRET, ApiError, Conflict, Connection
+from tuneyard_operators.logs.certificates import Serving, new_serving
+from tuneyard_operators.logs.front_proxy import CONFIG_NAME, CONFIG_NAMESPACE, FrontProxy
+
+NAME = "tuneyard-hub-logs"
+"""Of the Service and of the Secret, in the hub's namespace."""
+API_SERVICE_NAME = f"{LOG_VERSION}.{LOG_GROUP}"
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Trust:
+    serving: Serving
+    proxy: FrontProxy
+
+
+async def keep_trust(connection: Connection, namespace: str, now: datetime.datetime) -> Trust:
+    """Bring Secret and APIService up to date. Raises ApiError, and ValueError where the API server aggregates no APIs."""
+    proxy = FrontProxy.from_config_map((await connection.get(CONFIG_MAP, CONFIG_NAMESPACE, CONFIG_NAME)).get("data") or {})
+    serving = await _serving(connection, namespace, now)
+    await _tell_api_server(connection, serving)
+    return Trust(serving, proxy)
+
+
+async def _serving(connection: Connection, namespace: str, now: datetime.datetime) -> Serving:
+    host = f"{NAME}.{namespace}.svc"
+    for _ in range(_TRIES):
+        secret = await connection.get(SECRET, namespace, NAME)
+        held = Serving.from_data({key: _decoded(value) for key, value in (secret.get("data") or {}).items()})
+        if held is not None and held.is_good(host, now):
+            return held
+        made = new_serving(host, now, held)
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in made.to_data().items()}
+        try:
+            await connection.patch(SECRET, namespace, NAME, {"metadata": {"resourceVersion": _version(secret)}, "data": data})
+            return made
+        except Conflict:
+            continue
+    raise ApiError(409, f"the Secret {namespace}/{NAME} is changed again and again by others")
+
+
+async def _tell_api_server(connection: Connection, serving: Serving) -> None:
+    wanted = base64.b64encode(serving.authorities.encode()).decode()
+    if (await connection.get(API_SERVICE, None, API_SERVICE_NAME))["spec"].get("caBundle") != wanted:
+        await connection.patch(API_SERVICE, None, API_SERVICE_NAME, {"spec": {"caBundle": wanted}})
+
+
+def _version(item: dict[str, dict[str, str]]) -> str:
+    return item["metadata"]["resourceVersion"]
+
+
+def _decoded(value: str) -> str:
+    return base64.b64decode(value).decode(errors="replace")

@@ -1,0 +1,21 @@
+"""The NetworkPolicy of an attempt: its own pods reach each other, and by it nobody else reaches them.
+
+KubeRay, and whoever else may, are let in by the policy of the member's chart; policies add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard_operators.rendering.names import ATTEMPT, UID
+
+ISOLATED = "tuneyard.dev/isolated"
+"""Label of pods that have such a policy: the chart's policies leave those alone that older hubs have started without."""
+
+
+def network_policy(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """`labels`: those of the attempt's pods."""
+    own = {"matchLabels": {key: labels[key] for key in (UID, ATTEMPT)}}
+    rules = [{"from": [{"podSelector": own}]}]
+    return {"metadata": {"name": name, "labels": dict(labels)}, "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": rules}}

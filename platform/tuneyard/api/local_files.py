@@ -1,0 +1,79 @@
+"""Which values of a job name files beside its JobSpec: there on the machine of its author, and nowhere on a cluster.
+
+`tuneyard submit` ships those files and puts URIs in their place (docs/design/064); who applies with kubectl is refused with that advice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from tuneyard.api.jobspec import Job
+from tuneyard.api.loading_yaml import Path
+from tuneyard.api.tasks import ProcessTask, Task
+
+SHIPPED = "_shipped"
+"""Folder of shipped files below a job's output; no task can have this name."""
+ADVICE = "`tuneyard submit FILE` ships it, kubectl does not: use a URI such as s3://bucket/file, or an absolute path that clusters mount"
+_SCRIPTS = (".py", ".sh")
+What = Literal["data", "model", "template", "folder", "script"]
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A value that names a file or folder: `path` leads to the field, `text` is what it says."""
+
+    path: Path
+    text: str
+    what: What
+
+
+def local_files(job: Job) -> Iterator[LocalFile]:
+    """Every value that cannot be anything else than a path relative to the JobSpec. Paths of fields start at the top of the JobSpec."""
+    for index, task in enumerate(job.tasks):
+        root: Path = ("spec", "tasks", index)
+        yield from _of_task(task, root)
+        if task.process is not None and task.process.working_dir is None and job.image is None:
+            yield from _scripts(task.process, (*root, "process", "command"))
+
+
+def is_relative(text: str) -> bool:
+    """Whether a path or URI means another file on another machine or in another folder."""
+    return "://" not in text and not text.startswith("/")
+
+
+def looks_like_path(name: str) -> bool:
+    """True for what cannot be the Hugging Face name (`owner/name` or `name`) of a model."""
+    return name.startswith((".", "/", "~")) or "://" in name or name.count("/") > 1 or os.sep == name[-1:]
+
+
+def is_template_path(template: str) -> bool:
+    """Whether a chat template is the path of one: Jinja has braces."""
+    return "{" not in template
+
+
+def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
+    body = task.train or task.score
+    if body is not None and body.model.name is not None and looks_like_path(body.model.name) and is_relative(body.model.name):
+        yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "model")
+    fields: list[Path] = [("data",), ("data", "validation")]
+    sources = [task.rank.data] if task.rank is not None else task.sources()
+    for source, field in zip(sources, fields, strict=False):
+        if source.source is not None and is_relative(source.source):
+            yield LocalFile((*root, task.kind, *field, "source"), source.source, "data")
+    if task.train is not None:
+        template = task.train.data.chat_template
+        if template is not None and is_template_path(template) and is_relative(template):
+            yield LocalFile((*root, "train", "data", "chatTemplate"), template, "template")
+    if task.process is not None and task.process.working_dir is not None and is_relative(task.process.working_dir):
+        yield LocalFile((*root, "process", "workingDir"), task.process.working_dir, "folder")
+
+
+def _scripts(process: ProcessTask, root: Path) -> Iterator[LocalFile]:
+    """Words that are scripts by their ending. An image of the job's own may hold them in its working folder; the platform's does not."""
+    for index, word in enumerate(process.command):
+        if PurePosixPath(word).suffix in _SCRIPTS and is_relative(word) and not word.startswith("$") and " " not in word:
+            yield LocalFile((*root, index), word, "script")

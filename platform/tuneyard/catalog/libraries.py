@@ -1,0 +1,65 @@
+"""What a rank on `cpu` holds before it loads a model: measured by ranks that ran here, kept in the user's cache folder.
+
+A rank is resident with the pages of torch, transformers and DeepSpeed that it shares with its fork server, or has loaded itself. How many
+these are depends on the versions of the libraries, and is known only once one of them has run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tuneyard.catalog.gpu_entries import cache_folder
+
+_LIBRARIES = ("torch", "transformers", "trl", "peft", "deepspeed", "ray")
+_MOST_GB = 64.0
+"""More than that is no measurement of libraries."""
+
+
+def measured_libraries_gb() -> float | None:
+    """The last measurement of ranks with the libraries that are installed here, in 1e9 bytes; None where there is none."""
+    try:
+        kept = json.loads(_file().read_text(encoding="utf-8"))
+        value = kept["libraries_gb"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return float(value) if _is_possible(value) else None
+
+
+def keep_libraries_gb(value: float) -> bool:
+    """Keep what a rank has measured. False for what is no measurement, and where nothing can be written."""
+    if not _is_possible(value):
+        return False
+    file = _file()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as partial:
+            json.dump({"libraries_gb": value, "stack": _stack()}, partial)
+        Path(partial.name).replace(file)
+    except OSError:
+        return False
+    return True
+
+
+def _is_possible(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= _MOST_GB
+
+
+def _file() -> Path:
+    return cache_folder() / f"libraries-{hashlib.sha256(_stack().encode()).hexdigest()[:16]}.json"
+
+
+def _stack() -> str:
+    return " ".join([f"python {platform.python_version()}", *(f"{name} {_version(name)}" for name in _LIBRARIES)])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"

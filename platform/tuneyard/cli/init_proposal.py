@@ -1,0 +1,197 @@
+"""Settings of a train task for data that was looked at, and the commented JobSpec that says them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from tuneyard.data import Inspection
+
+_CHARACTERS_PER_TOKEN = 3.0
+"""Fewer than English has with any of today's tokenizers (4), so that other languages and code are seldom cut."""
+_LENGTHS = (512, 1024, 2048, 4096, 8192)
+_OBJECTIVES = {"chat": "sft", "prompt-completion": "sft", "preference": "dpo", "text": "clm"}
+_TEACHES = {
+    "chat": "Supervised fine-tuning: only what the assistant says counts for the loss",
+    "prompt-completion": "Supervised fine-tuning: only completions count for the loss",
+    "preference": "Direct preference optimisation: the chosen answer over the rejected one",
+    "text": "Plain language modelling: every token counts for the loss",
+}
+_INSTRUCT, _BASE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"
+_MODELS = {"chat": _INSTRUCT, "prompt-completion": _BASE, "preference": _INSTRUCT, "text": _BASE}
+"""Prompts and completions that are plain texts get no chat template."""
+_STEPS_AN_EPOCH = 20
+"""At least; batches become smaller for it, down to 4 rows."""
+_TOLERATED_BAD = 0.01
+"""The default of `data.maxBadFraction`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A train task by its settings."""
+
+    name: str
+    source: str
+    model: str
+    format: str
+    columns: Mapping[str, str]
+    rows: int
+    complete: bool
+    """False: `rows` is how many were read, and there are more."""
+    max_length: int
+    length_why: str
+    pack: bool
+    validation_fraction: float
+    max_bad_fraction: float
+    learning_rate: float
+    batch: int
+    epochs: int
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rows_text(self) -> str:
+        return f"{self.rows:,} sample{'' if self.rows == 1 else 's'}" if self.complete else f"more than {self.rows:,} samples"
+
+    def text(self) -> str:
+        """The JobSpec as YAML with a comment on each setting."""
+        return "\n".join([*self._head(), *self._data(), *self._method(), *_REST, ""])
+
+    def _head(self) -> list[str]:
+        return [
+            f"# Trains a language model on {_yaml(self.source)} ({self.format}, {self.rows_text}).",
+            "# Written by `tuneyard init`; change what you like, then:",
+            "#   tuneyard validate FILE     checks it",
+            "#   tuneyard plan FILE         memory, speed, time and cost, before anything starts",
+            "#   tuneyard run FILE          on this machine; `tuneyard submit FILE` gives it to a hub",
+            "apiVersion: tuneyard.dev/v1alpha1",
+            "kind: JobSpec",
+            f"metadata: {{name: {_yaml(self.name)}}}",
+            "spec:",
+            "  tasks:",
+            "  - name: train",
+            "    train:",
+            "      # A Hugging Face name, a folder, or the URI of a model folder. Larger ones learn more: `tuneyard plan` says what fits.",
+            f"      model: {{name: {_yaml(self.model)}}}",
+            f"      # {_TEACHES[self.format]}.",
+            f"      objective: {_OBJECTIVES[self.format]}",
+        ]
+
+    def _data(self) -> list[str]:
+        lines = ["      data:", f"        source: {_yaml(self.source)}", f"        format: {self.format}"]
+        if self.columns:
+            pairs = ", ".join(f"{role}: {_yaml(column)}" for role, column in self.columns.items())
+            lines.append(f"        columns: {{{pairs}}}")
+        lines.append(f"        maxLength: {self.max_length}   # tokens per row: {self.length_why}")
+        if self.pack:
+            lines.append("        pack: true   # samples share rows, without attention across them: no time is spent on padding")
+        if self.validation_fraction:
+            lines.append(
+                f"        validationFraction: {self.validation_fraction:g}   # held out, to see whether what is learned holds elsewhere"
+            )
+        else:
+            lines.append("        # validationFraction: 0.05   # too few samples here to hold some out")
+        if self.max_bad_fraction > _TOLERATED_BAD:
+            lines.append(
+                f"        maxBadFraction: {self.max_bad_fraction:g}   # so many rows cannot be used: `tuneyard data inspect` shows them"
+            )
+        return lines
+
+    def _method(self) -> list[str]:
+        return [
+            "      # Adapters beside frozen weights: little memory. Others: {full: {}}, {qlora: {rank: 16}}, {dora: {rank: 16}}.",
+            "      method: {lora: {rank: 16}}",
+            f"      optimizer: {{learningRate: {self.learning_rate:g}}}   # about a tenth of it for `full`",
+            f"      batch: {{global: {self.batch}}}   # rows per step, over all workers",
+            f"      epochs: {self.epochs}",
+        ]
+
+
+_REST = [
+    "    # Where it may run, and on how many workers; without it: this machine, or what the hub finds.",
+    "    # resources: {sku: [h100-80gb, a100-80gb], workers: auto}",
+    "  # Score what was trained, on rows with a prompt and the expected answer:",
+    "  # - name: judge",
+    "  #   score:",
+    "  #     model: {from: train}",
+    "  #     data: {source: holdout.jsonl, prompt: question, reference: answer}",
+    "  #     metrics: [exact_match, rouge_l, perplexity]",
+]
+
+
+def propose(found: Inspection, *, source: str, model: str | None, columns: Mapping[str, str]) -> Proposal:
+    """Settings for data as `inspect` found it; its format is known, and it has samples. `source`: as the JobSpec is to name it."""
+    max_length, why, cut = _length(found)
+    pack, rows = _rows(found, max_length)
+    batch = next((size for size in (32, 16, 8) if rows >= _STEPS_AN_EPOCH * size), 4)
+    bad = found.bad / (found.bad + found.samples)
+    preference = found.format == "preference"
+    notes = [*found.notes, *cut]
+    if bad > _TOLERATED_BAD:
+        and_so = f"; {found.advice}" if found.advice else ""
+        notes.append(f"{found.bad:,} of {found.bad + found.samples:,} rows cannot be used: {found.bad_examples[0]}{and_so}")
+    return Proposal(
+        name=_job_name(source),
+        source=source,
+        model=model or _MODELS[found.format],
+        format=found.format,
+        columns=columns,
+        rows=found.samples,
+        complete=found.complete,
+        max_length=max_length,
+        length_why=why,
+        pack=pack,
+        validation_fraction=0.0 if found.samples < 100 else 0.05 if found.samples < 10_000 else 0.01,
+        max_bad_fraction=_above(bad),
+        learning_rate=5e-6 if preference else 2e-4,
+        batch=batch,
+        epochs=1 if preference or rows >= 10 * _STEPS_AN_EPOCH * batch else 3,
+        notes=notes,
+    )
+
+
+def _rows(found: Inspection, max_length: int) -> tuple[bool, int]:
+    """Whether samples are to share rows, and how many rows there are then: too few for a batch would be too few steps to learn by."""
+    assert found.characters is not None
+    packed = int(found.samples * found.characters.p50 / _CHARACTERS_PER_TOKEN / max_length)
+    if found.format == "text" or (found.format != "preference" and packed >= _STEPS_AN_EPOCH * 8):
+        return True, packed
+    return False, found.samples
+
+
+def _length(found: Inspection) -> tuple[int, str, list[str]]:
+    """maxLength, why, and what to say where long samples are cut."""
+    assert found.characters is not None
+    if found.format == "text":
+        return 2048, "longer text is cut into pieces of that length", []
+    longest = found.characters.p99 / _CHARACTERS_PER_TOKEN
+    fits = next((length for length in _LENGTHS if longest <= length), _LENGTHS[-1])
+    why = f"99 % of samples have at most {found.characters.p99:,} characters"
+    cut = [f"samples longer than {fits} tokens are cut: raise data.maxLength where memory allows"] if longest > fits else []
+    return fits, why, cut
+
+
+def _above(bad: float) -> float:
+    """A share of bad rows that is tolerated where so many were found: twice that, in steps of a hundredth."""
+    return min(1.0, round(2 * bad + 0.005, 2)) if bad > _TOLERATED_BAD else _TOLERATED_BAD
+
+
+def _job_name(source: str) -> str:
+    """A DNS label from the name of the data."""
+    stem = PurePosixPath(source.rstrip("/").partition("://")[2] or source).name.split(".")[0]
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:50].strip("-") or "train"
+
+
+def _yaml(text: str) -> str:
+    """A string as YAML reads it back, inside braces too: plain where that is safe."""
+    plain = re.fullmatch(r"[A-Za-z_./][\w./+@-]*(://[\w./+@-]+)?", text) and text.lower() not in _WORDS
+    return text if plain else yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf).rstrip("\n")
+
+
+_WORDS: Any = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", ".", ".inf", ".nan"))

@@ -1,0 +1,74 @@
+"""How long the train tasks of a job are, for `tuneyard plan`: their data are counted, where they are there before the job runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.api import Task, TrainTask, TuneyardError
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.api.secrets import redact
+from tuneyard.planning import Length, length_of
+from tuneyard.runtime.references import named_model, source_of
+from tuneyard.storage import is_local, local_path
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Known:
+    """`length` None: `why` says why it is not known. Else `how` says where it comes from, for people."""
+
+    length: Length | None
+    how: str = ""
+    why: str = ""
+
+
+def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
+    """The length of a train task. `model`: the name of the model that it starts from, whose tokenizer is asked where it is at hand."""
+    assert task.train is not None
+    train = task.train
+    if train.data.from_task is not None:
+        return _without_data(train, f"task {train.data.from_task} makes its data")
+    from tuneyard.data import count_data
+
+    read = train.model_copy(update={"data": source_of(train.data, base_dir, {})})
+    source = read.data.source or ""
+    if source.startswith("hf://"):
+        return _without_data(train, f"{source} would have to be downloaded first")
+    if not is_local(source):
+        if train.steps is not None:  # what would be learned of the rows is not worth the wait
+            return _without_data(train, f"{source} is not read for a task with steps")
+        print(f"counting {redact(source)}", file=sys.stderr)
+    try:
+        count = count_data(read, tokenizer=_tokenizer(model, train.model.revision, base_dir) if model else None)
+    except TuneyardError as error:
+        return _without_data(train, error.cause.splitlines()[0])
+    if count.samples.exact:
+        how = f"{count.samples.likely:,.0f} {'samples were' if count.samples.likely != 1 else 'sample was'} counted"
+    else:
+        how = f"about {count.samples.likely:,.0f} samples ({count.samples.low:,.0f} to {count.samples.high:,.0f}), by a part of the data"
+    if count.assumed_tokens:
+        how += f", taken to have {count.characters_per_token.likely:g} characters a token"
+    return Known(length_of(train, count), how)
+
+
+def _without_data(train: TrainTask, why: str) -> Known:
+    length = length_of(train, None)
+    return Known(length, "full rows are assumed" if length is not None else "", why)
+
+
+def _tokenizer(model: str, revision: str | None, base_dir: Path) -> Path | None:
+    """tokenizer.json of a model, where it lies on this machine already."""
+    uri = named_model(model, base_dir)
+    if is_local(uri) and (local_path(uri) / TOKENIZER).is_file():
+        return local_path(uri) / TOKENIZER
+    if looks_like_path(uri):
+        return None
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    found = try_to_load_from_cache(model, TOKENIZER, revision=revision)
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,107 @@
+"""What `tuneyard.submit` shows from Python: files on their way, what the hub made of the job, and each task while it is waited for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+from tuneyard.api import TuneyardError
+from tuneyard.cli.job_progress import JobView, open_job_view
+from tuneyard.cli.progress import in_notebook
+from tuneyard.cli.ship_progress import announcement, conclusion, open_ship_progress
+from tuneyard.cluster import HubJob, Sent, Shipment, Submission
+from tuneyard.cluster.sending import OnProgress
+
+
+class SubmitView(Protocol):
+    """Called from top to bottom."""
+
+    def ships(self, shipment: Shipment, *, dry_run: bool) -> None: ...
+
+    def sending(self) -> AbstractContextManager[OnProgress]: ...
+
+    def submitted(self, made: Submission, sent: Sent | None, hub: str) -> None: ...
+
+    def following(self) -> AbstractContextManager[JobView]: ...
+
+    def left(self, job: HubJob) -> None:
+        """It is waited for no more, and goes on."""
+
+
+def open_submit_view(*, shown: bool) -> SubmitView:
+    """The view that fits: in a notebook one output of the cell, else lines and bars on stderr."""
+    if not shown:
+        return Unseen()
+    if in_notebook():
+        from tuneyard.cli.submit_notebook import NotebookSubmit
+
+        return NotebookSubmit()
+    return OnStderr()
+
+
+def outcome_words(made: Submission, hub: str) -> str:
+    """What the hub made of the job, or, in a dry run, would make of it."""
+    words = {
+        "created": f"{hub} would take it" if made.dry_run else f"submitted to {hub}",
+        "updated": "would change the job, which has not started" if made.dry_run else "changed the job, which had not started",
+        "unchanged": f"there already and the same, {made.job.phase}",
+    }
+    return f"{made.job.label}: {words[made.outcome]}{' (dry run: nothing was changed)' if made.dry_run else ''}"
+
+
+def left_words(job: HubJob) -> str:
+    return f"{job.label} goes on without being watched; wait again: tuneyard wait {job.name} -n {job.namespace}"
+
+
+class OnStderr:
+    """Lines; bars on a terminal."""
+
+    def ships(self, shipment: Shipment, *, dry_run: bool) -> None:
+        _say(*announcement(shipment, dry_run=dry_run))
+
+    def sending(self) -> AbstractContextManager[OnProgress]:
+        return open_ship_progress()
+
+    def submitted(self, made: Submission, sent: Sent | None, hub: str) -> None:
+        _say(*conclusion(sent), outcome_words(made, hub))
+
+    def following(self) -> AbstractContextManager[JobView]:
+        return open_job_view()
+
+    def left(self, job: HubJob) -> None:
+        _say(left_words(job))
+
+
+class Unseen:
+    """For programs that nobody looks at."""
+
+    def ships(self, shipment: Shipment, *, dry_run: bool) -> None:
+        pass
+
+    @contextmanager
+    def sending(self) -> Iterator[OnProgress]:
+        yield lambda _name, _done, _of: None
+
+    def submitted(self, made: Submission, sent: Sent | None, hub: str) -> None:
+        pass
+
+    def following(self) -> AbstractContextManager[JobView]:
+        return nullcontext(_Nothing())
+
+    def left(self, job: HubJob) -> None:
+        pass
+
+
+class _Nothing:
+    def __call__(self, job: HubJob) -> None:
+        pass
+
+    def away(self, error: TuneyardError) -> None:
+        pass
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)

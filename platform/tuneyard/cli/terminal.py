@@ -1,0 +1,101 @@
+"""What others have written (names, messages, log lines) on this terminal: control characters are shown and not obeyed.
+
+Commands that ask the hub run inside `guarded`: all that they print passes `visible`. What draws on the terminal itself, a live view or
+a coloured prefix, writes to `own(stream)`, and makes the words of others visible before.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""C0 but tab and newline, DEL, C1, and what turns the direction of writing round (https://trojansource.codes)."""
+
+_COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+"""SGR of ECMA-48: how the letters look that follow, and nothing else."""
+_PLAIN = "\x1b[0m"
+
+
+def visible(text: str) -> str:
+    """`text` with control characters as `\\u001b`, which JSON reads as the same character."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def with_colours(text: str) -> str:
+    """As `visible`, but for colours and weights of letters, which stay; they end with the text."""
+    texts, colours = _COLOUR.split(text), _COLOUR.findall(text)
+    shown = "".join(visible(part) + colour for part, colour in zip_longest(texts, colours, fillvalue=""))
+    return shown + _PLAIN if colours else shown
+
+
+def without_colours(text: str) -> str:
+    """As `visible`, with nothing where a colour was set."""
+    return visible(_COLOUR.sub("", text))
+
+
+def own(stream: TextIO) -> TextIO:
+    """The stream below a guarded one."""
+    return stream.below if isinstance(stream, _Guarded) else stream
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """stdout and stderr obey no control character that is printed on them."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Guarded(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console of rich's that draws on the terminal itself, and shows text as `visible` makes it."""
+    return _visible_console(file=own(sys.stderr if stderr else sys.stdout))
+
+
+def recording_console(width: int) -> Console:
+    """As `console`, and prints nowhere: what is drawn on it is exported as HTML or text."""
+    # Without `force_jupyter`, rich would show each print by itself in a notebook, one below the other.
+    return _visible_console(
+        file=io.StringIO(), record=True, width=width, color_system="truecolor", force_terminal=True, force_jupyter=False
+    )
+
+
+def _visible_console(**options: Any) -> Console:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Visible(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    return Visible(**options)
+
+
+class _Guarded:
+    """A text stream on which only tabs and newlines are more than characters."""
+
+    def __init__(self, below: TextIO) -> None:
+        self.below = below
+
+    def write(self, text: str) -> int:
+        self.below.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)

@@ -1,0 +1,179 @@
+"""How many samples a data set holds and how long they are, without tokenising it: all of a small one, a sample of a large one.
+
+Up to 32 MiB everything is read. Of Parquet and Arrow the number of rows stands in the file. Of other files, blocks that are spread evenly
+over them are read: their bytes per line, with the spread between blocks, give the number of lines and its 95 % interval (a ratio estimate
+over clusters: Cochran 1977, Sampling Techniques, 6.1). Compressed files are read from the front, and their first part stands for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from tuneyard.api import TrainTask
+from tuneyard.data.access import reading
+from tuneyard.data.file_types import DataFile
+from tuneyard.data.inspection import plain_pieces
+from tuneyard.data.records import arrow_batches, parquet_file
+from tuneyard.data.roles import Pair
+from tuneyard.data.samples import Placed, Tally, training_samples
+from tuneyard.data.sources import Located, locate
+from tuneyard.planning import DataCount, Interval
+
+READ_WHOLE_BYTES = 32 << 20
+"""A data set up to this size is read whole, in a second or two."""
+_LOOKED_AT = 20_000
+"""Samples of a larger one whose lengths stand for all."""
+_BLOCKS, _BLOCK_BYTES = 64, 256 << 10
+_TOKENISED = 256
+_USUAL_CHARACTERS = Interval(4.0, 3.0, 5.0)
+"""Characters per token of English text and of code, with vocabularies of 32,000 to 260,000 tokens."""
+_COMPRESSED_SPREAD = 0.3
+"""How far the first part of a compressed file may be from the rest: an assumption."""
+_Z = 1.96
+
+
+def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
+    """Count the training data of a task whose `data.source` is resolved. `tokenizer`: a tokenizer.json, for characters per token.
+
+    Raises BadInput (nothing there, no sample that can be trained on), StorageError (not reachable).
+    """
+    data = task.data
+    assert data.source is not None
+    located = locate(data.source, file_type=data.file_type, split=data.split)
+    tally = Tally(located.uri, data.max_bad_fraction)
+    whole = located.size_bytes <= READ_WHOLE_BYTES or any(file.kind == "json" for file in located.files)
+    roles, samples = training_samples(located, tally, source=data, spec=data, objective=task.objective)
+    texts = _Texts()
+    for placed in samples if whole else islice(samples, _LOOKED_AT):
+        texts.add(placed)
+    tally.check()
+    complete = whole or tally.good < _LOOKED_AT or data.limit == tally.good
+    good = tally.good / (tally.good + tally.bad)
+    found = Interval.exactly(tally.good) if complete else _rows(located).times(good)
+    if data.limit is not None:
+        found = Interval(*(min(value, data.limit) for value in (found.likely, found.low, found.high)))
+    ratio = _characters_per_token(texts.spread(), tokenizer) if tokenizer is not None else None
+    return DataCount(
+        samples=found,
+        characters=texts.sizes,
+        characters_per_token=ratio or _USUAL_CHARACTERS,
+        assumed_tokens=ratio is None,
+        splits=roles.format == "text" and data.overlong == "truncate",
+    )
+
+
+class _Texts:
+    """Sizes of all samples that pass by, and the text of one in so many."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._kept: list[str] = []
+        self._every = 1
+
+    def add(self, placed: Placed) -> None:
+        pieces = plain_pieces(placed.sample)
+        size = sum(len(piece.text) for piece in pieces)
+        if isinstance(placed.sample, Pair):  # a row is the prompt with one of both answers
+            size = len(pieces[0].text) + max(len(piece.text) for piece in pieces[1:])
+        if len(self.sizes) % self._every == 0:
+            self._kept.append("".join(piece.text for piece in pieces))
+        self.sizes.append(size)
+        if len(self._kept) > 2 * _TOKENISED:
+            self._kept, self._every = self._kept[::2], 2 * self._every
+
+    def spread(self) -> Sequence[str]:
+        """Texts from everywhere in what was looked at."""
+        return self._kept
+
+
+def _characters_per_token(texts: Sequence[str], tokenizer: Path) -> Interval | None:
+    """Of these texts; None where the file is no tokenizer that can be read here."""
+    try:
+        from tokenizers import Tokenizer
+
+        encoded = Tokenizer.from_file(str(tokenizer)).encode_batch(list(texts), add_special_tokens=False)
+    except Exception:  # noqa: BLE001 - the library raises Exception itself; without it the usual figure is assumed, and said to be
+        return None
+    ratios = [len(text) / len(each.ids) for text, each in zip(texts, encoded, strict=True) if each.ids]
+    if not ratios:
+        return None
+    whole = sum(map(len, texts)) / sum(len(each.ids) for each in encoded)
+    spread = _Z * statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+    return Interval(whole, max(0.1, whole - spread), whole + spread)
+
+
+def _rows(located: Located) -> Interval:
+    """Rows of all files, good or bad."""
+    with reading(located.uri):
+        parts = [_file_rows(file) for file in located.files if file.kind in ("parquet", "arrow")]
+        lines = [file for file in located.files if file.kind not in ("parquet", "arrow")]
+        parts += [_line_rows([file for file in lines if not file.compression])] if any(not file.compression for file in lines) else []
+        parts += [_compressed_rows(file) for file in lines if file.compression]
+    return Interval(sum(each.likely for each in parts), sum(each.low for each in parts), sum(each.high for each in parts))
+
+
+def _file_rows(file: DataFile) -> Interval:
+    if file.kind == "parquet":
+        return Interval.exactly(parquet_file(file).metadata.num_rows)
+    return Interval.exactly(sum(batch.num_rows for batch in arrow_batches(file)))
+
+
+def _line_rows(files: Sequence[DataFile]) -> Interval:
+    """Lines by blocks that are spread evenly over the bytes of all files."""
+    total = sum(file.size_bytes for file in files)
+    blocks = [_lines_of(block) for block in _spread_blocks(files, total)]
+    counted = [(lines, size) for lines, size in blocks if lines]
+    if not counted:  # not one line ends within a block
+        return Interval(len(files), 1.0, total / _BLOCK_BYTES)
+    lines, size = sum(each[0] for each in counted), sum(each[1] for each in counted)
+    rate = lines / size
+    likely = total * rate
+    if len(counted) < 2:
+        return Interval(likely, likely / 2, likely * 2)
+    mean_size = size / len(counted)
+    off = sum((each_lines - rate * each_size) ** 2 for each_lines, each_size in counted) / (len(counted) - 1)
+    error = _Z * total * math.sqrt(off / len(counted)) / mean_size
+    return Interval(likely, max(lines, likely - error), likely + error)
+
+
+def _spread_blocks(files: Sequence[DataFile], total: int) -> Iterator[bytes]:
+    starts = [int(total * (i + 0.5) / _BLOCKS) for i in range(_BLOCKS)]
+    before = 0
+    for file in files:
+        here = [start - before for start in starts if before <= start < before + file.size_bytes]
+        before += file.size_bytes
+        if here:
+            with file.open_raw() as stream:
+                for start in here:
+                    stream.seek(min(start, max(0, file.size_bytes - _BLOCK_BYTES)))
+                    yield stream.read(_BLOCK_BYTES)
+
+
+def _lines_of(block: bytes) -> tuple[int, int]:
+    """Whole lines of a block that are not empty, and their bytes: from the first line's end to the last one's."""
+    first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
+    inside = block[first:last]
+    return sum(1 for line in inside.split(b"\n") if line.strip()), len(inside)
+
+
+def _compressed_rows(file: DataFile) -> Interval:
+    raw = file.open_raw()
+    with raw, pa.CompressedInputStream(pa.PythonFile(raw, "r"), file.compression) as stream:
+        lines = 0
+        for block in _blocks(stream, READ_WHOLE_BYTES):
+            lines += block.count(b"\n")
+        likely = lines * max(1.0, file.size_bytes / max(1, raw.tell()))
+    return Interval(likely, max(float(lines), likely * (1 - _COMPRESSED_SPREAD)), likely * (1 + _COMPRESSED_SPREAD))
+
+
+def _blocks(stream: pa.NativeFile, most: int) -> Iterable[bytes]:
+    read = 0
+    while read < most and (block := stream.read(1 << 20)):
+        read += len(block)
+        yield block

@@ -1,0 +1,75 @@
+"""Text that is not UTF-8: the byte that says so, and the command that converts the file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from tuneyard.api import BadInput
+
+if TYPE_CHECKING:
+    from tuneyard.data.file_types import DataFile
+
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class NotUtf8(ValueError):
+    """A text that is not UTF-8; its words name the first byte that cannot be."""
+
+    def __init__(self, error: UnicodeDecodeError) -> None:
+        super().__init__(f"not UTF-8 (byte 0x{error.object[error.start]:02x})")
+
+
+def convert(file: DataFile, encoding: str = "cp1252") -> str:
+    """The next step for a file that is not UTF-8. Windows' cp1252 holds all printable characters of Latin-1 at the same bytes."""
+    path = PurePosixPath(file.path)
+    names = (str(path), str(path.with_name(f"{path.stem}.utf-8{path.suffix}"))) if file.is_local and not file.compression else ("IN", "OUT")
+    before = names[0] if names[0] == "IN" else shlex.quote(names[0])
+    after = names[1] if names[1] == "OUT" else shlex.quote(names[1])
+    return f"convert it: iconv -f {encoding} -t utf-8 {before} > {after}"
+
+
+def refuse_utf_16(file: DataFile, start: bytes) -> None:
+    """Raises BadInput where a file starts like UTF-16, such as the "Unicode text" of Excel: its lines cannot even be told apart."""
+    encoding = _utf_16(start)
+    if encoding:
+        foreign = start[0] if encoding == "utf-16" else 0
+        raise BadInput(f"{file.uri}: not UTF-8 (byte 0x{foreign:02x} in line 1): this is UTF-16", convert(file, encoding))
+
+
+def _utf_16(start: bytes) -> str:
+    """The name that iconv has for a start in UTF-16; empty for others. Without a mark it is told by Latin characters: every second byte is
+    zero."""
+    if start.startswith(_UTF_16_MARKS):
+        return "utf-16"
+    first = start[:16]
+    for zeros, encoding in ((0, "utf-16be"), (1, "utf-16le")):
+        if len(first) >= 8 and not any(first[zeros::2]) and all(first[1 - zeros :: 2]):
+            return encoding
+    return ""
+
+
+class Decoded:
+    """Text lines of binary ones; a line that is not UTF-8 comes with replacement signs, and is remembered until asked about."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self._fault: NotUtf8 | None = None
+
+    def __iter__(self) -> Decoded:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            self._fault = self._fault or NotUtf8(error)
+            return line.decode(errors="replace")
+
+    def take_fault(self) -> NotUtf8 | None:
+        """What was wrong since this was asked last."""
+        fault, self._fault = self._fault, None
+        return fault

@@ -1,0 +1,54 @@
+"""The first rows of a data set, looked at before its task starts: columns, format and encoding are wrong there already, if they are wrong.
+
+At most 200 rows or 1 MB are read, without a tokenizer: some milliseconds. What only a tokenizer or all rows can tell is left to the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tuneyard.api import ScoreTask, Source, TrainTask
+from tuneyard.data.records import BadRow, Record, read_records
+from tuneyard.data.samples import Tally, training_samples
+from tuneyard.data.score_rows import check_score_rows
+from tuneyard.data.sources import Located
+
+_ROWS, _CHARACTERS = 200, 1_000_000
+_JSON_BYTES = 4_000_000
+"""A JSON array can only be read as a whole: a larger one is left to its task."""
+
+
+def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) -> None:
+    """Raises BadInput where the first rows show that `source`, found at `located`, cannot serve: no such column, an unknown format, no
+    usable row; and where a set that is read to its end has more bad rows than are tolerated."""
+    if any(file.kind == "json" and file.size_bytes > _JSON_BYTES for file in located.files):
+        return
+    head = _Head(read_records(located.files))
+    if isinstance(body, ScoreTask):
+        check_score_rows(body.data, located.uri, head)
+        return
+    tally = Tally(located.uri, body.data.max_bad_fraction)
+    _, samples = training_samples(located, tally, source=source, spec=body.data, objective=body.objective, rows=iter(head))
+    for _ in samples:
+        pass
+    if not head.complete:
+        tally.uri = f"{located.uri} (first rows)"
+    if head.complete or not tally.good:
+        tally.check()
+
+
+class _Head:
+    """The first of all rows. `complete`: there were no others."""
+
+    def __init__(self, rows: Iterable[Record | BadRow]) -> None:
+        self._rows = rows
+        self.complete = False
+
+    def __iter__(self) -> Iterator[Record | BadRow]:
+        characters = 0
+        for count, row in enumerate(self._rows):
+            if count == _ROWS or characters > _CHARACTERS:
+                return
+            characters += len(str(row.values)) if isinstance(row, Record) else 0
+            yield row
+        self.complete = True

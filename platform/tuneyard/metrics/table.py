@@ -1,0 +1,81 @@
+"""All row metrics. To add one, add an entry: `docs/extending/metric.md`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuneyard.metrics.aggregates import closest, mean, ratio, ratio_interval, ratio_totals
+from tuneyard.metrics.metric import Figure, Interval, Metric, Row, Totals
+from tuneyard.metrics.text import bleu, bleu_totals, exact_match, rouge_l
+
+_MOST_NATS = 700.0
+"""exp of more is beyond a float."""
+
+
+def _likelihoods(rows: Sequence[Row]) -> Totals:
+    counted = [row for row in rows if row.reference_tokens]
+    return ratio_totals([row.nll or 0.0 for row in counted], [row.reference_tokens for row in counted])
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, _MOST_NATS))
+
+
+def _perplexities(sums: Totals) -> Interval | None:
+    losses = ratio_interval(sums)
+    return (_perplexity(losses[0]), _perplexity(losses[1])) if losses is not None else None
+
+
+_ENTRIES = (
+    mean(
+        "exact_match",
+        title="exact match",
+        description="share of outputs equal to the reference after Unicode NFC; white space counts as one blank, none at the ends; "
+        "case and punctuation count",
+        per_row=closest(exact_match),
+        values="zero or one",
+    ),
+    mean(
+        "rouge_l",
+        title="ROUGE-L",
+        description="mean F1 of the longest common subsequence of words; "
+        "on ASCII the numbers of the `rouge-score` package without stemming",
+        per_row=closest(rouge_l),
+    ),
+    Metric(
+        name="bleu",
+        description="corpus BLEU of `sacrebleu` (13a, exponential smoothing), 0 to 100",
+        needs=frozenset({"output", "reference"}),
+        count=bleu_totals,
+        figures=(Figure(name="bleu", title="BLEU", description="corpus BLEU, 0 to 100", higher_is_better=True, value=bleu),),
+    ),
+    Metric(
+        name="perplexity",
+        description="exp(`loss`); `loss` is the mean negative log-likelihood of the tokens of the references in nats, given the prompt: "
+        "the loss that training reports",
+        needs=frozenset({"reference", "likelihood"}),
+        count=_likelihoods,
+        figures=(
+            Figure(
+                name="loss",
+                title="loss of references",
+                description="nats per token",
+                higher_is_better=False,
+                value=ratio,
+                interval=ratio_interval,
+            ),
+            Figure(
+                name="perplexity",
+                title="perplexity",
+                description="exp(loss)",
+                higher_is_better=False,
+                value=lambda sums: _perplexity(ratio(sums)),
+                interval=_perplexities,
+            ),
+        ),
+    ),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ENTRIES}
+FIGURES: Mapping[str, Figure] = {figure.name: figure for metric in _ENTRIES for figure in metric.figures}

@@ -1,0 +1,120 @@
+"""Answers of a model to prompts, one at a time, by transformers in this process: a look at what a task has trained.
+
+A score task answers thousands of prompts in an engine; this loads the weights once, needs no vLLM, and streams. Prompts become tokens
+by the same code as in score tasks and in training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.utils.tqdm import enable_progress_bars
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, TextStreamer, set_seed
+from transformers.utils import logging
+
+from tuneyard.api import BadInput
+from tuneyard.scoring.prompts import BadRow, PromptEncoder
+
+_LONGEST = 8192
+"""Tokens of prompt and answer where the model's configuration names no limit."""
+
+
+class Generator:
+    """A model that is loaded. `model`: a folder with weights, or a Hugging Face name; `adapter`: a folder that PEFT saved."""
+
+    def __init__(self, model: str, adapter: str | None, *, chat: bool | None) -> None:
+        """`chat` as in `PromptEncoder`. Raises BadInput where weights, adapter or tokenizer cannot be loaded."""
+        _be_quiet()
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(adapter or model)
+            self._model = _load(model, adapter)
+        except (OSError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise BadInput(f"{model} cannot be loaded: {reason}", "check that the model the task started from is still there") from error
+        self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
+        self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length)
+
+    def answer(
+        self, prompt: str, write: Callable[[str], None], *, max_tokens: int = 256, temperature: float = 0.0, seed: int | None = None
+    ) -> str:
+        """The answer to `prompt`, which is also passed to `write` piece by piece. `temperature` 0: always the likeliest token.
+
+        Raises BadInput for a prompt that is empty, or longer than the model.
+        """
+        try:
+            ids = self._prompts.prompt(prompt)
+        except BadRow as error:
+            raise BadInput(f"this prompt cannot be answered: {error}", "give another prompt") from error
+        if seed is not None:
+            set_seed(seed)
+        given = torch.tensor([ids], device=self._model.device)
+        settings = self._settings(min(max_tokens, self._length - len(ids)), temperature)
+        streamer = _Stream(self._tokenizer, write, settings.eos_token_id)
+        made = self._model.generate(
+            input_ids=given,
+            attention_mask=torch.ones_like(given),
+            generation_config=settings,
+            streamer=streamer,
+        )
+        answer = made[0, len(ids) :].tolist()
+        if answer and answer[-1] in settings.eos_token_id:
+            answer.pop()  # the template's may be an added token that is not special
+        return str(self._tokenizer.decode(answer, skip_special_tokens=True))
+
+    def _settings(self, max_tokens: int, temperature: float) -> GenerationConfig:
+        """Nothing of the model's own sampling defaults but its end tokens, and the one that ends turns in chats: as in score tasks."""
+        own = self._model.generation_config.eos_token_id
+        ends = {self._tokenizer.eos_token_id, *self._prompts.ends, *(own if isinstance(own, list) else [own])} - {None}
+        pad = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else self._tokenizer.eos_token_id
+        sampling: dict[str, Any] = {"temperature": temperature, "top_p": 1.0, "top_k": 0} if temperature else {}
+        return GenerationConfig(
+            max_new_tokens=max_tokens,
+            eos_token_id=sorted(ends),
+            pad_token_id=pad,
+            repetition_penalty=1.0,
+            do_sample=bool(temperature),
+            **sampling,
+        )
+
+
+class _Stream(TextStreamer):
+    """Hands over text as soon as its words are whole."""
+
+    def __init__(self, tokenizer: Any, write: Callable[[str], None], ends: list[int]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self._write = write
+        self._ends = ends
+
+    def put(self, value: Any) -> None:
+        if self.next_tokens_are_prompt or int(value.flatten()[-1]) not in self._ends:
+            super().put(value)
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:  # noqa: ARG002 - transformers' signature
+        if text:
+            self._write(text)
+
+
+def _load(model: str, adapter: str | None) -> Any:
+    """Weights on the GPU in the precision they were saved in, or on the CPU in fp32."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = "auto" if device == "cuda" else torch.float32
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+    if adapter is not None:
+        if not (Path(adapter) / "adapter_config.json").is_file():
+            raise ValueError(f"{adapter} holds no adapter_config.json")
+        from peft import PeftModel
+
+        loaded = PeftModel.from_pretrained(loaded, adapter)
+    return loaded.to(device).eval()
+
+
+def _be_quiet() -> None:
+    """The answer is what counts: no advice of libraries, and no bars but those of a download."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    enable_progress_bars()
+    warnings.filterwarnings("ignore", module=r"transformers|peft|torch")

@@ -1,0 +1,63 @@
+"""Whether a process forked from a server would be the one that a cold start makes: same Python, same packages, same settings."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+_READ_AT_IMPORT = (
+    "ACCELERATE_", "ATEN_", "BITSANDBYTES_", "BNB_", "CUBLAS_", "CUDA_", "DNNL_", "DS_", "GLIBC_", "GOMP_", "HF_", "HUGGINGFACE_", "KMP_",
+    "LC_", "LD_", "MALLOC_", "MKL_", "NUMEXPR_", "NVIDIA_TF32_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_",
+    "TORCHINDUCTOR_", "TQDM_", "TRANSFORMERS_", "TRITON_", "USE_", "VLLM_",
+)  # fmt: skip
+_READ_AT_IMPORT_TOO = (
+    "DISABLE_TELEMETRY",
+    "DO_NOT_TRACK",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "TZ",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+)
+_READ_LATER = (
+    "ACCELERATE_TORCH_DEVICE", "CUDA_VISIBLE_DEVICES", "HF_TOKEN", "OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE",
+    "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHELASTIC_RUN_ID", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+)  # fmt: skip
+"""Put on after the fork, or read at each use."""
+
+
+def read_at_import(name: str) -> bool:
+    """True for variables that Python, the C library, or a library of the stacks reads while it is loaded."""
+    return name not in _READ_LATER and (name.startswith(_READ_AT_IMPORT) or name in _READ_AT_IMPORT_TOO)
+
+
+def other_setting(ours: Mapping[str, str], theirs: Mapping[str, str], secret: Collection[str] = ()) -> str | None:
+    """A variable that was read when the stack was loaded and that `theirs` says otherwise; None if there is none. Those called `secret`
+    were kept from the stack, and are not compared."""
+    names = sorted(name for name in {*ours, *theirs} if read_at_import(name) and name not in secret)
+    return next((name for name in names if ours.get(name) != theirs.get(name)), None)
+
+
+def packages() -> list[int]:
+    """Changes whenever a package is installed, removed or replaced, or Tuneyard's own code is edited: times of last change, in ns."""
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()}
+    own = Path(__file__).parents[1]
+    newest = max(_changed(Path(folder) / name) for folder, _, files in os.walk(own) for name in files if name.endswith(".py"))
+    return [*(_changed(Path(folder)) for folder in sorted(folders)), newest]
+
+
+def python() -> list[object]:
+    return [sys.executable, list(sys.version_info[:3])]
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,366 @@
+"""The fork server: `python -P -m tuneyard.warm.server --socket PATH --modules a,b [--absent c,d] [--owner FD]`.
+
+In order: it listens, so that early clients wait instead of starting cold; imports the stack; freezes it, so that garbage
+collection in the children copies no page of it; then serves. Between two modules of the stack it serves those that need no more than
+what is loaded by then. One thread, one `select`: requests, the exits of children, clients that go away, and the owner. In a child,
+`load` or `serve` returns what is to be run: everything above it on the stack is gone by then, and the child ends as any Python process
+does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.warm import child, same, wire
+from tuneyard.warm.stack import without
+
+MUST_NOT_BE_LOADED = ("ray", "grpc", "pynvml")
+"""What does not survive a fork."""
+_MOST_EVENTS = 100
+"""Looks between two modules of the stack; there is another module to load."""
+_NO_DESCRIPTORS_PAUSE_S = 0.1
+_ASK_LIMIT_S = 2.0
+"""A client that sends a request slower than this is dropped: no other is served meanwhile."""
+
+
+@dataclass
+class _Forked:
+    """A child, and the client that asked for it."""
+
+    pid: int
+    exits: int
+    """Descriptor that becomes readable when the child ends."""
+    client: socket.socket
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A request that asks for more than is loaded yet."""
+
+    request: dict[str, Any]
+    descriptors: list[int]
+
+
+class Server:
+    """`absent`: modules that were hidden from the stack. `environment`: this process's when it started, without what was set for the
+    stack alone. `owner`: descriptor that ends when the owner does, or None. `packages`: as before the stack was loaded. `secret`: names of
+    variables that the stack was kept from."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        absent: Sequence[str],
+        environment: dict[str, str],
+        owner: int | None,
+        packages: list[int],
+        secret: Sequence[str],
+    ) -> None:
+        self._listener, self._absent, self._environment, self._owner = listener, set(absent), environment, owner
+        self._packages, self._secret = packages, set(secret)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._wake, selectors.EVENT_READ, self._end)
+        if owner is not None:
+            self._selector.register(owner, selectors.EVENT_READ, self._end)
+        self._clients: set[socket.socket] = set()
+        self._waiting: dict[socket.socket, _Waiting] = {}
+        self._forked: dict[int, _Forked] = {}
+        self._loaded: set[str] = set()
+        self._loading, self._ended = True, False
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._told_to_end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def load(self, modules: Sequence[str]) -> dict[str, Any] | None:
+        """Import the stack. In a child that was forked meanwhile: the request that it is to run.
+
+        Raises RuntimeError where something was loaded or started that a fork would break.
+        """
+        gc.disable()  # a third of the time that the imports take
+        with without(sorted(self._absent)):
+            for module in modules:
+                importlib.import_module(module)
+                self._loaded.add(module)
+                if (request := self._serve_meanwhile()) is not None or self._ended:
+                    return request
+        _check_forkable()
+        gc.freeze()
+        gc.enable()
+        self._loading = False
+        return None
+
+    def serve(self) -> dict[str, Any] | None:
+        """In a child: the request that it is to run. In the server: None, once the owner has gone or SIGTERM has come."""
+        while not self._ended:
+            if (request := self._serve_waiting() or self._handle(self._selector.select())) is not None:
+                return request
+        for forked in list(self._forked.values()):
+            _kill(forked.pid)
+        return None
+
+    def _serve_meanwhile(self) -> dict[str, Any] | None:
+        for _ in range(_MOST_EVENTS):
+            events = self._selector.select(0)
+            if not events:
+                break
+            if (request := self._handle(events)) is not None or self._ended:
+                return request
+        return self._serve_waiting()
+
+    def _handle(self, events: Sequence[tuple[selectors.SelectorKey, int]]) -> dict[str, Any] | None:
+        for key, _ in events:
+            # Of several that are ready, one may have ended another.
+            if self._selector.get_map().get(key.fd) is key and (request := key.data(key.fileobj)) is not None:
+                return dict(request)
+        return None
+
+    def _serve_waiting(self) -> dict[str, Any] | None:
+        for client, waiting in list(self._waiting.items()):
+            if self._has_loaded_for(waiting.request):
+                del self._waiting[client]
+                if (request := self._fork_and_close(client, waiting.request, waiting.descriptors)) is not None:
+                    return request
+        return None
+
+    def _has_loaded_for(self, request: dict[str, Any]) -> bool:
+        return not self._loading or request.get("after") in self._loaded
+
+    def _told_to_end(self, *_signal: object) -> None:
+        if self._loading:  # an import may take seconds, and would not notice
+            for forked in self._forked.values():
+                _kill(forked.pid)
+            os._exit(0)
+        self._woken.send(b".")
+
+    def _end(self, _source: Any) -> None:
+        self._ended = True
+
+    def _accept(self, _listener: Any) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # no descriptor is free: some client has to go first
+            time.sleep(_NO_DESCRIPTORS_PAUSE_S)
+            return
+        with contextlib.suppress(OSError):
+            if _user(client) != os.geteuid():
+                client.close()
+                return
+            client.settimeout(_ASK_LIMIT_S)
+            self._clients.add(client)
+            self._selector.register(client, selectors.EVENT_READ, self._asked)
+
+    def _asked(self, client: socket.socket) -> dict[str, Any] | None:
+        """The first message is a request; what comes later can only be the end of the stream, which ends the child."""
+        forked = next((forked for forked in self._forked.values() if forked.client is client), None)
+        descriptors: list[int] = []
+        try:
+            received = wire.receive(client, _ASK_LIMIT_S)
+            if received is not None:
+                request, descriptors = received
+            if received is None or forked is not None or client in self._waiting:
+                self._gone(client, forked)
+                return None
+            why = self._refusal(request, descriptors)
+            if why:
+                wire.send(client, {"refused": why})
+                self._gone(client, None)
+                return None
+            taken, descriptors = descriptors, []
+            if self._has_loaded_for(request):
+                return self._fork_and_close(client, request, taken)
+            self._waiting[client] = _Waiting(request, taken)
+        except Exception as error:  # noqa: BLE001 - a bad request is no reason to stop serving the others
+            print(f"a request is dropped: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._gone(client, forked)
+        finally:
+            _close(descriptors)
+        return None
+
+    def _fork_and_close(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any] | None:
+        try:
+            _check_forkable()
+            return self._fork(client, request, descriptors)
+        except OSError as error:
+            print(f"a request is dropped: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._gone(client, None)
+            return None
+        finally:
+            _close(descriptors)
+
+    def _refusal(self, request: dict[str, Any], descriptors: Sequence[int]) -> str:
+        if not isinstance(request.get("after", ""), str):
+            raise TypeError("`after` is no name of a module")
+        if len(descriptors) != request["descriptors"]:
+            return "descriptors were lost on the way"
+        if request["python"] != same.python():
+            return f"it runs {sys.executable}"
+        if self._packages != same.packages():
+            return "packages were installed or changed since it started"
+        if other := same.other_setting(self._environment, request["environment"], self._secret):
+            return f"{other} was another when it started"
+        missing = self._absent.intersection(request.get("needs", []))
+        return f"it was started without {', '.join(sorted(missing))}" if missing else ""
+
+    def _fork(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any] | None:
+        if _has_left(client):  # the client has given up and started cold
+            self._gone(client, None)
+            return None
+        # What is sent to the child before its handlers are reset waits until then.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            wire.send(client, {"refused": f"it cannot fork: {error.strerror}"})
+            self._gone(client, None)
+            return None
+        if pid == 0:
+            try:
+                gc.freeze()
+                gc.enable()
+                self._forget_all()
+                child.put_on(request, list(descriptors))
+            except BaseException:  # noqa: BLE001 - a child never goes on as a second server
+                traceback.print_exc()
+                os._exit(1)
+            descriptors.clear()
+            return request
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            forked = _Forked(pid, os.pidfd_open(pid), client)
+            self._selector.register(forked.exits, selectors.EVENT_READ, lambda _: self._exited(forked))
+        except OSError:
+            _kill(pid)
+            os.waitpid(pid, 0)
+            raise
+        self._forked[pid] = forked
+        with contextlib.suppress(OSError):  # who has gone already is noticed by its end of stream
+            wire.send(client, {"pid": pid})
+        return None
+
+    def _forget_all(self) -> None:
+        """In a child: nothing of the server's is left open."""
+        self._selector.close()
+        for each in (self._listener, self._wake, self._woken, *self._clients):
+            each.close()
+        for waiting in self._waiting.values():
+            _close(waiting.descriptors)
+        for forked in self._forked.values():
+            os.close(forked.exits)
+        if self._owner is not None:
+            os.close(self._owner)
+
+    def _exited(self, forked: _Forked) -> None:
+        _kill(forked.pid)  # its own children; until it is waited for, no other process gets its number or its group
+        _, status = os.waitpid(forked.pid, 0)
+        self._selector.unregister(forked.exits)
+        os.close(forked.exits)
+        del self._forked[forked.pid]
+        with contextlib.suppress(OSError):
+            wire.send(forked.client, {"status": status})
+        if forked.client in self._clients:
+            self._gone(forked.client, None)
+
+    def _gone(self, client: socket.socket, forked: _Forked | None) -> None:
+        self._selector.unregister(client)
+        self._clients.discard(client)
+        client.close()
+        if (waiting := self._waiting.pop(client, None)) is not None:
+            _close(waiting.descriptors)
+        if forked is not None:
+            _kill(forked.pid)
+
+
+def _kill(pid: int) -> None:
+    """A child and what it has started in its session's group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _has_left(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    finally:
+        client.settimeout(_ASK_LIMIT_S)
+
+
+def _user(client: socket.socket) -> int:
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return int(user)
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _check_forkable() -> None:
+    found = [name for name in MUST_NOT_BE_LOADED if name in sys.modules]
+    torch = sys.modules.get("torch")
+    if found or threading.active_count() > 1 or (torch is not None and torch.cuda.is_initialized()):
+        threads = [thread.name for thread in threading.enumerate()]
+        raise RuntimeError(f"the stack cannot be forked: loaded {found}, threads {threads}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tuneyard.warm.server", description="Forks processes that have a stack loaded.")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--listener", type=int, help="descriptor that listens there already")
+    parser.add_argument("--modules", required=True, help="what to import, by commas")
+    parser.add_argument("--absent", default="", help="modules that the stack shall not find, by commas")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a variable for the stack alone")
+    parser.add_argument("--secret", default="", help="variables that this server was kept from, by commas")
+    parser.add_argument("--owner", type=int, help="descriptor whose end ends the server")
+    options = parser.parse_args()
+    environment = dict(os.environ)
+    os.environ.update(pair.split("=", 1) for pair in options.set)
+    absent = [name for name in options.absent.split(",") if name]
+    listener = wire.listen(options.socket) if options.listener is None else socket.socket(fileno=options.listener)
+    packages, own = same.packages(), _inode(options.socket)
+    try:
+        server = Server(listener, absent, environment, options.owner, packages, options.secret.split(","))
+        request = server.load(options.modules.split(",")) or server.serve()
+    finally:
+        if os.getpid() == _SERVER and _inode(options.socket) == own:  # or another server has taken the place
+            options.socket.unlink(missing_ok=True)
+    if request is not None:
+        child.run(request)
+    sys.stderr.flush()
+    os._exit(0)  # without taking the stack apart, which takes half a second
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+_SERVER = os.getpid()
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What a fork server and its clients say to each other. Standard library only: the shim runs before anything is installed on `sys.path`.
+
+A message is a length and a JSON object over a Unix stream socket; file descriptors travel with its first byte. A request is answered by
+`{"pid": N}` or `{"refused": why}`; later `{"status": N}` tells how the process ended, as `os.waitpid` says it. When the client closes
+the connection before that, the server kills the process.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+_MOST_BYTES = 16 << 20
+_MOST_DESCRIPTORS = 8
+_LONGEST_PATH = 100
+"""A Unix socket's address holds 107 characters."""
+
+
+def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send one message, and `descriptors` for the other side to own copies of. Raises OSError where the other side is gone."""
+    body = json.dumps(message).encode()
+    data = _LENGTH.pack(len(body)) + body
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sent = connection.sendmsg([data], rights)
+    connection.sendall(data[sent:])
+
+
+def receive(connection: socket.socket, limit_s: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
+    """The next message with its descriptors, which are the caller's to close; None at the end of the stream.
+
+    `limit_s`: for the whole message; None: no limit. Raises OSError, also for what is no message.
+    """
+    descriptors = array.array("i")
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    try:
+        _set_time(connection, deadline)
+        data, ancillary, _, _ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize))
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        if not data:
+            return None
+        (length,) = _LENGTH.unpack(data + _exactly(connection, _LENGTH.size - len(data), deadline))
+        if length > _MOST_BYTES:
+            raise OSError(f"a message of {length} bytes is too long")
+        message = json.loads(_exactly(connection, length, deadline))
+        if not isinstance(message, dict):
+            raise OSError("not a message: no object")
+    except BaseException as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(error, ValueError | RecursionError):
+            raise OSError(f"not a message: {error}") from error
+        raise
+    return message, list(descriptors)
+
+
+def _set_time(connection: socket.socket, deadline: float | None) -> None:
+    if deadline is not None:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+
+
+def _exactly(connection: socket.socket, count: int, deadline: float | None) -> bytes:
+    parts = []
+    while count:
+        _set_time(connection, deadline)
+        part = connection.recv(min(count, 1 << 20))
+        if not part:
+            raise OSError("the message ended early")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def request_here(argv: Sequence[str], *, target: str = "") -> dict[str, Any]:
+    """A request to start `argv` as it would start from this process: environment, working folder, limits, cores and ignored signals are
+    this one's.
+
+    `target`: `module:function` to call instead of the script that `argv` names.
+    """
+    import resource
+    import signal
+    import sys
+
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    return {
+        "argv": list(argv),
+        "target": target,
+        "python": [sys.executable, list(sys.version_info[:3])],
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "umask": _umask(),
+        "limits": limits,
+        "cores": sorted(os.sched_getaffinity(0)),
+        "oom_score_adj": _oom_score_adj(),
+        "ignored_signals": [int(number) for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN],
+    }
+
+
+def _umask() -> int:
+    """Read, not set: other threads of this process make files meanwhile."""
+    status = Path("/proc/self/status").read_text()
+    return int(next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), "022"), 8)
+
+
+def _oom_score_adj() -> int:
+    try:
+        return int(Path("/proc/self/oom_score_adj").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def reachable(path: Path) -> Iterator[str]:
+    """An address for the socket at `path`, however long that path is."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket that only this user can reach. A file that a dead server left at `path` is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)
+    os.fchmod(listener.fileno(), 0o600)
+    with reachable(path) as address:
+        listener.bind(address)
+    path.chmod(0o600)
+    listener.listen(128)
+    return listener
+
+
+def connect(path: Path, timeout_s: float) -> socket.socket:
+    """A connection to the server at `path`. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        with reachable(path) as address:
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,144 @@
+"""The pictures of docs/, made from real runs: `python -m scripts.pictures [--only plan|tune|report …]` (or `make pictures`).
+
+Terminals become SVG, so that their text stays text; the report is drawn by Chromium. `PICTURES` is the whole list: a test compares it with
+the folder and with the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from benchmarks.new_user_journeys import MODEL, bring
+from benchmarks.new_user_model import write_model
+from rich.console import Console
+from rich.text import Text
+from tests.chromium import look_at
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "pictures"
+LARGEST_BYTES = 200_000
+_FRAME = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px; \
+line-height: {line_height}px; }}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" /></clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""rich's own frame loads a font from the network."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`command`: what a user types for it, in the folder that `make` is given; `make` returns the content of the file."""
+
+    file: str
+    command: str
+    make: Callable[[Picture, Path], bytes]
+    columns: int = 100
+
+
+def _terminal(picture: Picture, folder: Path) -> bytes:
+    """The command's own output below a prompt."""
+    return drawn(picture, _run(picture.command, folder, picture.columns))
+
+
+def drawn(picture: Picture, shown: str) -> bytes:
+    """SVG of a terminal that shows this output of the picture's command."""
+    console = Console(record=True, width=picture.columns, file=StringIO(), force_terminal=True, color_system="truecolor", highlight=False)
+    console.print(Text(f"$ {picture.command}", style="bold"))
+    console.print(Text.from_ansi(shown.rstrip()))
+    name = Path(picture.file).stem
+    svg = console.export_svg(title=shlex.split(picture.command)[0], code_format=_FRAME, unique_id=f"terminal-{name}")
+    return "\n".join(line.rstrip() for line in svg.splitlines()).encode() + b"\n"
+
+
+def _planned(picture: Picture, folder: Path) -> bytes:
+    """README's example with as many chats of usual length as a small company has."""
+    chats = [json.loads(line)["messages"] for line in (folder / "chats.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = (json.dumps({"messages": chats[n % len(chats)] * 10}) + "\n" for n in range(12_000))
+    (folder / "chats.jsonl").write_text("".join(lines), encoding="utf-8")
+    return _terminal(picture, folder)
+
+
+def _tuned(picture: Picture, folder: Path) -> bytes:
+    _small_job(folder)
+    return _terminal(picture, folder)
+
+
+def _reported(picture: Picture, folder: Path) -> bytes:
+    _small_job(folder)
+    _run(picture.command, folder)
+    return look_at(folder / "runs" / "first" / "report.html", folder, width=1000).screenshot
+
+
+def _small_job(folder: Path) -> None:
+    """The job that `init` writes for a table, with settings by which a tiny model can learn."""
+    _run("tuneyard init --data faq.csv --out job.yaml --force", folder)
+    job = (folder / "job.yaml").read_text(encoding="utf-8")
+    for old, new in (("{lora: {rank: 16}}", "{full: {}}"), ("learningRate: 0.0002", "learningRate: 0.003"), ("epochs: 3", "epochs: 60")):
+        job = job.replace(old, new)
+    (folder / "job.yaml").write_text(job, encoding="utf-8")
+    write_model(folder / MODEL, [folder / "faq.csv"])
+
+
+_PLAN = "tuneyard plan job.yaml --sku h100 --sku a100 --workers 8 --price h100=2.5 --price a100=1.8"
+PICTURES = (
+    Picture("plan.svg", _PLAN, _planned),
+    Picture("tune.svg", "tuneyard tune job.yaml --trials 12 --minutes 4", _tuned, columns=124),
+    Picture("report.png", "tuneyard run job.yaml --out runs/first", _reported),
+)
+
+
+def main() -> None:
+    names = {Path(picture.file).stem: picture for picture in PICTURES}
+    parser = argparse.ArgumentParser(description="Makes the pictures of docs/ from real runs.")
+    parser.add_argument("--only", choices=[*names], action="append", help="may be repeated (default: all)")
+    FOLDER.mkdir(exist_ok=True)
+    for name in parser.parse_args().only or names:
+        print(f"{name}: {names[name].command}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="tuneyard-pictures-") as folder:
+            bring(Path(folder))
+            content = names[name].make(names[name], Path(folder))
+        if len(content) > LARGEST_BYTES:
+            sys.exit(f"{names[name].file} has {len(content):,} bytes, more than {LARGEST_BYTES:,}")
+        (FOLDER / names[name].file).write_bytes(content)
+
+
+def _run(command: str, folder: Path, columns: int = 100) -> str:
+    """What the command prints on both streams, by someone without history. Ends this script where it fails."""
+    variables = {"COLUMNS": str(columns), "TUNEYARD_HISTORY": "off", "HF_HUB_OFFLINE": "1", "HOME": str(folder)}
+    environment = {**os.environ, **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        shlex.split(command), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

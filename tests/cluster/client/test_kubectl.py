@@ -1,0 +1,137 @@
+"""kubectl beside the client: columns, refusals, and the plugin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.hub_client import JOBS, Kubectl, create, report
+from tests.hub_jobs import as_yaml, make_manifest, make_progress, make_running
+from tests.testcluster import Hub
+from tests.unit.docs.markdown import manual
+
+from tuneyard.api.schema import crd
+from tuneyard.api.schema_cel import needs_no_reference
+from tuneyard.metrics import METRICS
+
+
+def test_kubectl_shows_columns_and_knows_short_names(hub: Hub, kubectl: Kubectl) -> None:
+    create(hub)
+    report(hub, make_running())
+    head, line = kubectl("get", "tyj").stdout.splitlines()
+    assert head.split() == ["NAME", "PHASE", "CLUSTER", "SKU", "GPUS", "PROGRESS", "MFU", "AGE"]
+    assert line.split()[:7] == ["support-bot", "Running", "gcp-h100", "h100-80gb", "16", "40/120", "0.412"]
+    assert "train runs on gcp-h100" in kubectl("get", "tyj", "-o", "wide").stdout
+    assert "jobspec.tuneyard.dev/support-bot" in kubectl("get", "tuneyard", "-o", "name").stdout
+
+
+def wrong(path: str, value: Any) -> dict[str, Any]:
+    """The manifest with one value replaced; None removes it."""
+    manifest = make_manifest()
+    here: Any = manifest
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    for part in parents:
+        here = here[part]
+    if value is None:
+        del here[last]
+    else:
+        here[last] = value
+    return manifest
+
+
+TRAIN = "spec.tasks.0.train"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where", "why"),
+    [
+        (f"{TRAIN}.bach", {}, 'unknown field "spec.tasks[0].train.bach"', ""),
+        (f"{TRAIN}.objective", "sftt", "spec.tasks[0].train.objective", 'supported values: "sft", "clm", "dpo"'),
+        (f"{TRAIN}.batch.global", 0, "spec.tasks[0].train.batch.global", "greater than or equal to 1"),
+        (f"{TRAIN}.batch.global", "many", "spec.tasks[0].train.batch.global", 'must be of type integer: "string"'),
+        (TRAIN, None, "spec.tasks[0]", "give exactly one of train, score, tune, rank, process"),
+        (f"{TRAIN}.epochs", 2, "spec.tasks[0].train", "give epochs or steps, not both"),
+        (f"{TRAIN}.method", {"lora": {"rank": 0}}, "spec.tasks[0].train.method.lora", "the rank of an adapter is at least 1"),
+        (f"{TRAIN}.data", {}, "spec.tasks[0].train.data", "give exactly one of source, from"),
+        ("spec.tasks", [], "spec.tasks", "should have at least 1 items"),
+        ("spec", None, "spec", "Required value"),
+        ("spec.deadline", "soon", "spec.deadline", "should match"),
+        ("spec.priority", "max", "spec.priority", 'supported values: "low", "normal", "high", "urgent"'),
+        ("spec.env", [{"name": "A"}], "spec.env[0]", "give exactly one of value, valueFrom"),
+        (f"{TRAIN}.data.source", "chats.jsonl", "spec.tasks[0].train.data", "`tuneyard submit FILE` ships it, kubectl does not"),
+        (f"{TRAIN}.model.name", "./base", "spec.tasks[0].train.model", "`tuneyard submit FILE` ships it, kubectl does not"),
+        ("spec.tasks.1", {"name": "p", "process": {"command": ["./x"], "workingDir": "tools"}}, "spec.tasks[1].process", "use a URI"),
+        ("spec.template", "small", "spec", "templates are not filled in yet"),
+        ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train task can be tuned"),
+        ("spec.env", [{"name": "RAY_AUTH_MODE", "value": "disabled"}], "spec.env[0]", "an attempt's Ray has a token of its own"),
+        ("metadata.name", "Support_Bot", "metadata.name", "must consist of lower case alphanumeric characters"),
+    ],
+)
+def test_kubectl_refuses_wrong_specs_with_path_and_reason(hub: Hub, kubectl: Kubectl, path: str, value: Any, where: str, why: str) -> None:
+    done = kubectl("create", "-f", "-", stdin=as_yaml(wrong(path, value)))
+    assert done.returncode == 1
+    assert where in done.stderr
+    assert why in done.stderr
+    assert hub.api.get(JOBS.format("default"))["items"] == []
+
+
+def test_the_plugin_has_the_same_verbs(hub: Hub, kubectl: Kubectl, file: Path) -> None:
+    assert "kubectl tuneyard COMMAND" in kubectl("tuneyard").stdout
+    done = kubectl("tuneyard", "submit", str(file), "-n", "maps")
+    assert (done.returncode, done.stdout) == (0, "maps/support-bot\n")
+    report(hub, make_running() | {"progress": make_progress()}, namespace="maps")
+    assert "support-bot  Running" in kubectl("tuneyard", "-n", "maps", "status").stdout
+    assert kubectl("tuneyard", "status").stdout.startswith("no jobs in namespace default")
+    assert kubectl("tuneyard", "cancel", "support-bot", "--namespace=maps").returncode == 0
+    report(hub, {"phase": "Cancelled"}, namespace="maps")
+    done = kubectl("tuneyard", "wait", "support-bot", "-n", "maps")
+    assert (done.returncode, done.stderr.splitlines()[-2]) == (1, "error: maps/support-bot was cancelled")
+    assert "no clusters yet" in kubectl("tuneyard", "clusters").stdout
+
+
+def test_the_plugin_honours_kubectls_flags(hub: Hub, kubectl: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = yaml.safe_load(hub.kubeconfig.read_text())
+    here = config["contexts"][0]
+    config["contexts"].append({"name": "other", "context": here["context"] | {"namespace": "maps"}})
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    create(hub, make_manifest("in-maps"), "maps")
+    done = kubectl("tuneyard", "status", "--kubeconfig", str(tmp_path / "config"), "--context", "other")
+    assert "in-maps" in done.stdout
+    assert kubectl("tuneyard", "status").returncode == 2
+
+
+def test_kubectl_completes_verbs_jobs_and_tasks(hub: Hub, kubectl: Kubectl) -> None:
+    create(hub)
+    verbs = ["submit", "status", "why", "wait", "logs", "cancel", "clusters", "usage"]
+    assert kubectl("__complete", "tuneyard", "").stdout.splitlines() == [*verbs, ":4"]
+    assert kubectl("__complete", "tuneyard", "why", "supp").stdout.splitlines() == ["support-bot", ":4"]
+    assert kubectl("__complete", "tuneyard", "status", "supp").stdout.splitlines() == ["support-bot", ":4"]
+    assert kubectl("__complete", "tuneyard", "logs", "support-bot", "--task", "").stdout.splitlines() == ["train", "judge", ":4"]
+
+
+def test_an_api_server_admits_every_object_that_the_docs_show(hub: Hub, tmp_path: Path) -> None:
+    shown = [block.text for page in manual() if page.name != "README.md" for block in page.blocks if block.language == "yaml"]
+    objects = [text for text in shown if "kind: " in text]
+    file = tmp_path / "docs.yaml"
+    file.write_text("---\n".join(objects))
+    said = hub.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(file))
+    assert len(said.splitlines()) == len(objects) >= 5
+    assert {line.split(".")[0] for line in said.splitlines()} == {"cluster", "jobspec", "modeltemplate", "schedule", "team"}
+
+
+def test_an_api_server_affords_the_rule_for_metrics_that_need_no_reference(hub: Hub, tmp_path: Path) -> None:
+    """No metric is one yet. The rule over names costs more than the one over their number, and API servers refuse what could cost much."""
+    free = {name: replace(metric, needs=frozenset({"output"})) for name, metric in METRICS.items()}
+    definition = yaml.safe_dump(crd("JobSpec"), width=10_000)
+    now, then = needs_no_reference(METRICS), needs_no_reference(free)
+    assert now in definition
+    assert "exact_match" in then
+    (tmp_path / "crd.yaml").write_text(definition.replace(now, then))
+
+    assert "jobspecs.tuneyard.dev" in hub.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(tmp_path / "crd.yaml")
+    )

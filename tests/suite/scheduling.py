@@ -1,0 +1,116 @@
+"""Parts side by side: each in a session of its own with a log of its own, begun when a lane is free, ended at its limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.suite.parts import Part
+
+_GRACE_S = 90
+"""For pytest to take down its clusters and write its results, after SIGINT."""
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A part's end. `code`: of its process, negative for a signal."""
+
+    part: Part
+    code: int
+    seconds: float
+    timed_out: bool
+    log: Path
+    results: Path
+
+
+class Running:
+    """A part's process."""
+
+    def __init__(self, part: Part, folder: Path, environment: Mapping[str, str]) -> None:
+        self.part = part
+        self.log, self.results = folder / f"{part.name}.log", folder / f"{part.name}.xml"
+        self.results.unlink(missing_ok=True)
+        self.began = time.monotonic()
+        self.timed_out = False
+        self._kill_at = self.began + part.limit_s + _GRACE_S
+        with self.log.open("wb") as log:
+            command = part.command_line(str(self.results))
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(environment), start_new_session=True
+            )
+
+    def look(self) -> Ended | None:
+        """Its end, if it has ended; one that is past its limit is interrupted, and killed where that does not help."""
+        now = time.monotonic()
+        if self.process.poll() is None:
+            if now > self._kill_at:
+                self._signal(signal.SIGKILL)
+            elif now > self.began + self.part.limit_s and not self.timed_out:
+                self.timed_out = True
+                self.interrupt()
+            return None
+        self._signal(signal.SIGKILL)  # what it left in its session
+        return Ended(self.part, self.process.returncode, now - self.began, self.timed_out, self.log, self.results)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C: pytest ends its test, takes down its fixtures and writes its results."""
+        self._kill_at = min(self._kill_at, time.monotonic() + _GRACE_S)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def run_all(
+    parts: Sequence[Part],
+    folder: Path,
+    *,
+    lanes: int,
+    environment: Mapping[str, str],
+    started: Callable[[Part], None],
+    ended: Callable[[Ended], None],
+) -> None:
+    """Run parts in their order, `lanes` at once, each after those that it names; `started` and `ended` are told of each.
+
+    Raises:
+        KeyboardInterrupt: all parts were interrupted likewise, and have ended.
+    """
+    waiting, running = list(parts), list[Running]()
+    known = {part.name for part in parts}
+    done: set[str] = set()
+
+    def collect() -> None:
+        for one in list(running):
+            end = one.look()
+            if end is not None:
+                running.remove(one)
+                done.add(one.part.name)
+                ended(end)
+
+    try:
+        while waiting or running:
+            for part in list(waiting):
+                lane_free = part.beside or sum(not one.part.beside for one in running) < lanes
+                if lane_free and not (set(part.after) & known) - done:
+                    waiting.remove(part)
+                    started(part)
+                    running.append(Running(part, folder, environment))
+            collect()
+            time.sleep(_LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        for one in running:
+            one.interrupt()
+        while running:
+            collect()
+            time.sleep(_LOOK_EVERY_S)
+        raise

@@ -1,0 +1,55 @@
+"""`tuneyard generate` on the command line: prompts as arguments and as lines, and what it refuses before anything is loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from tests.models import write_model
+
+from tuneyard.cli import main
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a job whose task `train` has made whole weights from chats."""
+    folder = tmp_path_factory.mktemp("out")
+    write_model(folder / "train" / "model")
+    (folder / "report.json").write_text(json.dumps({"job": "j", "status": "succeeded", "tasks": {"train": {"kind": "train"}}}))
+    data = {"format": "chat", "template": "the tokenizer's own"}
+    (folder / "train" / "result.json").write_text(json.dumps({"model_uri": "/gone/train/model", "details": {"data": data}}))
+    return folder
+
+
+def test_arguments_and_lines_get_the_same_answers(out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["generate", str(out), "the cat", "red birds", "--max-tokens", "4"]) == 0
+    said = capsys.readouterr()
+    assert "train: whole weights; prompts become one message of a user" in said.err
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("the cat\n\nred birds\n"))
+    assert main(["generate", str(out), "--max-tokens", "4"]) == 0
+    assert capsys.readouterr().out == said.out
+
+
+def test_what_is_wrong_is_said_with_a_next_step(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["generate", str(tmp_path), "hello"]) == 2
+    assert "next: give the folder that `tuneyard run` wrote" in capsys.readouterr().err
+    assert main(["generate", str(out), "hello", "--task", "tune"]) == 2
+    assert "it has train" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert main(["generate", str(out)]) == 2
+    assert "there is no prompt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seed", "-5"), ("--seed", "9" * 24), ("--temperature", "1e-320"), ("--temperature", "inf")]
+)
+def test_settings_that_no_sampler_takes_are_refused_before_anything_is_loaded(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(tmp_path), "the cat", option, value]) == 2
+    assert option in capsys.readouterr().err

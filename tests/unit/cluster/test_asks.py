@@ -1,0 +1,86 @@
+"""How long a task is expected to take: the planner is asked where it can answer, and an assumption is called one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuneyard.api import JobSpec, JobStatus
+from tuneyard.cli.submit import _estimate
+from tuneyard.cluster.asks import ask_of
+from tuneyard.federation import UNKNOWN_DURATION_S, Ask, duration_words
+
+
+def job(
+    name: str = "Qwen/Qwen2.5-0.5B", *, sku: str = "h100-80gb", workers: int = 8, spec: dict[str, Any] | None = None, **train: Any
+) -> JobSpec:
+    body = {"model": {"name": name}, "data": {"source": "s3://b/chats.jsonl"}, "batch": {"global": 64}} | train
+    tasks = [{"name": "train", "train": body, "resources": {"workers": workers, "sku": [sku]}}]
+    return JobSpec.model_validate({"metadata": {"name": "j", "namespace": "default"}, "spec": {"tasks": tasks, **(spec or {})}})
+
+
+def ask(job: JobSpec, status: JobStatus | None = None, task: str = "train") -> Ask:
+    return ask_of(job, 0.0, task, status or JobStatus())
+
+
+def test_ten_steps_of_a_small_model_are_not_thought_to_take_as_long_as_a_hundred_thousand_of_a_large_one() -> None:
+    small, large = ask(job(steps=10)), ask(job("meta-llama/Llama-3.1-70B", workers=64, steps=100_000))
+    assert (small.basis, large.basis) == ("plan", "plan")
+    assert small.seconds < 300
+    assert large.seconds > 24 * 3600
+
+
+def test_the_planner_is_asked_through_the_tasks_that_a_model_comes_from() -> None:
+    found = job(steps=10)
+    more = found.spec.tasks[0].to_yaml_dict()
+    more = {**more, "name": "more", "train": {**more["train"], "model": {"from": "train"}, "steps": 1000}}
+    two = JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [found.spec.tasks[0].to_yaml_dict(), more]}})
+    assert ask(two, task="more").basis == "plan"
+    assert ask(two, task="more").seconds > ask(two).seconds
+
+
+def test_a_search_takes_its_trials_and_no_longer_than_its_minutes() -> None:
+    def search(**budget: Any) -> Ask:
+        train = job(steps=1000).spec.tasks[0].to_yaml_dict()
+        tune = {"name": "search", "tune": {"task": "train", "budget": budget}}
+        return ask(JobSpec.model_validate({"metadata": {"name": "j"}, "spec": {"tasks": [train, tune]}}), task="search")
+
+    assert search(trials=10).seconds < search(trials=20).seconds
+    assert search(trials=200, minutes=5).seconds == pytest.approx(60 + 300)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        job("acme/secret-model", steps=10),
+        job(steps=None, epochs=2),
+        job(steps=10, sku="cpu", workers=2),
+        job(steps=10, model={"name": "Qwen/Qwen2.5-0.5B", "revision": "abc"}),
+        job("meta-llama/Llama-3.1-405B", workers=1, steps=10),
+        job(steps=10, batch={"global": 63}),
+    ],
+    ids=["a model that is not known", "epochs", "cpu", "a revision", "what fits nowhere", "a batch that does not divide"],
+)
+def test_what_the_planner_cannot_tell_is_assumed_and_said_to_be(unknown: JobSpec) -> None:
+    found = ask(unknown)
+    assert (found.seconds, found.basis) == (UNKNOWN_DURATION_S, "assumed")
+    assert duration_words(found.seconds, found.basis) == "about 4.0 h, assumed, as nothing is known of it: set spec.expectedDuration"
+
+
+def test_the_guess_of_its_author_goes_before_the_plan_and_its_own_pace_before_both() -> None:
+    guessed = job(steps=1000, spec={"expectedDuration": "3h"})
+    assert (ask(guessed).seconds, ask(guessed).basis) == (3 * 3600, "given")
+    ran = {"number": 1, "task": "train", "token": 1, "lastStep": 100, "checkpointStep": 100}
+    ran |= {"startedAt": "2026-11-22T10:00:00+00:00", "endedAt": "2026-11-22T10:10:00+00:00"}
+    status = JobStatus.model_validate({"attempts": [ran], "tasks": [{"name": "train", "progress": {"step": 100, "of": 1000}}]})
+    assert (ask(guessed, status).seconds, ask(guessed, status).basis) == (pytest.approx(900 * 6.0), "pace")
+
+
+def test_a_dry_run_calls_an_assumption_one_and_its_cost_too() -> None:
+    row = {"task": "train", "cluster": "east", "gpus": 8, "sku": "h100-80gb", "nodes": {"a": 8}, "cost": 80.0}
+    (assumed,) = _estimate([row | {"duration_s": 14400, "duration_from": "assumed"}])
+    assert "about 4.0 h, assumed" in assumed
+    assert "cost, if so, 80.00" in assumed
+    (planned,) = _estimate([row | {"duration_s": 90, "duration_from": "plan"}])
+    assert planned.endswith("for about 2 min, as planned; cost 80.00")

@@ -1,0 +1,116 @@
+"""What becomes of a row's answer, by the code that engines' processes run."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+
+from tuneyard.api import ScoreTask
+from tuneyard.data import ScoreRow
+from tuneyard.metrics import METRICS, Metric
+from tuneyard.scoring import Sums, asks_of
+from tuneyard.scoring.engine import Answer, Evaluate
+from tuneyard.scoring.open_part import OpenPart
+from tuneyard.scoring.parts import Columns
+from tuneyard.scoring.rows import ScoredRow
+
+every_metric = pytest.mark.parametrize("name", METRICS)
+REFERENCE = "the cat sat on the mat"
+
+
+class Prompts:
+    """Tokens of no tokenizer: a part asks, and what it is answered does not depend on them."""
+
+    def prompt(self, _: str) -> list[int]:
+        return [1]
+
+    def likelihood(self, *_: str) -> Any:
+        return SimpleNamespace(ids=[1, 2], counted=[False, True])
+
+
+def task(*metrics: str) -> ScoreTask:
+    return ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "d", "reference": "r"}, "metrics": metrics})
+
+
+def row(*references: str) -> ScoreRow:
+    return {"index": 0, "prompt": "p", "references": references, "kept": {}, "error": None}
+
+
+def scored(asked_row: ScoreRow, *metrics: str, says: str = REFERENCE) -> list[ScoredRow]:
+    part = OpenPart([asked_row], task(*metrics))
+    prompts: Any = Prompts()  # a tokenizer takes seconds to load
+    for asked in part.requests(prompts):
+        said: dict[str, Any] = {"nll": 0.5} if isinstance(asked, Evaluate) else {"text": says, "finish_reason": "stop"}
+        part.take(0, Answer(asked.key, latency_s=0.1, **said))
+    return part.finish()
+
+
+@every_metric
+def test_a_metric_is_computed_kept_and_added_up(name: str) -> None:
+    sums = Sums.of(scored(row(REFERENCE), name), [name])
+    total = Sums()
+    for part in (sums, Sums.from_dict(sums.to_dict())):
+        total.add(part)
+
+    assert sums.figures([name])
+    assert total.figures([name]) == pytest.approx(sums.figures([name]))
+
+
+@every_metric
+def test_what_it_says_of_a_row_is_a_column(name: str) -> None:
+    rows = scored(row(REFERENCE), name)
+    written = Columns.infer([row(REFERENCE)], [name]).encode([row(REFERENCE)], rows, Sums.of(rows, [name]))
+
+    values = pq.read_table(io.BytesIO(written)).to_pylist()[0]
+    assert values.get(name) == rows[0].values.get(name)
+    assert (name in values) == (METRICS[name].per_row is not None)
+
+
+def test_the_engine_is_asked_for_what_metrics_need() -> None:
+    asked = {metrics: asks_of(task(*metrics)) for metrics in [(), ("perplexity",), ("bleu",), ("bleu", "perplexity"), ("perplexity",) * 2]}
+
+    assert {metrics: (a.output, a.likelihood) for metrics, a in asked.items()} == {
+        (): (True, False),
+        ("perplexity",): (False, True),
+        ("bleu",): (True, False),
+        ("bleu", "perplexity"): (True, True),
+        ("perplexity", "perplexity"): (False, True),
+    }
+
+
+def test_of_several_references_the_closest_counts() -> None:
+    (best,) = scored(row("a dog", REFERENCE, "no"), "exact_match", "rouge_l", "bleu")
+
+    assert best.values == {"exact_match": 1.0, "rouge_l": 1.0}
+    assert Sums.of([best], ["bleu"]).figures(["bleu"])["bleu"] == pytest.approx(100.0)
+
+
+def test_the_likelihood_of_several_references_is_not_asked_for() -> None:
+    (bad,) = scored(row("4", "four"), "perplexity")
+
+    assert bad.error == "the row has 2 references; the likelihood of one is asked for (perplexity)"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "text", None])
+def test_a_metric_that_cannot_be_computed_is_an_error_of_its_row_alone(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cast(dict[str, Metric], METRICS), "exact_match", replace(METRICS["exact_match"], per_row=lambda _: value))
+
+    (bad,) = scored(row(REFERENCE), "exact_match")
+
+    assert str(bad.error).startswith("exact_match cannot be computed: ")
+    assert (bad.output, bad.values) == (None, {})
+    assert Sums.of([bad], ["exact_match"]).figures(["exact_match"]) == {}
+
+
+def test_a_task_of_nothing_but_errors_has_no_figures() -> None:
+    errors = [ScoredRow(i, error="no prompt") for i in range(3)]
+    names = list(METRICS)
+    sums = Sums.of(errors, names)
+
+    assert (sums.errors, sums.figures(names), sums.intervals(names)) == (3, {}, {})

@@ -1,0 +1,53 @@
+"""A status stays one that an API server takes, however long its job lives and whatever the job's processes say."""
+
+from __future__ import annotations
+
+from tests.attempts import attempt, status
+
+from tuneyard.api import Condition, TaskStatus
+from tuneyard_operators.hub.lifecycle import copied
+from tuneyard_operators.hub.status_size import BUDGET_BYTES, MOST_ATTEMPTS, fitted, shortened, size_of
+
+LONG = "x" * 700_000
+OVER = {"ended_at": "2026-11-21T12:00:00Z", "cleaned": True, "failure": "Network"}
+
+
+def test_a_text_says_where_it_was_cut() -> None:
+    assert shortened("short") == "short"
+    assert shortened(LONG, 20) == "x" * 12 + " … (cut)"
+
+
+def test_whatever_a_job_says_fits() -> None:
+    huge = attempt().placement
+    assert huge is not None
+    huge = huge.model_copy(update={"nodes": {f"node-{n:04}.example.com": 8 for n in range(1000)}})
+    told = [attempt(n, message=LONG, next_step=LONG, log_tail=LONG, placement=huge, **OVER) for n in range(1, 500)]
+    metrics = {str(n): "🦆" * 200 for n in range(5000)} | {"nested": {"a": [1] * 100_000}}
+    tasks = [
+        TaskStatus.model_construct(name=f"t{n}", message=LONG, metrics=metrics, artifacts=["s3://b/" + "y" * 900] * 900) for n in range(64)
+    ]
+    conditions = [Condition.model_construct(type="Valid", status="False", reason="", message=LONG)]
+    found = fitted(status(*told, attempt(500), tasks=tasks, message=LONG, conditions=conditions))
+    assert size_of(found) < 2 * BUDGET_BYTES
+    assert [own.number for own in found.attempts][-1] == 500
+    assert len(found.attempts) == MOST_ATTEMPTS
+    assert found.attempts[-1].placement.nodes == {"n1": 2}  # type: ignore[union-attr]
+    assert found.attempts[-2].log_tail, "the last attempts are told of at length"
+    assert huge.nodes, "what is shared is left alone"
+
+
+def test_cutting_twice_is_cutting_once() -> None:
+    found = fitted(status(*[attempt(n, message=LONG, log_tail=LONG, **OVER) for n in range(1, 300)], message=LONG))
+    assert fitted(copied(found)) == found
+
+
+def test_what_fits_is_not_changed() -> None:
+    sound = status(
+        attempt(1, message="m", log_tail="l", **OVER), attempt(2), message="runs", tasks=[TaskStatus(name="one", metrics={"a": 1})]
+    )
+    assert fitted(copied(sound)) == sound
+
+
+def test_attempts_of_which_anything_is_left_are_never_forgotten() -> None:
+    left = [attempt(n, **{**OVER, "cleaned": False}) for n in range(1, 400)]
+    assert len(fitted(status(*left)).attempts) == 399
