@@ -34,7 +34,7 @@ PAIRS = [
         for number, name in enumerate(["café", "bank", "park", "pool", "dock", "farm"], start=1)
     ),
 ]
-"""A table as companies have them: commas, quotes, umlauts, and an answer that nobody has written yet."""
+"""A table as companies have them: commas, quotes, umlauts, and one row without an answer."""
 
 
 @dataclass(frozen=True)

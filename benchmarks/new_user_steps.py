@@ -65,7 +65,7 @@ class StepFailed(Exception):
 
 
 class Shell:
-    """The terminal of a user who has nothing: an empty home folder, and the programs of this machine. Below `folder` is all it makes."""
+    """A terminal with an empty home folder and the programs of this machine. It writes below `folder` only."""
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self._folder = folder
@@ -130,7 +130,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C to the step's session, as a user would; what is left of it after half a minute is killed."""
+    """Send Ctrl-C to the step's session, as a user would. Processes that still live half a minute later are killed."""
     with suppress(psutil.NoSuchProcess):
         family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
         with suppress(ProcessLookupError):

@@ -90,7 +90,7 @@ PARTS = (
     Part(
         name="client",
         budget_min=3,
-        paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/test_logs_api.py"),
+        paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
     Part(name="scoring", budget_min=2.5, paths=("tests/integration/scoring",)),

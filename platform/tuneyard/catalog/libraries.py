@@ -1,7 +1,7 @@
-"""What a rank on `cpu` holds before it loads a model: measured by ranks that ran here, kept in the user's cache folder.
+"""Resident memory of a rank on `cpu` before it loads a model: measured by ranks that ran here, kept in the user's cache folder.
 
-A rank is resident with the pages of torch, transformers and DeepSpeed that it shares with its fork server, or has loaded itself. How many
-these are depends on the versions of the libraries, and is known only once one of them has run.
+It consists of the pages of torch, transformers and DeepSpeed, shared with the fork server or loaded by the rank itself. Its size depends on
+the versions of the libraries, and is known only after a rank has run.
 """
 
 from __future__ import annotations
