@@ -7,13 +7,17 @@ Three ways, in this order: `{% generation %}` markers in the template itself; TR
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
-from tuneyard.data.roles import BadSample, Chat
+from tuneyard.data.messages import BadSample, carries_loss
+from tuneyard.data.roles import Chat
+from tuneyard.data.time_limit import TooLong, within
+from tuneyard.data.tool_calls import REFUSALS, Message, tool_form
 from tuneyard.storage import NotFound, is_local, open_store
 
 # Ends turns with the tokenizer's own end token, so that engines stop there without being told.
@@ -27,6 +31,9 @@ DEFAULT_TEMPLATE = (
     "{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}"
 )
 _ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
+_TEMPLATE_WITH_TOOLS = "set data.chatTemplate to one that takes tools, or take tools and tool calls out of the rows"
+_RENDERS_WITHIN_S = 20.0
+"""No template in use takes a second for a chat; a machine may be busy."""
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -99,45 +106,96 @@ def _marked_twin(tokenizer: Any) -> str | None:
 def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *, need_spans: bool, last_only: bool = False) -> Rendered:
     """Render a chat. `last_only`: only the last assistant turn carries loss.
 
-    Raises BadSample where the template refuses the chat, BadInput where it cannot say which text is the assistant's.
+    Raises BadSample where the template refuses the chat or leaves a part of it out, BadInput where it cannot say which text is the
+    assistant's, has a syntax error or does not end.
     """
-    import jinja2
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    def text_of(messages: list[dict[str, Any]], *, prompt: bool = False, spans: bool = False) -> tuple[str, list[tuple[int, int]]]:
-        texts, found = render_jinja_template(
-            conversations=[messages],
-            tools=chat.tools,
-            chat_template=template.text,
-            return_assistant_tokens_mask=spans,
-            add_generation_prompt=prompt,
-            **special_tokens,
-        )
-        return texts[0], [(int(a), int(b)) for a, b in found[0]] if spans else []
-
-    try:
-        text, spans = text_of(chat.messages, spans=need_spans and template.marked)
-        if need_spans and not template.marked:
-            spans = _spans_by_prefix(chat, text, text_of)
-    except (jinja2.exceptions.TemplateError, TypeError, KeyError) as error:
-        raise BadSample(f"the chat template refuses it: {error}", _ANOTHER_TEMPLATE) from error
+    text_of = _Rendering(template, special_tokens, chat.tools)
+    text, spans = text_of(chat.messages, spans=need_spans and template.marked)
+    if need_spans and not template.marked:
+        spans = _spans_by_prefix(chat, text, text_of)
     if need_spans:
         spans = _of_turns_with_loss(chat, spans, last_only=last_only)
     return Rendered(text, tuple(spans))
 
 
-def _of_turns_with_loss(chat: Chat, spans: list[tuple[int, int]], *, last_only: bool) -> list[tuple[int, int]]:
+def prompt_text(messages: list[Message], tokenizer: Any, tools: list[Any] | None = None) -> str:
+    """A dialogue by the tokenizer's own template, up to where the assistant's next turn begins. Raises as `render`."""
+    return _own(tokenizer, tools)(messages, prompt=True)[0]
+
+
+def whole_text(messages: list[Message], tokenizer: Any) -> str:
+    """A dialogue by the tokenizer's own template. Raises as `render`."""
+    return _own(tokenizer, None)(messages)[0]
+
+
+def _own(tokenizer: Any, tools: list[Any] | None) -> _Rendering:
+    try:
+        text = str(tokenizer.get_chat_template(tools=tools))
+    except ValueError as error:
+        raise BadSample("the tokenizer has several chat templates, and none is the default") from error
+    return _Rendering(ChatTemplate(text, "the tokenizer's own", False, False), tokenizer.special_tokens_map, tools)
+
+
+@dataclass(frozen=True)
+class _Rendering:
+    """Text and marked spans of messages. Raises BadSample where the template refuses them, would leave out a part, or does not end."""
+
+    template: ChatTemplate
+    special_tokens: dict[str, Any]
+    tools: list[Any] | None
+
+    def __call__(self, messages: list[Message], *, prompt: bool = False, spans: bool = False) -> tuple[str, list[tuple[int, int]]]:
+        import jinja2
+        import transformers.utils.chat_template_utils  # noqa: F401  # before the clock starts: it can take longer than a template may
+
+        try:
+            return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages), prompt=prompt, spans=spans))
+        except TooLong:
+            reason = f"the chat template ({self.template.origin}) has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
+            raise BadInput(reason, "look for a loop in it that does not end, or set data.chatTemplate") from None
+        except BadSample:
+            raise
+        except jinja2.exceptions.TemplateSyntaxError as error:
+            raise BadInput(f"the chat template ({self.template.origin}), line {error.lineno}: {error.message}", "correct it") from error
+        except (jinja2.exceptions.TemplateError, *REFUSALS) as error:
+            raise BadSample(f"the chat template refuses it: {error}", _ANOTHER_TEMPLATE) from error
+
+    def _as_expected(self, messages: list[Message]) -> list[Message]:
+        """Tool calls in the form that the template takes."""
+        if not self.tools and not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+            return messages
+        form = tool_form(self.template.text)
+        if lacking := form.lacks(messages, self.tools):
+            raise BadSample(f"the chat template ({self.template.origin}) leaves {lacking} out", _TEMPLATE_WITH_TOOLS)
+        return form.of(messages)
+
+    def _render(self, messages: list[Message], *, prompt: bool, spans: bool) -> tuple[str, list[tuple[int, int]]]:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        texts, found = render_jinja_template(
+            conversations=[messages],
+            tools=self.tools,
+            chat_template=self.template.text,
+            return_assistant_tokens_mask=spans,
+            add_generation_prompt=prompt,
+            **self.special_tokens,
+        )
+        return texts[0], [(int(a), int(b)) for a, b in found[0]] if spans else []
+
+
+def _of_turns_with_loss(chat: Chat, spans: Sequence[tuple[int, int]], *, last_only: bool) -> list[tuple[int, int]]:
     turns = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    counted = [i for i in turns if i >= chat.context and carries_loss(chat.messages[i])]
     if last_only:
-        return spans[-1:]
-    if chat.context == 0:
-        return spans
+        return [*spans[-1:]] if counted[-1:] == turns[-1:] else []
+    if counted == turns:
+        return [*spans]
     if len(spans) != len(turns):
         raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", _ANOTHER_TEMPLATE)
-    return [span for turn, span in zip(turns, spans, strict=True) if turn >= chat.context]
+    return [span for turn, span in zip(turns, spans, strict=True) if turn in counted]
 
 
-def _spans_by_prefix(chat: Chat, whole: str, text_of: Any) -> list[tuple[int, int]]:
+def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[int, int]]:
     spans = []
     for turn, message in enumerate(chat.messages):
         if message["role"] != "assistant":

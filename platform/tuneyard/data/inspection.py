@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tuneyard.api import BadInput
+from tuneyard.data.messages import BadSample, carries_loss
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import BadSample, Canonical, Chat, Completion, Pair, Sample, Text, canonical_json, detect
+from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Sample, Text, canonical_json, detect
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
 from tuneyard.data.sources import locate
+from tuneyard.data.tool_calls import Message
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
 _TOKENISED_SAMPLES = 10_000
@@ -116,6 +119,7 @@ def inspect(
     complete = limit is None or next(everything, None) is None
     if tally.good + tally.bad == 0:
         tally.check()
+    tokenised = _tokenised(look.first, tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
     return Inspection(
         uri=uri,
@@ -132,8 +136,8 @@ def inspect(
         advice=tally.advice,
         duplicate_fraction=1 - len(look.distinct) / len(look.characters) if look.characters else 0.0,
         characters=Lengths.of(look.characters) if look.characters else None,
-        notes=list(located.notes),
-        **_tokenised(look.first, tokenizer),
+        notes=[*located.notes, *filter(None, [canonical.roles.note() if canonical else None])],
+        **tokenised,
     )
 
 
@@ -174,9 +178,7 @@ def plain_pieces(sample: Sample) -> list[Piece]:
     """A sample as people would write it down, without a tokenizer or template."""
     match sample:
         case Chat(messages):
-            return [
-                Piece(f"{m['role']}: {m['content']}\n", m["role"] == "assistant" and i >= sample.context) for i, m in enumerate(messages)
-            ]
+            return [Piece(f"{m['role']}: {_said(m)}\n", carries_loss(m) and i >= sample.context) for i, m in enumerate(messages)]
         case Completion(prompt, completion):
             return [Piece(prompt, False), Piece(completion, True)]
         case Text(text):
@@ -190,7 +192,15 @@ def plain_pieces(sample: Sample) -> list[Piece]:
 
 
 def _flat(content: str | list[dict[str, Any]]) -> str:
-    return content if isinstance(content, str) else "\n".join(f"{m['role']}: {m['content']}" for m in content)
+    return content if isinstance(content, str) else "\n".join(f"{m['role']}: {_said(m)}" for m in content)
+
+
+def _said(message: Message) -> str:
+    calls = [
+        f"{call['function']['name']}({json.dumps(call['function']['arguments'], ensure_ascii=False)})"
+        for call in message.get("tool_calls", ())
+    ]
+    return " ".join(part for part in (message["content"], *calls) if part)
 
 
 def _types(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -203,8 +213,9 @@ def _types(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {name: sorted(kinds, key=lambda kind: -kinds[kind]) for name, kinds in found.items()}
 
 
-def _tokenised(samples: Sequence[Placed], tokenizer: Any | None) -> dict[str, Any]:
-    """Fields of Inspection that depend on tokens, where there is a tokenizer; samples to show in any case."""
+def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -> dict[str, Any]:
+    """Fields of Inspection that depend on tokens, where there is a tokenizer; samples to show in any case. Those that the chat template
+    refuses become bad rows of `tally`."""
     pairs = bool(samples) and isinstance(samples[0].sample, Pair)
     if tokenizer is None or not samples or pairs:
         return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}
@@ -214,6 +225,8 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None) -> dict[str, An
     kind: Any = {Chat: "assistant", Completion: "completion", Text: "all"}[type(samples[0].sample)]
     template = choose_template(tokenizer, None) if any(isinstance(p.sample, Chat) for p in samples) else None
     encoded = Encoder(tokenizer, kind, _UNLIMITED, "error", template).encode(samples)
+    for place, reason, advice in encoded.bad:
+        tally.became_bad(place, reason, advice=advice)
     if not encoded.ids:
         return {"shown": [plain_pieces(placed.sample) for placed in samples[:_SHOWN_SAMPLES]]}
     lengths = [len(ids) for ids in encoded.ids]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +287,7 @@ class _Work:
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",
             chat_template=template.text if template and template.replaces else None,
-            notes=list(chain(self.train.notes, self.held_out.notes if self.held_out else ())),
+            notes=[*self.train.notes, *(self.held_out.notes if self.held_out else ()), *filter(None, [roles.note()])],
         )
 
 

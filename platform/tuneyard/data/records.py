@@ -18,6 +18,7 @@ from tuneyard.api import BadInput
 from tuneyard.data.access import reading
 from tuneyard.data.encoding import Decoded, NotUtf8, convert, refuse_utf_16
 from tuneyard.data.file_types import DataFile
+from tuneyard.data.tool_calls import without_fillers
 
 BATCH_ROWS = 512
 
@@ -70,13 +71,19 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
         first, rows = row, parquet.metadata.row_group(group).num_rows
         try:
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
-                for values in batch.to_pylist():
+                for values in _rows(batch):
                     row += 1
                     yield Record(f"{file.uri}:row {row}", values)
         except (pa.ArrowException, OSError) as error:
             reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
             yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
         row = first + rows
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    nested = [field.name for field in batch.schema if pa.types.is_nested(field.type)]
+    for values in batch.to_pylist():
+        yield {**values, **{name: without_fillers(values[name]) for name in nested}} if nested else values
 
 
 def arrow_batches(file: DataFile) -> Iterator[Any]:
@@ -98,7 +105,7 @@ def _arrow(file: DataFile) -> Iterator[Record | BadRow]:
     row = 0
     for batch in arrow_batches(file):
         for start in range(0, batch.num_rows, BATCH_ROWS):
-            for values in batch.slice(start, BATCH_ROWS).to_pylist():
+            for values in _rows(batch.slice(start, BATCH_ROWS)):
                 row += 1
                 yield Record(f"{file.uri}:row {row}", values)
 

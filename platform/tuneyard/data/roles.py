@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuneyard.api import BadInput
+from tuneyard.data.messages import BadSample, carries_loss, looks_like_messages, message_list
+from tuneyard.data.tool_calls import Message, canonical_tools
 
 FormatName = Literal["chat", "prompt-completion", "preference", "text"]
-Message = dict[str, Any]
 
 # Column names by role, most telling first; `input` is alpaca's optional context of an instruction.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -23,16 +24,22 @@ NAMES: dict[str, tuple[str, ...]] = {
     "rejected": ("rejected",),
     "text": ("text", "content"),
     "tools": ("tools",),
+    "system": ("system", "system_prompt", "system_message"),
 }
+_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "images", "image")
+"""Columns that change what a row means: those that play no part are named."""
 REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
     "chat": ("messages",),
     "prompt-completion": ("prompt", "completion"),
     "text": ("text",),
 }
-OPTIONAL: dict[FormatName, tuple[str, ...]] = {"preference": ("prompt",), "chat": ("tools",), "prompt-completion": ("input",), "text": ()}
-ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatgpt": "assistant", "function": "tool"}
-_MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking")
+OPTIONAL: dict[FormatName, tuple[str, ...]] = {
+    "preference": ("prompt",),
+    "chat": ("tools", "system"),
+    "prompt-completion": ("input",),
+    "text": (),
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,19 @@ class Roles:
     why: str
     as_messages: bool = False
     """The prompt is a list of messages, so a chat template is needed."""
+    unused: tuple[str, ...] = ()
+    """Columns that change what a row means elsewhere, and that play no part here."""
+
+    def note(self) -> str | None:
+        """What a person should know of the columns."""
+        if not self.unused:
+            return None
+        one = len(self.unused) == 1
+        parts = ", ".join(role for role in (*REQUIRED[self.format], *OPTIONAL[self.format]))
+        return (
+            f"column{'' if one else 's'} {', '.join(self.unused)} {'is' if one else 'are'} not used; "
+            f"data.columns can give {'it' if one else 'them'} a part of {self.format}: {parts}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +96,6 @@ class Pair:
 
 
 Sample = Chat | Completion | Text | Pair
-
-
-class BadSample(ValueError):
-    """A row that cannot be trained on; its text is the reason, for people, and `advice` what to do where that is not to repair the row."""
-
-    def __init__(self, reason: str, advice: str = "") -> None:
-        super().__init__(reason)
-        self.advice = advice
 
 
 def canonical_json(sample: Sample) -> str:
@@ -149,8 +161,13 @@ def _match(format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[st
         del chosen["input"]  # `context` beside `question` is common, but only alpaca's instruction is known to go with it
     spelled = ", ".join(f"{role} = {column}" if role != column else role for role, column in chosen.items())
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
-    as_messages = any(_looks_like_messages(row.get(chosen[main])) for row in rows)
-    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages)
+    as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows)
+    unused = tuple(name for name in found if name.lower() in _TELLING and name not in chosen.values() and _filled(rows, name))
+    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages, unused)
+
+
+def _filled(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
+    return any(row.get(column) not in (None, "", []) for row in rows)
 
 
 def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> bool:
@@ -158,26 +175,11 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
     if not values:
         return role != "messages"
     if role == "messages":
-        return any(_looks_like_messages(value) for value in values)
+        return any(looks_like_messages(value) for value in values)
     if role == "tools":
         return any(isinstance(value, (list, str)) for value in values)
     may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
-    return any(isinstance(value, str) or (may_be_messages and _looks_like_messages(value)) for value in values)
-
-
-def _looks_like_messages(value: Any) -> bool:
-    value = _unpacked(value)
-    return isinstance(value, list) and bool(value) and all(isinstance(m, dict) and ("role" in m or "from" in m) for m in value)
-
-
-def _unpacked(value: Any) -> Any:
-    """CSV and some Parquet files keep messages as JSON text."""
-    if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
+    return any(isinstance(value, str) or (may_be_messages and looks_like_messages(value)) for value in values)
 
 
 # --- canonical form ---------------------------------------------------------------------------------------------------------------
@@ -195,8 +197,10 @@ class Canonical:
         columns = self.roles.columns
         match self.roles.format:
             case "chat":
-                tools = _unpacked(row.get(columns["tools"])) if "tools" in columns else None
-                return self._chat(_messages(row, columns["messages"]), tools if isinstance(tools, list) and tools else None)
+                messages = _messages(row, columns["messages"])
+                if messages[0]["role"] != "system":
+                    messages = [*self._system(row), *messages]
+                return self._chat(messages, self._tools(row))
             case "prompt-completion":
                 return self._completion(row)
             case "preference":
@@ -205,15 +209,27 @@ class Canonical:
                 return Text(_text(row, columns["text"]))
 
     def _chat(self, messages: list[Message], tools: list[Any] | None = None, context: int = 0) -> Chat:
-        if self.needs_assistant and not any(m["role"] == "assistant" for m in messages[context:]):
-            raise BadSample("no assistant turn: nothing to learn from")
+        if self.needs_assistant and not any(carries_loss(message) for message in messages[context:]):
+            muted = any(message["role"] == "assistant" for message in messages[context:])
+            raise BadSample("every assistant turn has weight 0" if muted else "no assistant turn: nothing to learn from")
         return Chat(messages, tools, context)
+
+    def _tools(self, row: Mapping[str, Any]) -> list[Any] | None:
+        try:
+            return canonical_tools(row.get(self.roles.columns["tools"])) if "tools" in self.roles.columns else None
+        except ValueError as error:
+            raise BadSample(str(error)) from error
+
+    def _system(self, row: Mapping[str, Any]) -> list[Message]:
+        """The system turn that a row keeps in a column of its own."""
+        text = row.get(self.roles.columns["system"]) if "system" in self.roles.columns else None
+        return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
 
     def _completion(self, row: Mapping[str, Any]) -> Sample:
         columns = self.roles.columns
-        if _looks_like_messages(row.get(columns["prompt"])):
+        if looks_like_messages(row.get(columns["prompt"])):
             prompt = _messages(row, columns["prompt"])
-            if isinstance(row.get(columns["completion"]), str) and not _looks_like_messages(row[columns["completion"]]):
+            if isinstance(row.get(columns["completion"]), str) and not looks_like_messages(row[columns["completion"]]):
                 return self._chat([*prompt, {"role": "assistant", "content": _text(row, columns["completion"])}], context=len(prompt))
             return self._chat([*prompt, *_messages(row, columns["completion"])], context=len(prompt))
         prompt_text = _text(row, columns["prompt"], may_be_empty=True)
@@ -238,43 +254,8 @@ def _messages(row: Mapping[str, Any], column: str) -> list[Message]:
     return message_list(row.get(column), column)
 
 
-def message_list(value: Any, column: str) -> list[Message]:
-    """Messages in canonical form; JSON text of them too. Raises BadSample with the reason, which names `column`."""
-    value = _unpacked(value)
-    if value is None:
-        raise BadSample(f"{column} is missing")
-    if not isinstance(value, list):
-        raise BadSample(f"{column} is {type(value).__name__}, not a list of messages")
-    if not value:
-        raise BadSample(f"{column} is empty")
-    return [_message(message, f"{column}[{i}]") for i, message in enumerate(value)]
-
-
-def _message(message: Any, where: str) -> Message:
-    if not isinstance(message, dict):
-        raise BadSample(f"{where} is {type(message).__name__}, not a message")
-    if "role" not in message and "from" in message:
-        message = {**message, "role": message["from"], "content": message.get("value")}
-    role = message.get("role")
-    if not isinstance(role, str) or not role:
-        raise BadSample(f"{where} has no role")
-    content = message.get("content")
-    if isinstance(content, list):  # parts: [{"type": "text", "text": …}]
-        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-            raise BadSample(f"{where} holds something other than text")
-        content = "".join(part["text"] for part in content)
-    role = ROLE_NAMES.get(role.lower(), role.lower())
-    if content is None and message.get("tool_calls"):
-        content = ""
-    if not isinstance(content, str):
-        raise BadSample(f"{where} has no content" if content is None else f"{where}: content is {type(content).__name__}, not text")
-    if role == "assistant" and not content.strip() and not message.get("tool_calls"):
-        raise BadSample(f"{where}: the assistant says nothing")
-    return {"role": role, "content": content} | {k: message[k] for k in _MESSAGE_KEYS[2:] if message.get(k)}
-
-
 def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
-    as_messages = _looks_like_messages(row.get(columns["chosen"]))
+    as_messages = looks_like_messages(row.get(columns["chosen"]))
     if not as_messages:
         prompt = _text(row, columns["prompt"], may_be_empty=True) if "prompt" in columns else ""
         chosen, rejected = _text(row, columns["chosen"]), _text(row, columns["rejected"])
@@ -289,7 +270,7 @@ def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
     if asked in (None, "", []):
         raise BadSample("chosen and rejected share no first message, and there is no prompt")
     before = (
-        _messages(row, columns["prompt"]) if _looks_like_messages(asked) else [{"role": "user", "content": _text(row, columns["prompt"])}]
+        _messages(row, columns["prompt"]) if looks_like_messages(asked) else [{"role": "user", "content": _text(row, columns["prompt"])}]
     )
     return _different(Pair(before, chosen_turns, rejected_turns))
 
@@ -308,6 +289,8 @@ def _common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _different(pair: Pair) -> Pair:
+    if any(message.get("tool_calls") for part in (pair.prompt, pair.chosen, pair.rejected) if isinstance(part, list) for message in part):
+        raise BadSample("tool calls in preference pairs cannot be trained on: TRL takes contents of messages alone")
     if pair.chosen == pair.rejected:
         raise BadSample("chosen and rejected are the same")
     if not pair.chosen or not pair.rejected:

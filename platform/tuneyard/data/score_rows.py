@@ -20,9 +20,10 @@ from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.file_types import DataFile, FoundFile
+from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
-from tuneyard.data.roles import BadSample, message_list
 from tuneyard.data.sources import Located, locate
+from tuneyard.data.tool_calls import without_fillers
 
 _OFFSET_EVERY = 64
 """Rows between two noted byte offsets: 8 bytes per 64 rows are kept in memory."""
@@ -30,7 +31,8 @@ _ERROR = "__tuneyard_error__"
 
 
 class ScoreRow(TypedDict):
-    """`prompt` is empty where `error` is set. `references`: expected answers, none without `data.reference`. `kept`: the columns
+    """`prompt` is empty where `error` is set. `references`: expected answers; none without `data.reference`, or where the row has none:
+    it is generated for, and left out of metrics that need one. `kept`: the columns
     that go into the output beside the answer."""
 
     index: int
@@ -171,7 +173,7 @@ class ScoreRows:
         wanted = self.data.keep or list(values)
         row = ScoreRow(index=index, prompt="", references=(), kept={name: values.get(name) for name in wanted}, error=None)
         try:
-            row["prompt"] = _prompt(values.get(self.data.prompt), self.data.prompt)
+            row["prompt"] = _prompt(without_fillers(values.get(self.data.prompt)), self.data.prompt)
             if self.data.reference is not None:
                 row["references"] = _references(values.get(self.data.reference), self.data.reference)
         except BadSample as error:
@@ -218,18 +220,15 @@ def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:
 
 
 def _references(value: Any, column: str) -> tuple[str, ...]:
-    """One expected answer, or a list of them."""
+    """One expected answer, a list of them, or none where it is missing."""
     if isinstance(value, list):
-        if not value:
-            raise BadSample(f"{column} is an empty list")
         return tuple(_reference(each, f"{column}[{i}]") for i, each in enumerate(value))
-    return (_reference(value, column),)
+    # What pandas writes for a missing number is NaN.
+    missing = value is None or value != value
+    return () if missing else (_reference(value, column),)
 
 
 def _reference(value: Any, column: str) -> str:
-    # What pandas writes for a missing number is NaN.
-    if value is None or value != value:
-        raise BadSample(f"{column} is missing")
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadSample(f"{column} is {type(value).__name__}, not text")
     return str(value)
@@ -246,7 +245,6 @@ def _readable_by_number(located: Located, root: Path) -> list[DataFile]:
                 for line in _copies(row):
                     out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
 
-    key = {"code": 1, "kinds": [file.kind for file in located.files], "files": [file.identity() for file in located.files]}
     key = {"code": 1, "kinds": [file.kind for file in located.files], "files": [file.identity() for file in located.files]}
     entry, _ = cached_folder(root / "rows", key, build)
     copy = entry / "rows.jsonl"

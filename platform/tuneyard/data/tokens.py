@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from tuneyard.api import BadInput
 from tuneyard.data.chat import ChatTemplate, Rendered, render
+from tuneyard.data.messages import BadSample
 from tuneyard.data.packing import piece_borders
-from tuneyard.data.roles import BadSample, Chat, Completion, Text, canonical_json
+from tuneyard.data.roles import Chat, Completion, Text, canonical_json
 from tuneyard.data.samples import Placed
 
 IGNORED = -100

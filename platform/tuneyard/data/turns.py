@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuneyard.data.chat import whole_text
+from tuneyard.data.messages import BadSample
+
 _QUESTION, _ANSWER = "first question", "first answer"
 _EXCHANGE = ({"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER})
 _DIALOGUES = (_EXCHANGE, (*_EXCHANGE, {"role": "user", "content": "second question"}))
@@ -39,11 +42,9 @@ def _whole_tokens(tokenizer: Any) -> dict[str, int]:
 
 def _behind_answer(tokenizer: Any, dialogue: tuple[dict[str, str], ...]) -> str:
     """What the template writes after the assistant's content; nothing where it refuses the dialogue, or changes the content."""
-    import jinja2
-
     try:
-        text = str(tokenizer.apply_chat_template(list(dialogue), tokenize=False))
-    except (jinja2.exceptions.TemplateError, TypeError, KeyError, ValueError):
+        text = whole_text(list(dialogue), tokenizer)
+    except BadSample:
         return ""
     _, answer, behind = text.rpartition(_ANSWER)
     return behind.lstrip() if answer else ""

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.data.chat import choose_template
+from tuneyard.data.chat import choose_template, prompt_text
+from tuneyard.data.messages import BadSample
 from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder
@@ -101,9 +102,8 @@ class PromptEncoder:
         return value
 
     def _rendered(self, messages: list[dict[str, Any]]) -> list[int]:
-        import jinja2
-
         try:
-            return list(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
-        except (jinja2.exceptions.TemplateError, TypeError, KeyError) as error:
-            raise BadRow(f"the chat template refuses the prompt: {error}") from error
+            text = prompt_text(messages, self._tokenizer)
+        except BadSample as error:
+            raise BadRow(f"{error}") from error
+        return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

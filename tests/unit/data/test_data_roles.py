@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput
-from tuneyard.data.roles import BadSample, Canonical, Chat, Completion, Pair, Text, detect
+from tuneyard.data.messages import BadSample
+from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Text, detect
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
@@ -109,3 +110,53 @@ def test_equal_answers_are_no_preference() -> None:
 
 def test_a_chat_without_an_assistant_is_fine_where_all_tokens_count() -> None:
     assert Canonical(detect([{"messages": TURNS}]), needs_assistant=False)({"messages": TURNS[:1]}) == Chat(TURNS[:1])
+
+
+SYSTEM = {"role": "system", "content": "be brief"}
+
+
+@pytest.mark.parametrize("column", ["system", "system_prompt"])
+def test_a_system_column_becomes_the_first_turn(column: str) -> None:
+    assert sample_of({"conversations": TURNS, column: "be brief"}) == Chat([SYSTEM, *TURNS])
+    assert sample_of({"messages": TURNS, column: ""}) == Chat(TURNS)
+    assert sample_of({"messages": [SYSTEM, *TURNS], column: "be long"}) == Chat([SYSTEM, *TURNS])
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"question": "2+2?", "answer": "4", "context": "sums"}, "column context is not used"),
+        (
+            {"instruction": "Add", "input": "2", "output": "4", "history": [["a", "b"]], "system": "s"},
+            "columns history, system are not used",
+        ),
+        ({"messages": TURNS, "images": ["a.png"], "id": 1}, "column images is not used"),
+        ({"messages": TURNS, "system": "s", "tools": [], "history": []}, None),
+    ],
+)
+def test_columns_that_change_the_meaning_are_named_where_they_are_not_used(row: dict[str, Any], said: str | None) -> None:
+    note = detect([row]).note()
+    assert note is None if said is None else said in str(note)
+
+
+MUTED = TURNS[1] | {"weight": 0}
+
+
+def test_turns_of_weight_0_are_kept_and_muted() -> None:
+    assert sample_of({"messages": [TURNS[0], TURNS[1] | {"weight": 0.0}, *TURNS]}) == Chat([TURNS[0], MUTED, *TURNS])
+    assert sample_of({"messages": [TURNS[0], TURNS[1] | {"train": False}, *TURNS]}) == Chat([TURNS[0], MUTED, *TURNS])
+    assert sample_of({"messages": [TURNS[0] | {"weight": None}, TURNS[1] | {"weight": 1}]}) == Chat(TURNS)
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([TURNS[0], MUTED], "every assistant turn has weight 0"),
+        ([TURNS[0], TURNS[1] | {"weight": 0.5}], "messages[1]: weight is 0.5, neither 0 nor 1"),
+        ([TURNS[0], TURNS[1] | {"weight": "0"}], "messages[1]: weight is '0', neither 0 nor 1"),
+    ],
+)
+def test_weights_that_say_nothing_are_refused(messages: list[Any], reason: str) -> None:
+    with pytest.raises(BadSample) as refused:
+        sample_of({"messages": messages})
+    assert str(refused.value) == reason

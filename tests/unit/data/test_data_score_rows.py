@@ -91,11 +91,20 @@ def test_bad_rows_are_rows_with_an_error(tmp_path: Path) -> None:
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 4]
     assert rows[0]["error"] is None
     assert "not JSON" in str(rows[1]["error"])
-    assert [row["error"] for row in rows[2:]] == ["prompt is empty", "answer is missing", "prompt is int, not a list of messages"]
+    assert [row["error"] for row in rows[2:]] == ["prompt is empty", None, "prompt is int, not a list of messages"]
+
+
+def test_a_row_without_a_reference_is_generated_for(tmp_path: Path) -> None:
+    answers = ['"1"', "null", "NaN", "[]", '""']
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"prompt": "a", "answer": {answer}}}\n' for answer in answers) + '{"prompt": "a"}\n')
+
+    rows = ScoreRows.open(ScoreData(source=str(tmp_path / "a.jsonl"), reference="answer")).read(0, 10)
+
+    assert [(row["references"], row["error"]) for row in rows] == [(("1",), None), *[((), None)] * 3, (("",), None), ((), None)]
 
 
 def test_a_row_may_have_several_references(tmp_path: Path) -> None:
-    answers = [["4", "four"], [4, 4.5], [], ["4", None], [["4"]], float("nan"), {"a": 1}]
+    answers = [["4", "four"], [4, 4.5], ["4", None], [["4"]], {"a": 1}]
     pairs = [{"prompt": "2 + 2", "answer": answer} for answer in answers]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
@@ -103,10 +112,8 @@ def test_a_row_may_have_several_references(tmp_path: Path) -> None:
 
     assert [row["references"] for row in rows[:2]] == [("4", "four"), ("4", "4.5")]
     assert [row["error"] for row in rows[2:]] == [
-        "answer is an empty list",
-        "answer[1] is missing",
+        "answer[1] is NoneType, not text",
         "answer[0] is list, not text",
-        "answer is missing",
         "answer is dict, not text",
     ]
 

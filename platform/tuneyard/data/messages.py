@@ -1,0 +1,111 @@
+"""Messages of a chat in canonical form: roles by their usual names, contents as text, tool calls as objects, weights of turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.data.tool_calls import Message, canonical_calls
+
+ROLE_NAMES = {
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatgpt": "assistant",
+    "function": "tool",
+    "observation": "tool",
+}
+_CALL_ROLES = ("function_call", "tool_call")
+"""ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
+_KEPT = ("name", "tool_call_id", "reasoning_content", "thinking")
+
+
+class BadSample(ValueError):
+    """A row that cannot be trained on; its text is the reason, for people, and `advice` what to do where that is not to repair the row."""
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(reason)
+        self.advice = advice
+
+
+def looks_like_messages(value: Any) -> bool:
+    value = unpacked(value)
+    return isinstance(value, list) and bool(value) and all(isinstance(m, dict) and ("role" in m or "from" in m) for m in value)
+
+
+def unpacked(value: Any) -> Any:
+    """CSV and some Parquet files keep messages as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def message_list(value: Any, column: str) -> list[Message]:
+    """Messages in canonical form; JSON text of them too. Raises BadSample with the reason, which names `column`."""
+    value = unpacked(value)
+    if value is None:
+        raise BadSample(f"{column} is missing")
+    if not isinstance(value, list):
+        raise BadSample(f"{column} is {type(value).__name__}, not a list of messages")
+    if not value:
+        raise BadSample(f"{column} is empty")
+    return [_message(message, f"{column}[{i}]") for i, message in enumerate(value)]
+
+
+def _message(message: Any, where: str) -> Message:
+    if not isinstance(message, dict):
+        raise BadSample(f"{where} is {type(message).__name__}, not a message")
+    if "role" not in message and "from" in message:
+        message = {**message, "role": message["from"], "content": message.get("value")}
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        raise BadSample(f"{where} has no role")
+    role, content, calls = role.lower(), message.get("content"), message.get("tool_calls") or message.get("function_call")
+    if role in _CALL_ROLES:
+        role, content, calls = "assistant", "", calls or content
+    role = ROLE_NAMES.get(role, role)
+    try:
+        calls = canonical_calls(calls) if calls else []
+    except ValueError as error:
+        raise BadSample(f"{where}.{error}") from error
+    content = _text_of(content, where, may_be_missing=bool(calls))
+    if role == "assistant" and not content.strip() and not calls:
+        raise BadSample(f"{where}: the assistant says nothing")
+    more = {key: message[key] for key in _KEPT if message.get(key)}
+    if calls:
+        more["tool_calls"] = calls
+    if _weight(message, where) == 0:
+        more["weight"] = 0
+    return {"role": role, "content": content} | more
+
+
+def _text_of(content: Any, where: str, *, may_be_missing: bool) -> str:
+    if isinstance(content, list):  # parts: [{"type": "text", "text": …}]
+        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+            raise BadSample(f"{where} holds something other than text")
+        content = "".join(part["text"] for part in content)
+    if content is None and may_be_missing:
+        return ""
+    if not isinstance(content, str):
+        raise BadSample(f"{where} has no content" if content is None else f"{where}: content is {type(content).__name__}, not text")
+    return content
+
+
+def _weight(message: Mapping[str, Any], where: str) -> int:
+    """1, or 0 for a turn that must not be learnt: OpenAI's `weight`, axolotl's `train`."""
+    weight = message.get("weight", message.get("train"))
+    if weight is None:
+        return 1
+    if not isinstance(weight, (bool, int, float)) or weight not in (0, 1):
+        raise BadSample(f"{where}: weight is {weight!r}, neither 0 nor 1")
+    return int(weight)
+
+
+def carries_loss(message: Message) -> bool:
+    """Whether training counts a message: the assistant's, unless its weight is 0."""
+    return bool(message["role"] == "assistant" and message.get("weight", 1))
