@@ -29,7 +29,8 @@ class Source(Fields):
     file_type: FileType = Field(default="auto", description="by file ending unless given")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="role -> column, where detection would guess wrong: messages, prompt, completion, chosen, rejected, text",
+        description="role -> column, where detection would guess wrong: messages, system, tools, prompt, input, completion, chosen, "
+        "rejected, text",
     )
     limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
 
@@ -54,6 +55,9 @@ class TrainData(Source):
     loss_on: Literal["auto", "assistant", "completion", "all"] = Field(
         default="auto", description="tokens that count: assistant turns (chat), the completion, or all; auto: by format"
     )
+    chat: bool = Field(
+        default=False, description="render pairs of plain texts by the chat template, as a user's question and the assistant's answer"
+    )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
     shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
     max_bad_fraction: float = Field(
@@ -75,4 +79,8 @@ class ScoreData(Source):
         default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
     )
     keep: list[str] = Field(default_factory=list, description="columns copied into the output; default: all of them")
-    chat: bool | None = Field(default=None, description="render prompts with the chat template; default: if the model has one")
+    chat: bool | None = Field(
+        default=None,
+        description="render prompts with the chat template; default: as in the model's training by "
+        "Tuneyard; of other models: if they have a template",
+    )

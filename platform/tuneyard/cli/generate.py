@@ -40,9 +40,6 @@ def generate(
 
     need("train", "tuneyard generate")
     found = find_trained(folder, task)
-    how = {True: "prompts become one message of a user", False: "prompts are sent as they are", None: "the tokenizer renders prompts"}
-    below = f"an adapter on {found.model_uri}" if found.adapter_uri else "whole weights"
-    print(f"{found.task}: {below}; {how[found.chat]}", file=sys.stderr)
     # transformers imports it, and it warns while it is imported: of kernels for 4-bit weights that it would download.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from tuneyard.scoring.generation import Generator
@@ -53,7 +50,10 @@ def generate(
         if looks_like_path(model):  # else a Hugging Face name
             model = str(fetch_folder(model, Path(cache)))
         adapter = str(fetch_folder(found.adapter_uri, Path(cache))) if found.adapter_uri else None
-        generator = Generator(model, adapter, chat=found.chat)
+        generator = Generator(model, adapter, chat=None)
+        below = f"an adapter on {found.model_uri}" if found.adapter_uri else "whole weights"
+        how = "prompts become one message of a user" if generator.chats else "prompts are sent as they are"
+        print(f"{found.task}: {below}; {how}", file=sys.stderr)
         for text in prompt or _lines():
             generator.answer(text, _write, max_tokens=max_tokens, temperature=temperature, seed=seed)
             typer.echo()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tuneyard.data.inspection import Inspection, inspect
     from tuneyard.data.order import Order
     from tuneyard.data.preparation import Prepared, prepare
+    from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
     from tuneyard.data.turns import turn_end
@@ -27,6 +28,8 @@ __all__ = [
     "inspect",
     "open_dataset",
     "prepare",
+    "prompts_are_chats",
+    "set_prompt_form",
     "turn_end",
 ]
 
@@ -41,6 +44,8 @@ _HOMES = {
     "inspect": "inspection",
     "open_dataset": "dataset",
     "prepare": "preparation",
+    "prompts_are_chats": "prompt_form",
+    "set_prompt_form": "prompt_form",
     "turn_end": "turns",
 }
 

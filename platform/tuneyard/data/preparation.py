@@ -29,7 +29,7 @@ from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32

@@ -50,9 +50,11 @@ class Roles:
     columns: Mapping[str, str]
     why: str
     as_messages: bool = False
-    """The prompt is a list of messages, so a chat template is needed."""
+    """Samples are rendered by a chat template: prompts are lists of messages, or become them."""
     unused: tuple[str, ...] = ()
     """Columns that change what a row means elsewhere, and that play no part here."""
+    chat: bool = False
+    """Pairs of plain texts become chats."""
 
     def note(self) -> str | None:
         """What a person should know of the columns."""
@@ -108,9 +110,15 @@ def canonical_json(sample: Sample) -> str:
 
 
 def detect(
-    rows: Sequence[Mapping[str, Any]], *, columns: Mapping[str, str] | None = None, format: str = "auto", uri: str = "data"
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    columns: Mapping[str, str] | None = None,
+    format: str = "auto",
+    chat: bool = False,
+    uri: str = "data",
 ) -> Roles:
     """Find format and roles from a few rows. `columns` (role -> column) wins over guesses, `format` over the order of guesses.
+    `chat`: pairs of plain texts become chats.
 
     Raises BadInput if nothing, or not what was asked for, can be made of the columns.
     """
@@ -122,10 +130,12 @@ def detect(
         named = [f for f in REQUIRED if set(given) & set(REQUIRED[f])]
         formats = named or formats
     for candidate in formats:
-        roles = _match(candidate, rows, found, given)
+        roles = _match(candidate, rows, found, given, chat=chat)
+        if roles is not None and chat and roles.format == "text":
+            raise BadInput(f"{uri}: data.chat is true, and rows are plain text ({roles.why})", "remove data.chat, or name other columns")
         if roles is not None:
             return roles
-    if format == "auto" and not given and len(found) == 1 and all(isinstance(row.get(found[0]), str) for row in rows):
+    if format == "auto" and not chat and not given and len(found) == 1 and all(isinstance(row.get(found[0]), str) for row in rows):
         return Roles("text", {"text": found[0]}, f"the only column, {found[0]}, holds text")
     wanted = "; ".join(f"{f}: {' + '.join('/'.join(NAMES[role]) for role in REQUIRED[f])}" for f in formats)
     raise BadInput(
@@ -147,10 +157,13 @@ def _check_given(given: Mapping[str, str], found: list[str], uri: str) -> None:
             )
 
 
-def _match(format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str]) -> Roles | None:
+def _match(
+    format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[str], given: Mapping[str, str], *, chat: bool
+) -> Roles | None:
     lower = {name.lower(): name for name in reversed(found)}
     chosen: dict[str, str] = {}
-    for role in (*REQUIRED[format], *OPTIONAL[format]):
+    as_chat = chat and format in ("prompt-completion", "preference")
+    for role in (*REQUIRED[format], *OPTIONAL[format], *(("system",) if as_chat else ())):
         guesses = [lower[name] for name in NAMES[role] if name in lower and lower[name] not in [*chosen.values(), *given.values()]]
         column = given.get(role) or next((g for g in guesses if _plausible(role, rows, g)), None)
         if column is not None:
@@ -163,7 +176,7 @@ def _match(format: FormatName, rows: Sequence[Mapping[str, Any]], found: list[st
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
     as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows)
     unused = tuple(name for name in found if name.lower() in _TELLING and name not in chosen.values() and _filled(rows, name))
-    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages, unused)
+    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages or as_chat, unused, as_chat)
 
 
 def _filled(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
@@ -204,7 +217,8 @@ class Canonical:
             case "prompt-completion":
                 return self._completion(row)
             case "preference":
-                return _pair(row, columns)
+                pair = _pair(row, columns)
+                return self._dialogue(pair, row) if self.roles.chat and isinstance(pair.prompt, str) else pair
             case "text":
                 return Text(_text(row, columns["text"]))
 
@@ -236,7 +250,25 @@ class Canonical:
         extra = row.get(columns["input"]) if "input" in columns else None
         if isinstance(extra, str) and extra.strip():
             prompt_text = f"{prompt_text}\n\n{extra}"
-        return Completion(prompt_text, _text(row, columns["completion"]))
+        completion = _text(row, columns["completion"])
+        if self.roles.chat:
+            prompt = [*self._system(row), _user(prompt_text)]
+            return self._chat([*prompt, _assistant(completion)], context=len(prompt))
+        return Completion(prompt_text, completion)
+
+    def _dialogue(self, pair: Pair, row: Mapping[str, Any]) -> Pair:
+        """A pair of plain texts as messages."""
+        return Pair([*self._system(row), _user(str(pair.prompt))], [_assistant(str(pair.chosen))], [_assistant(str(pair.rejected))])
+
+
+def _user(content: str) -> Message:
+    if not content.strip():
+        raise BadSample("the prompt is empty: as a chat, nobody asks")
+    return {"role": "user", "content": content.strip()}
+
+
+def _assistant(content: str) -> Message:
+    return {"role": "assistant", "content": content.strip()}
 
 
 def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False) -> str:

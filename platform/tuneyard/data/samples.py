@@ -93,6 +93,7 @@ def training_samples(
         tally,
         columns=source.columns,
         format="preference" if objective == "dpo" and spec.format == "auto" else spec.format,
+        chat=spec.chat,
         limit=source.limit,
         needs_assistant=objective == "sft" and spec.loss_on != "all",
         rows=rows,
@@ -119,12 +120,13 @@ def stream_samples(
     *,
     columns: Mapping[str, str],
     format: str,
+    chat: bool = False,
     limit: int | None = None,
     needs_assistant: bool = True,
     rows: Iterator[Record | BadRow] | None = None,
 ) -> tuple[Roles, Iterator[Placed]]:
     """Detect the format from the first rows, then stream all samples in order; bad rows go to `tally`. `rows`: those of `located`, or the
-    first of them; default: all.
+    first of them; default: all. `chat`: pairs of plain texts become chats.
 
     Raises BadInput if the columns tell no format, or there is no readable row at all.
     """
@@ -137,7 +139,7 @@ def stream_samples(
                 tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
         tally.max_bad_fraction = 0.0
         tally.check()
-    roles = detect(readable, columns=columns, format=format, uri=located.uri)
+    roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri)
     canonical = Canonical(roles, needs_assistant)
     return roles, _stream(itertools.chain(head, rows), tally, canonical, limit)
 

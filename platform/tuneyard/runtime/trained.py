@@ -15,15 +15,11 @@ _MODEL, _MERGED = "model", "merged"
 
 @dataclass(frozen=True)
 class Trained:
-    """URIs of the weights, and of the adapter that belongs on them.
-
-    `chat`: whether samples were rendered by the chat template; None where the task does not say (preference pairs).
-    """
+    """URIs of the weights, and of the adapter that belongs on them."""
 
     task: str
     model_uri: str
     adapter_uri: str | None
-    chat: bool | None
 
 
 def find_trained(out: str, task: str | None = None) -> Trained:
@@ -46,14 +42,11 @@ def find_trained(out: str, task: str | None = None) -> Trained:
 
 def _trained(out: str, task: str, result: Mapping[str, Any]) -> Trained:
     own = join(out, task)
-    data = (result.get("details") or {}).get("data") or {}
-    # Preference pairs are tokenised by TRL, which asks no template of ours: the tokenizer decides.
-    chat = bool(data["template"]) if data.get("format") in ("chat", "prompt-completion", "text") and "template" in data else None
     if result.get("merged_uri"):
-        return Trained(task, join(own, _MERGED), None, chat)
+        return Trained(task, join(own, _MERGED), None)
     if result.get("adapter_uri"):
-        return Trained(task, str(result["base_model_uri"]), join(own, _MODEL), chat)
-    return Trained(task, join(own, _MODEL), None, chat)
+        return Trained(task, str(result["base_model_uri"]), join(own, _MODEL))
+    return Trained(task, join(own, _MODEL), None)
 
 
 def _kinds(store: Store, out: str) -> dict[str, str]:

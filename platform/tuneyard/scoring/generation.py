@@ -38,6 +38,11 @@ class Generator:
         self._length = int(getattr(self._model.config, "max_position_embeddings", None) or _LONGEST)
         self._prompts = PromptEncoder(self._tokenizer, chat=chat, max_length=self._length)
 
+    @property
+    def chats(self) -> bool:
+        """Whether prompts are rendered by the chat template."""
+        return self._prompts.chats
+
     def answer(
         self, prompt: str, write: Callable[[str], None], *, max_tokens: int = 256, temperature: float = 0.0, seed: int | None = None
     ) -> str:

@@ -1,9 +1,9 @@
 """Rows -> token ids for the engine, by the same code and rules that training tokenises with.
 
-A prompt is text, or a list of chat messages. Where the model has a chat template (or `chat: true`), text becomes the one message
-of a user, and the template opens the assistant's turn. For perplexity the reference follows the prompt as it would in training:
-as the assistant's turn of the rendered chat, or as the completion after the prompt's own tokens, with the end token. Only the
-tokens that training would put loss on count.
+A prompt is text, or a list of chat messages. Where prompts are chats (`data.prompts_are_chats`), text becomes the one message of a user,
+and the template opens the assistant's turn. For perplexity the reference follows the prompt as it would in training: as the assistant's
+turn of the rendered chat, or as the completion after the prompt's own tokens, with the end token. Only the tokens that training would put
+loss on count.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.data.chat import choose_template, prompt_text
 from tuneyard.data.messages import BadSample
+from tuneyard.data.prompt_form import prompts_are_chats
 from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder
@@ -39,14 +40,19 @@ class PromptEncoder:
     """Turns the values of prompt and reference columns into tokens. Not safe to use from two threads at once."""
 
     def __init__(self, tokenizer: Any, *, chat: bool | None, max_length: int) -> None:
-        """`chat` None: if the tokenizer has a chat template. Raises BadInput if `chat` is true and it has none."""
+        """`chat` None: as in the model's training (`data.prompts_are_chats`). Raises BadInput if `chat` is true and it has none."""
         if chat and tokenizer.chat_template is None:
             raise BadInput(
                 "data.chat is true, but the model's tokenizer has no chat template", "remove data.chat, or give the tokenizer one"
             )
         self._tokenizer = tokenizer
-        self._chat = chat if chat is not None else tokenizer.chat_template is not None
+        self._chat = chat if chat is not None else prompts_are_chats(tokenizer)
         self._max_length = max_length
+
+    @property
+    def chats(self) -> bool:
+        """Whether prompts are rendered by the chat template."""
+        return self._chat
 
     @property
     def ends(self) -> list[int]:
@@ -98,7 +104,9 @@ class PromptEncoder:
         if isinstance(value, str):
             return [{"role": "user", "content": value}] if self._chat else value
         if not self._chat:
-            raise BadRow("the prompt is a list of messages, and the model has no chat template (or data.chat is false)")
+            plain = "data.chat is false, or the model was trained on plain prompts"
+            why = plain if self._tokenizer.chat_template else "the model has no chat template"
+            raise BadRow(f"the prompt is a list of messages, and {why}")
         return value
 
     def _rendered(self, messages: list[dict[str, Any]]) -> list[int]:

@@ -192,6 +192,7 @@ class _Attempt:
         prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
+        data.set_prompt_form(tokenizer, chats=prepared.chats)
         turn_end = data.turn_end(tokenizer) if prepared.chats else None
         rows = len(prepared.train)
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, rows, plan.global_batch)

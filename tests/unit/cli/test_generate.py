@@ -18,8 +18,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     write_model(folder / "train" / "model")
     (folder / "report.json").write_text(json.dumps({"job": "j", "status": "succeeded", "tasks": {"train": {"kind": "train"}}}))
-    data = {"format": "chat", "template": "the tokenizer's own"}
-    (folder / "train" / "result.json").write_text(json.dumps({"model_uri": "/gone/train/model", "details": {"data": data}}))
+    (folder / "train" / "result.json").write_text(json.dumps({"model_uri": "/gone/train/model"}))
     return folder
 
 

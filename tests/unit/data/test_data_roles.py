@@ -11,6 +11,10 @@ from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Text, detect
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
 
+def reply(content: str) -> dict[str, str]:
+    return {"role": "assistant", "content": content}
+
+
 def sample_of(row: dict[str, Any], **detection: Any) -> Any:
     return Canonical(detect([row], **detection))(row)
 
@@ -160,3 +164,27 @@ def test_weights_that_say_nothing_are_refused(messages: list[Any], reason: str) 
     with pytest.raises(BadSample) as refused:
         sample_of({"messages": messages})
     assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"instruction": "Add", "input": "2 2", "output": "4"}, Chat([{"role": "user", "content": "Add\n\n2 2"}, reply("4")], context=1)),
+        (
+            {"prompt": "Add 2 2", "completion": " 4", "system": "be brief"},
+            Chat([SYSTEM, {"role": "user", "content": "Add 2 2"}, reply("4")], context=2),
+        ),
+        ({"prompt": "2+2?", "chosen": "4", "rejected": "5"}, Pair([{"role": "user", "content": "2+2?"}], [reply("4")], [reply("5")])),
+        ({"messages": TURNS}, Chat(TURNS)),
+    ],
+)
+def test_pairs_of_texts_become_chats_on_wish(row: dict[str, Any], expected: Any) -> None:
+    assert sample_of(row, chat=True) == expected
+    assert detect([row], chat=True).as_messages
+
+
+def test_plain_text_does_not_become_a_chat() -> None:
+    with pytest.raises(BadInput, match=r"data\.chat is true, and rows are plain text"):
+        detect([{"text": "once"}], chat=True)
+    with pytest.raises(BadInput, match="of no known format"):
+        detect([{"story": "once"}], chat=True)

@@ -24,38 +24,23 @@ def output(folder: Path, results: dict[str, dict[str, Any] | None], **kinds: str
 
 
 def result(**values: Any) -> dict[str, Any]:
-    data = {"format": "prompt-completion", "template": ""}
-    return {"model_uri": None, "adapter_uri": None, "merged_uri": None, "base_model_uri": "org/base", "details": {"data": data}, **values}
+    return {"model_uri": None, "adapter_uri": None, "merged_uri": None, "base_model_uri": "org/base", **values}
 
 
 def test_an_adapter_lies_in_the_folder_wherever_that_was_copied(tmp_path: Path) -> None:
     out = output(tmp_path, {"train": result(adapter_uri="/elsewhere/train/model")})
-    assert find_trained(out) == Trained("train", "org/base", f"{out}/train/model", chat=False)
+    assert find_trained(out) == Trained("train", "org/base", f"{out}/train/model")
 
 
 def test_merged_weights_need_no_adapter(tmp_path: Path) -> None:
     out = output(tmp_path, {"train": result(adapter_uri="/o/train/model", merged_uri="/o/train/merged")})
-    assert find_trained(out) == Trained("train", f"{out}/train/merged", None, chat=False)
+    assert find_trained(out) == Trained("train", f"{out}/train/merged", None)
 
 
 def test_the_last_train_task_that_has_ended_counts(tmp_path: Path) -> None:
     out = output(tmp_path, {"base": result(model_uri="x"), "tune": result(model_uri="x"), "later": None, "judge": {}}, judge="score")
     assert find_trained(out).task == "tune"
     assert find_trained(out, "base").model_uri == f"{out}/base/model"
-
-
-@pytest.mark.parametrize(
-    ("data", "chat"),
-    [
-        ({"format": "chat", "template": "the tokenizer's own"}, True),
-        ({"format": "text", "template": ""}, False),
-        ({"format": "preference", "template": ""}, None),
-        ({}, None),
-    ],
-)
-def test_prompts_are_rendered_as_samples_were(tmp_path: Path, data: dict[str, str], chat: bool | None) -> None:
-    out = output(tmp_path, {"train": result(model_uri="x", details={"data": data})})
-    assert find_trained(out).chat is chat
 
 
 def test_a_folder_without_a_model_says_why(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.models import write_tokenizer
+from transformers import AutoTokenizer
 
 from tuneyard.api import BadInput
+from tuneyard.data import set_prompt_form
 from tuneyard.scoring.prompts import BadRow, PromptEncoder
 
 
@@ -32,6 +36,20 @@ def test_text_becomes_a_users_message_where_there_is_a_template(with_template: A
 def test_text_is_sent_as_it_is_without_a_template_or_on_wish(with_template: Any, without_template: Any) -> None:
     for tokenizer, chat in ((without_template, None), (with_template, False)):
         assert tokenizer.decode(PromptEncoder(tokenizer, chat=chat, max_length=64).prompt("the cat")) == "the cat"
+
+
+def test_a_models_training_decides_where_nothing_else_is_said(with_template: Any, without_template: Any, tmp_path: Path) -> None:
+    for tokenizer, chats, expected in (
+        (with_template, False, "the cat"),
+        (with_template, True, "<|user|>the cat<|end|><|assistant|>"),
+        (without_template, True, "the cat"),
+    ):
+        changed = copy.deepcopy(tokenizer)
+        set_prompt_form(changed, chats=chats)
+        changed.save_pretrained(tmp_path / "model")
+        again = AutoTokenizer.from_pretrained(tmp_path / "model")
+        assert again.decode(PromptEncoder(again, chat=None, max_length=64).prompt("the cat")) == expected
+        shutil.rmtree(tmp_path / "model")
 
 
 def test_a_completion_follows_the_prompts_own_tokens_and_ends(without_template: Any) -> None:

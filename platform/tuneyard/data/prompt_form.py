@@ -1,0 +1,22 @@
+"""The form of the prompts that a model was trained on: chats or plain text. Kept in the tokenizer's settings, beside the model.
+
+Score tasks use the same form unless the JobSpec says otherwise: a model that was trained on plain prompts has never seen its chat template.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_KEY = "tuneyard_prompts"
+_CHAT, _PLAIN = "chat", "plain"
+
+
+def set_prompt_form(tokenizer: Any, *, chats: bool) -> None:
+    """Have `tokenizer.save_pretrained` write the form into tokenizer_config.json."""
+    tokenizer.init_kwargs[_KEY] = _CHAT if chats else _PLAIN
+
+
+def prompts_are_chats(tokenizer: Any) -> bool:
+    """The form that training has used; where none is noted, chats if the tokenizer has a template for them."""
+    form = tokenizer.init_kwargs.get(_KEY)
+    return bool(tokenizer.chat_template is not None and form != _PLAIN)
