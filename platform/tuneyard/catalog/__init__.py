@@ -1,6 +1,7 @@
 """Facts: GPUs with their peaks and links, shapes of models, and the FLOPs and parameters that follow from both. Loads nothing heavy."""
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
+from tuneyard.catalog.attention import attention_kinds
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
 from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_skus, needs_measuring, rules_device
@@ -15,6 +16,7 @@ __all__ = [
     "ModelShape",
     "Projection",
     "adapted_projections",
+    "attention_kinds",
     "canonical_sku",
     "entry_of",
     "forward_flops",

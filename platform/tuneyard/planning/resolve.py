@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypedDict, Unpack
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import Gpu, ModelShape
+from tuneyard.catalog import Gpu, ModelShape, attention_kinds
 from tuneyard.planning.calibration import DEFAULT, Calibration
 from tuneyard.planning.memory import LIBRARIES_GB
 from tuneyard.planning.plan import Plan, Speed
@@ -99,7 +99,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         host_memory_gb=site.get("host_memory_gb"),
         seq_len=min(task.data.max_length, site.get("max_seq") or task.data.max_length),
         precision=_precision(task, gpu),
-        attention=_attention(task, gpu, site.get("flash_available", False)),
+        attention=_attention(task, shape, gpu, site.get("flash_available", False)),
         liger=_liger(task, gpu, site.get("liger_available", False)),
         tensor_parallel=tuple(site.get("tensor_parallel", (1,))),
         pipeline_parallel=tuple(site.get("pipeline_parallel", (1,))),
@@ -121,11 +121,14 @@ def _precision(task: TrainTask, gpu: Gpu) -> Precision:
     return asked
 
 
-def _attention(task: TrainTask, gpu: Gpu, available: bool) -> Attention:
+def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, available: bool) -> Attention:
     asked = task.model.attention
     half = _precision(task, gpu) != "fp32"
+    has = attention_kinds(shape.model_type)
     if asked == "auto":
-        return "flash" if available and gpu.has_flash and half else "sdpa"
+        return "flash" if "flash" in has and available and gpu.has_flash and half else "sdpa" if "sdpa" in has else "eager"
+    if asked not in has:
+        raise BadInput(f"a {shape.model_type} model has no {asked} attention in transformers", "set model.attention to auto or eager")
     if asked == "flash" and not gpu.has_flash:
         raise BadInput(
             f"{gpu.sku} cannot run flash attention, which needs an NVIDIA GPU of the Ampere generation or newer, "

@@ -91,7 +91,7 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
             **options,
         )
     except (OSError, ValueError) as error:
-        raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan)) from error
+        raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
     model.config.use_cache = False
     return model
 
@@ -169,9 +169,10 @@ def _save_here(model: Any, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def _loading_advice(plan: Plan) -> str:
-    if plan.attention == "flash":
-        return "if this is about flash attention: set model.attention to sdpa"
+def _loading_advice(plan: Plan, error: BaseException) -> str:
+    if "attention implementation" in str(error) or plan.attention == "flash":
+        slower = "sdpa or eager" if plan.attention == "flash" else "eager"
+        return f"if this is about its attention: set model.attention to {slower}"
     return "check that the folder holds a causal language model that this version of transformers knows"
 
 

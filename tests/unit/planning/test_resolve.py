@@ -53,6 +53,18 @@ def test_a_laptop_trains_in_fp32_with_sdpa() -> None:
     assert (plan.zero, plan.precision, plan.attention, plan.liger) == (0, "fp32", "sdpa", False)
 
 
+def test_a_model_without_sdpa_gets_what_it_has() -> None:
+    gpt_oss = ModelShape.from_config(
+        {"model_type": "gpt_oss", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+        | {"vocab_size": 4096}
+    )
+    assert resolve(train(), gpt_oss, LAPTOP, 1).attention == "eager"
+    assert resolve(train(), gpt_oss, gpu("h100"), 1, flash_available=True).attention == "flash"
+    with pytest.raises(BadInput, match="a gpt_oss model has no sdpa attention") as refused:
+        resolve(train(model={"name": "m", "attention": "sdpa"}), gpt_oss, gpu("h100"), 1)
+    assert refused.value.next_step == "set model.attention to auto or eager"
+
+
 def test_a_gpu_before_ampere_trains_in_fp16_without_flash() -> None:
     plan = resolve(train("lora"), TINY, gpu("v100-32gb"), 1, flash_available=True)
     assert (plan.precision, plan.attention) == ("fp16", "sdpa")
