@@ -40,7 +40,7 @@ class Part:
     def command_line(self, results: str) -> list[str]:
         """What is started; pytest writes `results`, a JUnit XML file."""
         if self.command:
-            return [*(("nice", "-n", "5") if self.beside else ()), *self.command]
+            return [*(("nice", "-n", "2") if self.beside else ()), *self.command]
         return [sys.executable, "-m", "pytest", "-q", "--durations=20", "--durations-min=5", f"--junitxml={results}", *self.paths]
 
 

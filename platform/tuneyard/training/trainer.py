@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from tuneyard.training.order import Batches, evaluation_batches
+from tuneyard.training.packing_probe import refuse_leaks
 from tuneyard.training.stopwatch import Lap, Stopwatch
 
 SaveCheckpoint = Callable[["SteppedTrainer"], None]
@@ -118,7 +119,17 @@ class SteppedTrainer(Trainer):
 
             engine.step = timed_step
         self.load()
+        if "position_ids" in self.train_dataset.column_names:
+            refuse_leaks(self._logits_of, self.data_collator, self.model.config.get_text_config().vocab_size)
         return prepared
+
+    def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
+        model = self.model_wrapped
+        model.eval()
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits: torch.Tensor = model(**self._prepare_inputs(inputs)).logits
+        model.train()
+        return logits
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
         started = super()._init_training_state(*args, **kwargs)

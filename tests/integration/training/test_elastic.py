@@ -17,12 +17,12 @@ from tuneyard.training import TrainRequest, train
 
 pytestmark = pytest.mark.timeout(1800)
 
-STEPS = 15
+EVERY, STEPS = 2, 10
 METHODS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"method": {"lora": {"rank": 4}}}}
 
 
 def request_of(folder: Path, material: Material, task: dict[str, Any], **plan: Any) -> TrainRequest:
-    fields = {"checkpoint": {"everySteps": 3, "keep": 9}, "batch": {"global": 12}, "steps": STEPS, **task}
+    fields = {"checkpoint": {"everySteps": EVERY, "keep": 9}, "batch": {"global": 12}, "steps": STEPS, **task}
     return train_request(folder, train_task(material.model, material.text, **fields), cpu_plan(**plan))
 
 
@@ -42,14 +42,14 @@ def test_one_run_over_1_2_4_3_1_workers_and_all_stages(material: Material, tmp_p
 
     for number, leg in enumerate(LEGS[1:], start=1):
         for name in METHODS:
-            stop_after(3 * number, tmp_path / name / "out")
+            stop_after(EVERY * number, tmp_path / name / "out")
         requests = [request_of(tmp_path / name, material, task, **leg) for name, task in METHODS.items()]
         results = results_in_ranks(requests, workers=leg["workers"])
         for name, result in zip(METHODS, results, strict=True):
-            assert result.resumed_from == 3 * number, (name, leg)
+            assert result.resumed_from == EVERY * number, (name, leg)
             assert result.losses == pytest.approx(whole[name].losses, rel=1e-3), (name, leg)
             assert result.tokens == whole[name].tokens
-            assert committed(tmp_path / name / "out") == [3, 6, 9, 12, 15]
+            assert committed(tmp_path / name / "out") == [2, 4, 6, 8, 10]
 
 
 def test_an_adapter_on_4_bit_weights_goes_on_under_another_stage(material: Material, tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_an_adapter_on_4_bit_weights_goes_on_under_another_stage(material: Mater
     shutil.copytree(tmp_path / "whole", tmp_path / "moved")
 
     for number, layout in enumerate(layouts[1:], start=1):
-        stop_after(3 * number, tmp_path / "moved" / "out")
+        stop_after(EVERY * number, tmp_path / "moved" / "out")
         moved = train(request_of(tmp_path / "moved", material, task, **layout))
-        assert moved.resumed_from == 3 * number
+        assert moved.resumed_from == EVERY * number
         assert moved.losses == pytest.approx(whole.losses, rel=1e-3)
 
 
@@ -69,12 +69,12 @@ def test_what_the_state_cannot_be_cut_for_is_refused(material: Material, tmp_pat
     task = {"optimizer": {"name": "adafactor", "learningRate": 1e-3}}
     first = request_of(tmp_path, material, task, **LEGS[0])
     whole = train(first)
-    stop_after(9, tmp_path / "out")
+    stop_after(6, tmp_path / "out")
 
     again = train(first)
 
-    assert again.resumed_from == 9
+    assert again.resumed_from == 6
     assert again.losses == whole.losses
-    stop_after(9, tmp_path / "out")
+    stop_after(6, tmp_path / "out")
     with pytest.raises(BadInput, match="optimizer was 'adafactor' and is 'adamw'"):
         train(request_of(tmp_path, material, {}, **LEGS[0]))

@@ -8,10 +8,12 @@ import pytest
 import torch
 from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, tiny_config, train_request, train_task
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from tuneyard.api import BadInput
 from tuneyard.training import train
 from tuneyard.training.collate import Collator
+from tuneyard.training.packing_probe import refuse_leaks
 
 SAMPLES = [[5, 6, 7, 8, 9], [20, 21, 22], [30, 31, 32, 33, 34, 35], [40, 41]]
 
@@ -36,6 +38,59 @@ def test_each_sample_of_packed_rows_is_answered_as_if_it_were_alone(kind: str, a
 
     torch.testing.assert_close(together[0, :8], torch.cat(first_row), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together[1, :12], torch.cat(second_row), rtol=1e-4, atol=1e-5)
+
+
+FAMILIES = {
+    "llama": {"num_key_value_heads": 2},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "gemma2": {"num_key_value_heads": 2, "head_dim": 16},
+    "gpt_neox": {},
+    "gpt2": {},
+    "gptj": {"rotary_dim": 8},
+    "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
+    "bloom": {},
+    "mamba": {},
+}
+LEAK = {"bloom", "mamba", "opt"}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_models_whose_packed_samples_see_each_other_are_found(kind: str) -> None:
+    """The truth is each sample alone; the probe must agree with it."""
+    size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256}
+    config = AutoConfig.for_model(kind, **size, max_position_embeddings=64, **FAMILIES[kind])
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    model.config.use_cache = False
+    batch = Collator(pad_token_id=1)([packed_row(SAMPLES)])
+    with torch.no_grad():
+        together = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits[0]
+        alone = torch.cat([model(torch.tensor([sample])).logits[0] for sample in SAMPLES])
+
+    def logits_of(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model(**inputs).logits
+        return found
+
+    assert (kind in LEAK) == (not torch.allclose(together, alone, atol=1e-4))
+    if kind in LEAK:
+        with pytest.raises(BadInput, match="packed samples would see each other"):
+            refuse_leaks(logits_of, Collator(pad_token_id=1), config.vocab_size)
+    else:
+        refuse_leaks(logits_of, Collator(pad_token_id=1), config.vocab_size)
+
+
+def test_packing_is_refused_before_the_first_step_where_it_leaks(material: Material, tmp_path: Path) -> None:
+    config = AutoConfig.for_model(
+        "opt", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=128, word_embed_proj_dim=64, vocab_size=4096
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "opt")
+    AutoTokenizer.from_pretrained(material.model).save_pretrained(tmp_path / "opt")
+    data = {"source": str(material.chats), "maxLength": 128, "pack": True}
+    task = train_task(tmp_path / "opt", material.chats, objective="sft", data=data, steps=2)
+
+    with pytest.raises(BadInput, match="packed samples would see each other"):
+        train(train_request(tmp_path / "out", task, cpu_plan()))
 
 
 def test_no_token_is_predicted_from_the_sample_before_it() -> None:
