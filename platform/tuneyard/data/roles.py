@@ -192,7 +192,16 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
     if role == "tools":
         return any(isinstance(value, (list, str)) for value in values)
     may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
-    return any(isinstance(value, str) or (may_be_messages and looks_like_messages(value)) for value in values)
+    may_be_numbers = role == "completion"
+    return any(
+        isinstance(value, str) or (may_be_messages and looks_like_messages(value)) or (may_be_numbers and _is_number(value))
+        for value in values
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """NaN is what pandas writes where there is nothing."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
 # --- canonical form ---------------------------------------------------------------------------------------------------------------
@@ -273,8 +282,10 @@ def _assistant(content: str) -> Message:
 
 def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False) -> str:
     value = row.get(column)
-    if value is None:
+    if value is None or value != value:
         raise BadSample(f"{column} is missing")
+    if _is_number(value):
+        return str(value)
     if not isinstance(value, str):
         raise BadSample(f"{column} is {type(value).__name__}, not text")
     if not may_be_empty and not value.strip():

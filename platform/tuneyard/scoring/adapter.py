@@ -11,6 +11,7 @@ from tuneyard.api import Adapter, BadInput
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+MERGE = "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}"
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what vLLM compiles its LoRA kernels for
 
 
@@ -43,7 +44,7 @@ def read_adapter(folder: Path) -> LoraAdapter:
     if reasons:
         raise BadInput(
             f"the engine cannot apply the adapter in {folder}: {'; '.join(reasons)}",
-            "set merge: true in the method of the train task, and score its merged weights: model: {from: TASK, path: merged}",
+            MERGE,
         )
     rank = max([int(config["r"]), *(int(r) for r in (config.get("rank_pattern") or {}).values())])
     return LoraAdapter(str(folder), rank, next(r for r in _RANKS if r >= rank), _targets(folder, config))

@@ -107,6 +107,8 @@ class PromptEncoder:
             plain = "data.chat is false, or the model was trained on plain prompts"
             why = plain if self._tokenizer.chat_template else "the model has no chat template"
             raise BadRow(f"the prompt is a list of messages, and {why}")
+        if value[-1]["role"] == "assistant":
+            raise BadRow("the prompt ends with a turn of the assistant: put the answer into the reference, and take it out of the prompt")
         return value
 
     def _rendered(self, messages: list[dict[str, Any]]) -> list[int]:

@@ -18,6 +18,7 @@ from typing import Any
 from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
 from tuneyard.catalog import ModelShape, adapted_projections
 from tuneyard.data import ScoreRows
+from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import Asked, Engine
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
@@ -174,6 +175,8 @@ def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
             "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",
             kind=FailureKind.OUT_OF_MEMORY,
         )
+    if settings.adapter is not None and "lora" in str(error).lower():
+        return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
     return JobFailed(
         f"the engine cannot load {settings.model}: {_first_line(error)}",
         "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own words",

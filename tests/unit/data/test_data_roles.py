@@ -40,6 +40,8 @@ def sample_of(row: dict[str, Any], **detection: Any) -> Any:
             {"chosen": TURNS, "rejected": [TURNS[0], {"role": "assistant", "content": "go away"}]},
             Pair(TURNS[:1], TURNS[1:], [{"role": "assistant", "content": "go away"}]),
         ),
+        ({"question": "2+2?", "answer": 4}, Completion("2+2?", "4")),
+        ({"question": "1/8?", "answer": 0.125}, Completion("1/8?", "0.125")),
         ({"text": "once upon a time"}, Text("once upon a time")),
         ({"story": "once upon a time"}, Text("once upon a time")),
     ],
@@ -98,7 +100,9 @@ def test_bad_chats_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
     [
         ({"prompt": "a", "completion": ""}, "completion is empty"),
         ({"prompt": None, "completion": "b"}, "prompt is missing"),
-        ({"prompt": "a", "completion": 4}, "completion is int, not text"),
+        ({"prompt": "a", "completion": [4]}, "completion is list, not text"),
+        ({"prompt": "a", "completion": True}, "completion is bool, not text"),
+        ({"prompt": "a", "completion": float("nan")}, "completion is missing"),
     ],
 )
 def test_bad_completions_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:

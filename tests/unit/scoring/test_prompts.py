@@ -88,6 +88,15 @@ def test_messages_need_a_template(without_template: Any) -> None:
         PromptEncoder(without_template, chat=True, max_length=64)
 
 
+def test_a_prompt_that_holds_the_answer_is_a_bad_row(with_template: Any) -> None:
+    prompts = PromptEncoder(with_template, chat=None, max_length=64)
+    answered = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(BadRow, match="ends with a turn of the assistant"):
+        prompts.prompt(answered)
+    with pytest.raises(BadRow, match="ends with a turn of the assistant"):
+        prompts.likelihood(answered, "b")
+
+
 def test_a_chats_answer_ends_with_the_templates_mark_and_a_plain_one_without(with_template: Any, without_template: Any) -> None:
     mark = [with_template.convert_tokens_to_ids("<|end|>")]
     assert PromptEncoder(with_template, chat=None, max_length=64).ends == mark
