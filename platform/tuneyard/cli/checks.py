@@ -22,16 +22,13 @@ def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple) 
     return documents
 
 
-def check_shipped_data(document: Document, base_dir: Path) -> None:
-    """The first rows of data that `tuneyard submit` ships. Raises BadInput with the line of the JobSpec."""
+def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple[str | int, ...], str], str]) -> None:
+    """Look at the first rows of the data that `submit` ships. `complaint`: place in the JobSpec, cause -> words. Raises BadInput."""
     from tuneyard.data.head import check_head
     from tuneyard.data.sources import locate
     from tuneyard.storage import absolute
 
-    found = _job_of(document)
-    if found is None:
-        return
-    job = found[1]
+    job = spec.spec
     for file in local_files(job):
         body = job.tasks[int(file.path[2])].train or job.tasks[int(file.path[2])].score
         if file.what != "data" or body is None:
@@ -41,7 +38,7 @@ def check_shipped_data(document: Document, base_dir: Path) -> None:
         try:
             check_head(body, source, locate(absolute(file.text, base_dir), file_type=source.file_type, split=source.split))
         except BadInput as error:
-            raise BadInput(document.complaint(file.path, error.cause), error.next_step) from error
+            raise BadInput(complaint(file.path, error.cause), error.next_step) from error
 
 
 def local_file_warnings(document: Document, base_dir: Path) -> Iterator[str]:

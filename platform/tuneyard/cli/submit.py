@@ -66,7 +66,8 @@ def submit(
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     try:
         shipment = shipment_of(manifest_of(file, namespace), file.absolute().parent, out=out, limit_bytes=limit_bytes)
-        check_shipped_data(document, file.absolute().parent)
+        if isinstance(document.resource, JobSpec):
+            check_shipped_data(document.resource, file.absolute().parent, document.complaint)
         view.ships(shipment, dry_run=dry_run)
         with view.sending() as on_progress:
             made, sent = submit_shipment(hub, shipment, dry_run=dry_run, on_progress=on_progress)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tuneyard.api import JobSpec
+from tuneyard.api import JobSpec, load_jobspec
+from tuneyard.cli.checks import check_shipped_data
 from tuneyard.cli.progress import watched
 from tuneyard.cli.submit_view import SubmitView, open_submit_view
 from tuneyard.cli.wait import followed, must_succeed
 from tuneyard.cluster import Hub, HubJob, Submission, manifest_of, open_hub, shipment_of, submit_shipment
-from tuneyard.cluster.shipping import LIMIT_BYTES
+from tuneyard.cluster.shipping import LIMIT_BYTES, dotted
 
 
 def submit(
@@ -39,6 +40,8 @@ def submit(
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     base_dir = Path.cwd() if isinstance(spec, JobSpec) else Path(spec).absolute().parent
     shipment = shipment_of(manifest_of(spec, namespace), base_dir, out=out, limit_bytes=ship_limit_bytes)
+    asked = spec if isinstance(spec, JobSpec) else load_jobspec(Path(spec))
+    check_shipped_data(asked, base_dir, lambda place, cause: f"{dotted(place)}: {cause}")
     view = open_submit_view(shown=watched() if progress is None else progress)
     view.ships(shipment, dry_run=dry_run)
     with view.sending() as on_progress:

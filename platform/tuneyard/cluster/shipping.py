@@ -142,7 +142,7 @@ def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[
         try:
             yield _parcel(file, base_dir)
         except BadInput as error:
-            problems.append(Problem(_dotted(file.path), error.cause))
+            problems.append(Problem(dotted(file.path), error.cause))
     for index, line in enumerate(job.spec.setup):
         if named := named_files(line, base_dir):
             reason = f"names {', '.join(named)} beside the file, and setup runs where no file has been shipped to: put it into the image"
@@ -154,7 +154,7 @@ def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[
         try:
             files = {_name_below(base_dir, _checked(path, base_dir)): path for path in program_files(task.process.command, base_dir)}
         except BadInput as error:
-            problems.append(Problem(_dotted((*field[:-1], "command")), error.cause))
+            problems.append(Problem(dotted((*field[:-1], "command")), error.cause))
             continue
         if files:
             yield Parcel(field, ", ".join(sorted(files)), task.name, files)
@@ -248,10 +248,10 @@ def _bad(cause: str) -> BadInput:
 
 
 def _problem(parcel: Parcel, reason: str) -> Problem:
-    return Problem(_dotted(parcel.field), reason)
+    return Problem(dotted(parcel.field), reason)
 
 
-def _dotted(field: Field) -> str:
+def dotted(field: Field) -> str:
     """`spec.tasks[0].train.data.source`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in field).removeprefix(".")
 

@@ -6,6 +6,7 @@ Everything streams: at most one batch of a columnar file, or one line of a text 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ from tuneyard.data.file_types import DataFile
 from tuneyard.data.tool_calls import without_fillers
 
 BATCH_ROWS = 512
+LONGEST_ROW_BYTES = 64 << 20
+"""Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +153,17 @@ def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
                 yield BadRow(f"{file.uri}:{number}", str(error))
 
 
-def _lines(file: DataFile, stream: IO[bytes]) -> Iterator[bytes]:
-    """Lines without a byte order mark. Raises BadInput for UTF-16, and where compressed data break off."""
-    count = 0
+def _lines(file: DataFile, stream: IO[bytes], *, one_row: bool = False) -> Iterator[bytes]:
+    """Lines without a byte order mark. Raises BadInput for UTF-16, for a line of more than LONGEST_ROW_BYTES unless all are `one_row`,
+    and where compressed data break off."""
+    count, limit = 0, -1 if one_row else LONGEST_ROW_BYTES + 1
+    lines = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream, 1 << 20)  # type: ignore[type-var]
     try:
-        for line in stream:
+        while line := lines.readline(limit):
             count += 1
+            if len(line) == limit:
+                cause = f"{file.uri}:{count}: a row of more than {LONGEST_ROW_BYTES >> 20} MiB"
+                raise BadInput(cause, "one row a line; a file that is one JSON array is named .json")
             if count == 1:
                 refuse_utf_16(file, line)
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -170,7 +178,7 @@ def _lines(file: DataFile, stream: IO[bytes]) -> Iterator[bytes]:
 
 def _json(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
-        content = b"".join(_lines(file, stream))
+        content = b"".join(_lines(file, stream, one_row=True))
     try:
         rows = json.loads(content)
     except UnicodeDecodeError as error:

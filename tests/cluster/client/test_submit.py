@@ -18,7 +18,7 @@ from tests.testcluster import Hub
 from tests.testcluster.waiting import wait_for
 
 import tuneyard
-from tuneyard.api import JobFailed, load_jobspec
+from tuneyard.api import BadInput, JobFailed, load_jobspec
 from tuneyard.cli import main
 
 
@@ -202,6 +202,14 @@ def test_from_python(file: Path) -> None:
     assert (made.outcome, made.job.label) == ("created", "default/support-bot")
     assert tuneyard.submit(str(file)).outcome == "unchanged"
     assert tuneyard.submit(load_jobspec(file)).outcome == "unchanged"
+
+
+def test_rows_that_cannot_be_used_are_refused_before_anything_is_shipped(hub: Hub, file: Path) -> None:
+    (file.parent / "chats.jsonl").write_text('{"nothing": "here", "of": "use"}\n')
+    file.write_text(file.read_text().replace("s3://data/chats.jsonl", "chats.jsonl"))
+    with pytest.raises(BadInput, match=r"spec\.tasks\[0\]\.train\.data\.source: .*of no known format"):
+        tuneyard.submit(file, out="s3://nowhere/out")
+    assert hub.api.get(JOBS.format("default"))["items"] == []
 
 
 WAITED_FOR = "import tuneyard\nmade = tuneyard.submit('job.yaml', wait=True)\nprint(made.outcome, made.job.phase)"
