@@ -253,13 +253,15 @@ class Canonical:
         if looks_like_messages(row.get(columns["prompt"])):
             prompt = _messages(row, columns["prompt"])
             if isinstance(row.get(columns["completion"]), str) and not looks_like_messages(row[columns["completion"]]):
-                return self._chat([*prompt, {"role": "assistant", "content": _text(row, columns["completion"])}], context=len(prompt))
+                return self._chat(
+                    [*prompt, {"role": "assistant", "content": _text(row, columns["completion"], may_be_number=True)}], context=len(prompt)
+                )
             return self._chat([*prompt, *_messages(row, columns["completion"])], context=len(prompt))
         prompt_text = _text(row, columns["prompt"], may_be_empty=True)
         extra = row.get(columns["input"]) if "input" in columns else None
         if isinstance(extra, str) and extra.strip():
             prompt_text = f"{prompt_text}\n\n{extra}"
-        completion = _text(row, columns["completion"])
+        completion = _text(row, columns["completion"], may_be_number=True)
         if self.roles.chat:
             prompt = [*self._system(row), _user(prompt_text)]
             return self._chat([*prompt, _assistant(completion)], context=len(prompt))
@@ -280,11 +282,11 @@ def _assistant(content: str) -> Message:
     return {"role": "assistant", "content": content.strip()}
 
 
-def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False) -> str:
+def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False, may_be_number: bool = False) -> str:
     value = row.get(column)
     if value is None or value != value:
         raise BadSample(f"{column} is missing")
-    if _is_number(value):
+    if may_be_number and _is_number(value):
         return str(value)
     if not isinstance(value, str):
         raise BadSample(f"{column} is {type(value).__name__}, not text")
