@@ -115,6 +115,10 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
             facts.append((name, f"p50 {lengths.p50:,}   p90 {lengths.p90:,}   p99 {lengths.p99:,}   max {lengths.max:,}"))
     if found.loss_token_fraction is not None:
         facts.append(("loss on", f"{found.loss_token_fraction:.1%} of tokens"))
+        if found.ends_with is not None:
+            facts.append(
+                ("answers end", f"with {found.ends_with}" if found.ends_with else "with no token: engines stop at the length limit")
+            )
         facts.append(("longer than", "   ".join(f"{limit}: {share:.1%}" for limit, share in found.longer_than.items())))
     return facts
 

@@ -77,6 +77,9 @@ class Inspection:
     characters: Lengths | None = None
     tokens: Lengths | None = None
     loss_token_fraction: float | None = None
+    ends_with: str | None = None
+    """The token at which an engine ends an answer by itself; empty where the chat template or the tokenizer has none, None without a
+    tokenizer and for texts."""
     longer_than: dict[int, float] = field(default_factory=dict)
     """maxLength -> share of samples that are longer, in tokens."""
     shown: list[list[Piece]] = field(default_factory=list)
@@ -234,9 +237,17 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -
     return {
         "tokens": Lengths.of(lengths),
         "loss_token_fraction": counted / sum(lengths),
+        "ends_with": None if kind == "all" else _end_of_answers(tokenizer, chats=template is not None),
         "longer_than": {limit: sum(n > limit for n in lengths) / len(lengths) for limit in SUGGESTED_LENGTHS},
         "shown": [_pieces(tokenizer, encoded.ids[i], encoded.labels[i]) for i in range(min(_SHOWN_SAMPLES, len(lengths)))],
     }
+
+
+def _end_of_answers(tokenizer: Any, *, chats: bool) -> str:
+    from tuneyard.data.turns import turn_end
+
+    end = turn_end(tokenizer) if chats else tokenizer.eos_token_id
+    return "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
 
 
 def _pieces(tokenizer: Any, ids: Any, labels: Any) -> list[Piece]:

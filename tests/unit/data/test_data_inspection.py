@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.models import tokenizer_of
 from typer.testing import CliRunner
 
 from tuneyard.api import BadInput
@@ -78,3 +79,36 @@ def test_a_file_in_latin_1_is_named_as_such_and_refused(tmp_path: Path, capsys: 
         f"error: {path}: no row can be used; {path}:2: not UTF-8 (byte 0xfc)\n"
         f"next: convert it: iconv -f cp1252 -t utf-8 {path} > {tmp_path / 'a.utf-8.csv'}\n"
     )
+
+
+QWEN_BASE = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+PLAIN_ENDS = "{% for m in messages %}{{ '# ' + m['role'] + '\n' + m['content'] + '\n' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "row", "expected"),
+    [
+        (QWEN_BASE, {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, "<|im_end|>"),
+        (PLAIN_ENDS, {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, ""),
+        (QWEN_BASE, {"prompt": "q", "completion": "a"}, "<|endoftext|>"),
+        (QWEN_BASE, {"text": "once"}, None),
+    ],
+)
+def test_the_token_that_ends_answers_is_shown(tmp_path: Path, template: str, row: dict[str, Any], expected: str | None) -> None:
+    tokenizer = tokenizer_of(["<|im_start|>", "<|im_end|>"], eos="<|endoftext|>", chat_template=template)
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    assert inspect(str(tmp_path / "a.jsonl"), tokenizer=tokenizer).ends_with == expected
+
+
+def test_chats_that_the_template_refuses_are_bad_rows(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ m.content + eos_token }}{% endfor %}"
+    )
+    tokenizer = tokenizer_of([], eos="<|endoftext|>", chat_template=template)
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    rows = [{"messages": turns}, {"messages": [{"role": "system", "content": "s"}, *turns]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = inspect(str(tmp_path / "a.jsonl"), tokenizer=tokenizer)
+    assert (found.samples, found.bad) == (1, 1)
+    assert "the chat template refuses it: no system" in found.bad_examples[0]
