@@ -71,7 +71,7 @@ class Stage:
             await asyncio.sleep(2)
 
     def cpu(self) -> Counter[str]:
-        """CPU seconds so far, by who has used them."""
+        """CPU seconds so far, by process."""
         used = Counter({"this client": time.process_time(), "operator": self.operator.cpu_s})
         for cluster in self.clusters.all:
             for name, pid in cluster.components().items():
@@ -173,7 +173,7 @@ async def placed(stage: Stage, jobs: int, kills: int) -> Result:
 async def raw(stage: Stage, jobs: int, statuses: int) -> Result:
     """The writes that jobs need, as fast as the servers take them: JobSpec, finalizer, a status, RayJob, further `statuses`.
 
-    Bodies are those that the hub has just written.
+    Bodies are the ones the hub has just written.
     """
     model = stage.clusters.hub.api.get(f"{API}/namespaces/default/jobspecs/job-0-0")["status"]
     spec = rayjobs(stage.clusters.members[0])[0]["spec"]

@@ -205,7 +205,7 @@ def page(found: dict[str, dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, help="only so many, the first")
+    parser.add_argument("--jobs", type=int, help="the first N jobs only")
     parser.add_argument("--workers", type=int, default=1, help="replays at the same time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", nargs="+", choices=list(SCENARIOS), help="only these")

@@ -84,7 +84,7 @@ def make_running(job: str, cluster: str, sku: str, nodes: dict[str, int], chance
 
 
 def cold(clusters: int, waiting: int, rounds: int) -> tuple[float, int]:
-    """Seconds from a snapshot to decisions, the least of so many rounds; and how many were placed."""
+    """Seconds from a snapshot to decisions, the least of all rounds; and the number of placements."""
     world = make_world(clusters, waiting)
     times, count = [], 0
     for _ in range(rounds):

@@ -20,7 +20,7 @@ from tuneyard_operators.rendering import Defaults
 log = logging.getLogger(__name__)
 FINALIZER = "tuneyard.dev/members"
 LARGEST_SPEC = 100_000
-"""Bytes: a pod gets the JobSpec in one variable of its environment, of which Linux takes 128 KiB."""
+"""Bytes: a pod gets the JobSpec in one environment variable, and Linux limits one to 128 KiB."""
 _NAMED = 5
 _NOT_YET = {"rank": "rankers are not built yet"}
 

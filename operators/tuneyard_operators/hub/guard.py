@@ -35,7 +35,7 @@ class _Rest:
 
 
 class Guard(Generic[K]):
-    """`what`: of which kind the keys are, for the log."""
+    """`what`: the kind of the keys, for the log."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""What is to be done on one member: a few actions at a time, apart from all other members', so that one that hangs holds up nobody else."""
+"""Actions on members: a few at a time for each member, so that a member that hangs does not delay the others."""
 
 from __future__ import annotations
 

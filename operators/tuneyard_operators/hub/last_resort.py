@@ -33,7 +33,7 @@ def is_settled(item: Object) -> bool:
 
 
 def left_on_members(item: Object) -> Iterator[tuple[str, str]]:
-    """Member and name of each attempt of which something may be left."""
+    """Member and name of each attempt that may have left objects behind."""
     for attempt in stored_attempts(item):
         placement, name = attempt.get("placement"), attempt.get("name")
         cluster = placement.get("cluster") if isinstance(placement, Mapping) else None

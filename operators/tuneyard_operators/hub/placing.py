@@ -80,7 +80,7 @@ class Placing:
         self.decided: dict[Key, dict[str, Place]] = defaultdict(dict)
         """Placements that no status holds yet: they count as taken."""
         self.going: dict[Key, dict[int, str]] = defaultdict(dict)
-        """Attempts, by number, that are to make room for others, and for whom; none of which is in a status yet."""
+        """Victims not yet recorded in a status: attempts by number, each with the job that it makes room for."""
         self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
         self.unfinished = False
         """Whether another cycle would go on at once where the last one ended."""

@@ -64,7 +64,7 @@ def _cut(status: JobStatus, limits: _Limits) -> None:
 
 
 def _bound(status: JobStatus) -> int:
-    """At most so many bytes: a character takes six at the most. Most statuses are far below the budget, and this is soon known."""
+    """An upper bound in bytes: a character takes six at the most. Most statuses are far below the budget, and this is soon known."""
     characters = (
         len(status.message) + len(status.output) + sum(map(len, status.artifacts)) + sum(len(each.message) for each in status.conditions)
     )
@@ -85,7 +85,7 @@ def size_of(status: JobStatus) -> int:
 
 
 def shortened(text: str, most: int = LONGEST_MESSAGE) -> str:
-    """A text of at most so many characters, which says where it was cut."""
+    """The text cut to a number of characters, with a mark where it was cut."""
     return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
 
 

@@ -1,4 +1,4 @@
-"""The hub's look at everything, once a minute: what on members belongs to no job, and jobs of which an event may have been missed."""
+"""The hub's sweep, once a minute: objects on members without a job, and jobs with a possibly missed event."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Election:
         self.leading = False
 
     async def acquire(self) -> None:
-        """Wait until nobody else holds the lease, and take it."""
+        """Wait until the lease is free, and take it."""
         loop = asyncio.get_running_loop()
         seen, since = "", loop.time()
         while True:

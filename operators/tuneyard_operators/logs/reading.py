@@ -12,7 +12,7 @@ from tuneyard_operators.logs.storage import Found, LogStorage
 _AT_ONCE = 32
 """Sources that are looked at side by side; of what is found, one file at a time is read."""
 _MOST_FILES, _ENOUGH_S = 500, 5.0
-"""An answer that has read so many files, or for so long, ends with what it has."""
+"""Limits of one answer: files read, and seconds spent reading. It then ends with what it has."""
 _CUT = "\n[{size:,} bytes: the rest of this file is left out]\n"
 
 

@@ -30,7 +30,7 @@ _LAST_ANSWERS_S = 2.0
 _LONGEST_LINE = 1 << 17
 """Bytes of a path: a cursor of 4,096 sources is as long."""
 _MOST_HEADERS = 2048
-"""A user may be in hundreds of groups, each of which is a header."""
+"""A user may be in hundreds of groups, and each is a header."""
 
 
 async def serve_logs(connection: Connection, port: int, *, reach: Reach, namespace: str, output: str, count: Callable[[int], None]) -> None:

@@ -1,4 +1,4 @@
-"""The NetworkPolicy of an attempt: its own pods reach each other, and by it nobody else reaches them.
+"""The NetworkPolicy of an attempt: only its own pods reach each other.
 
 KubeRay, and whoever else may, are let in by the policy of the member's chart; policies add up.
 """

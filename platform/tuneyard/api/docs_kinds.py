@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KindText:
-    """`example`: YAML that the loader accepts; empty where nobody writes the kind by hand."""
+    """`example`: YAML that the loader accepts; empty for kinds that are never written by hand."""
 
     about: str
     example: str = ""

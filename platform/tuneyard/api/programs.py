@@ -1,4 +1,4 @@
-"""The files that the command of a process task needs: those that it names, and the Python modules that they import.
+"""The files that the command of a process task needs: the files it names, and the Python modules they import.
 
 `os.path` is asked, and not pathlib, which raises where a word is too long to be a name.
 """
@@ -64,7 +64,7 @@ def _shell_words(line: str) -> list[str]:
 
 
 def _imports(script: Path, root: Path) -> set[Path]:
-    """Files of the modules below `root` that a script imports, and those that these import."""
+    """Files of the modules below `root` that a script imports, directly or through other modules."""
     found: set[Path] = set()
     waiting = [script]
     while waiting:

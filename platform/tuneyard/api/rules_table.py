@@ -378,7 +378,7 @@ SCORE_RULES = (
         id="greedy-sampling",
         kind="score",
         refused="topP or topK at temperature 0",
-        why="temperature 0 always takes the likeliest token: they would do nothing",
+        why="temperature 0 always takes the likeliest token, so these settings have no effect",
         field="score.generation",
         breaks=lambda c: c.score.generation.temperature == 0 and (c.score.generation.top_p < 1 or c.score.generation.top_k > 0),
         nearest=_always({"score.generation.temperature": 0.7}, {"score.generation.topP": None, "score.generation.topK": None}),

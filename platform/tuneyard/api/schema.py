@@ -70,7 +70,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "AttemptReport": (Column("Phase", ".status.phase"), Column("Progress", ".status.progress.summary"), Column("Stage", ".status.stage")),
 }
 MEMBER_KINDS: dict[str, type[Resource]] = {"AttemptReport": AttemptReport}
-"""Kinds that live on members, and that nobody writes by hand."""
+"""Kinds of members, written by the hub alone."""
 
 
 class _WithFactoryDefaults(GenerateJsonSchema):

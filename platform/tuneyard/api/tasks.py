@@ -105,9 +105,7 @@ class WorkerRange(Fields):
 class Resources(Fields):
     """What a task runs on. A worker is a rank: one GPU, or one process on `cpu`."""
 
-    sku: list[str] = Field(
-        default_factory=list, description="kinds of machine that would do, by any name of a kind, best first; empty: any"
-    )
+    sku: list[str] = Field(default_factory=list, description="acceptable kinds of GPU, by any name of a kind, best first; empty: any")
     workers: Workers | Auto | WorkerRange = Field(
         default="auto", description="ranks of a train task: a number, {min, max}, or auto: the planner chooses"
     )

@@ -34,7 +34,7 @@ class TeamStatus(StatusFields):
     model_config = ConfigDict(extra="ignore")
 
     in_use: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs that its attempts hold now")
-    borrowed: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs of those that are above its quota")
+    borrowed: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs above the team's quota")
     gpu_hours_used: float = Field(default=0.0, description="GPU-hours in the month of `usageAt` (UTC)")
     cost: float = Field(default=0.0, description="price of those GPU-hours, in the currency of the Clusters")
     used_gpu_seconds: dict[str, float] = Field(

@@ -123,7 +123,7 @@ class Batch(Fields):
     micro: Count | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
 
     def divides_over(self, workers: int) -> bool:
-        """Whether so many workers can make a global batch of equal micro-batches."""
+        """Whether `workers` can split the global batch into equal micro-batches."""
         return bool(self.micro_batches) and self.micro_batches % workers == 0
 
     @property

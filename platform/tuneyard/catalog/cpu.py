@@ -53,7 +53,7 @@ def this_machine() -> Gpu:
 
 
 def machine_key() -> str:
-    """The same for machines of which one measurement tells the peaks of all: CPU, usable cores, and the library that multiplies."""
+    """Identifies machines that share their peaks: CPU, usable cores, and the library that multiplies."""
     return f"cpu-{hashlib.sha256(f'{cpu_model()}|{usable_cores()}|{_matmul_library()}'.encode()).hexdigest()[:16]}"
 
 

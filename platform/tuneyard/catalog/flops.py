@@ -159,7 +159,7 @@ class _Training:
         return base + (self._adapter(p) if p in self._adapted else 0)
 
     def _with_input_gradient(self, p: Projection) -> int:
-        """Applications, over all layers, of which the gradient of the input is needed."""
+        """Applications, over all layers, whose input needs a gradient."""
         first_without = p.stage != "head" and p.in_first_layer and not self._reached[p.stage]
         return p.active * (p.layers - first_without)
 

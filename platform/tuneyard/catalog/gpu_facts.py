@@ -21,7 +21,7 @@ Basis = Literal["datasheet", "measured", "given"]
 """Where peaks come from: the table of kinds, a measurement of the device itself, or a file of the user."""
 TERA = 1e12
 USUAL_NETWORK_GB_S = 12.5
-"""What a machine sends of which nothing else is known: 100 Gb/s Ethernet."""
+"""Network of a machine without a known one: 100 Gb/s Ethernet."""
 NVIDIA_RESOURCE = "nvidia.com/gpu"
 _RESOURCES: Mapping[Vendor, str] = {"nvidia": NVIDIA_RESOURCE, "amd": "amd.com/gpu"}
 _AMD_FLASH = ("gfx90a", "gfx942", "gfx950")

@@ -45,7 +45,7 @@ def keep_measurement(sku: str, values: Mapping[str, Any]) -> bool:
 
 
 def measurement_file(sku: str) -> str:
-    """A file name that is the same for machines of which one measurement tells the peaks of all."""
+    """A file name that machines with the same peaks share."""
     if sku == "cpu":
         from tuneyard.catalog import cpu
 

@@ -35,7 +35,7 @@ class Projection:
     """Copies that one token passes through."""
     bias: bool = False
     targets: tuple[str, ...] = ()
-    """Names of LoRA targets that adapt it, of which all are needed; none: PEFT cannot adapt it."""
+    """LoRA targets that adapt it, all of them needed; empty: PEFT cannot adapt it."""
     rank_factor: int = 1
     """PEFT gives a tensor that fuses two matrices the rank of both."""
     stacked: bool = False

@@ -178,7 +178,7 @@ def _length(found: Inspection) -> tuple[int, str, list[str]]:
 
 
 def _above(bad: float) -> float:
-    """A share of bad rows that is tolerated where so many were found: twice that, in steps of a hundredth."""
+    """The tolerated share of bad rows: twice the share that was found, in steps of a hundredth."""
     return min(1.0, round(2 * bad + 0.005, 2)) if bad > _TOLERATED_BAD else _TOLERATED_BAD
 
 

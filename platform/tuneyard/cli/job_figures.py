@@ -44,7 +44,7 @@ def bar(done: float, width: int = 10) -> str:
 
 
 def figures(steps: Steps) -> list[str]:
-    """`loss 1.832`, `5,230 tokens/s`, `MFU 31%`, `ETA 1:02`: those that are known."""
+    """`loss 1.832`, `5,230 tokens/s`, `MFU 31%`, `ETA 1:02`: the known ones."""
     return [
         *([f"loss {steps.loss:.3f}"] if steps.loss is not None else []),
         *([f"{steps.tokens_per_s:,.0f} tokens/s"] if steps.tokens_per_s is not None else []),

@@ -56,7 +56,7 @@ class TaskProgress:
         return "starting"
 
     def figures(self) -> list[str]:
-        """`loss 3.214`, `5,230 tokens/s`, `MFU 31%`, `1.2 GB`, `ETA 1:02`: those that are known."""
+        """`loss 3.214`, `5,230 tokens/s`, `MFU 31%`, `1.2 GB`, `ETA 1:02`: the known ones."""
         if self.step is not None:
             step = self.step
             held_out = [f"held-out {self.held_out_loss:.3f}"] if self.held_out_loss is not None else []
@@ -87,7 +87,7 @@ class JobProgress:
         self.tasks = {task.name: TaskProgress(task.name, task.kind) for task in self.job.spec.task_order()}
 
     def take(self, event: Event) -> None:
-        """Fold an event in. Events of tasks that the job has not (those that `--model` leaves out) open none."""
+        """Fold an event in. Events of tasks that `--model` leaves out are ignored."""
         task = self.tasks.get(event.task)
         if task is None:
             return

@@ -14,7 +14,7 @@ _EVERY_S = 10.0
 
 @contextmanager
 def open_progress(policy: str, jobs: int) -> Iterator[Progress]:
-    """A listener for one simulation of so many jobs."""
+    """A listener for one simulation of `jobs` jobs."""
     if not sys.stderr.isatty():
         yield _plain(policy, jobs)
         return

@@ -75,7 +75,7 @@ class OnStderr:
 
 
 class Unseen:
-    """For programs that nobody looks at."""
+    """Shows nothing: for programs without a terminal."""
 
     def ships(self, shipment: Shipment, *, dry_run: bool) -> None:
         pass

@@ -141,7 +141,7 @@ def _figure(value: float | None) -> str | None:
 
 
 def verdict(found: Mapping[str, Any], budget: Budget) -> str:
-    """The answer of a search in a sentence: a winner, or that the settings of the file are the best of those that ran."""
+    """The answer of a search in a sentence: a winner, or that the settings of the file were the best."""
     from tuneyard.cli.trial_lines import words
 
     what = "cheaper" if found["objective"] == "cost" else "faster"

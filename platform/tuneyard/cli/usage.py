@@ -1,4 +1,4 @@
-"""`tuneyard usage`: who has used what."""
+"""`tuneyard usage`: GPU-hours and cost by team and kind of GPU."""
 
 from __future__ import annotations
 

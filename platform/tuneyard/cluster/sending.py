@@ -18,7 +18,7 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Sent:
-    """Parcels that were sent now, and those that were there already."""
+    """Parcels sent now, and parcels that were there already."""
 
     new: tuple[Parcel, ...]
     there: tuple[Parcel, ...]

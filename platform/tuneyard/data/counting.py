@@ -69,7 +69,7 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
 
 
 class _Texts:
-    """Sizes of all samples that pass by, and the text of one in so many."""
+    """Sizes of all samples of a stream, and the text of every n-th."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

@@ -27,7 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "system": ("system", "system_prompt", "system_message"),
 }
 _TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "images", "image")
-"""Columns that change what a row means: those that play no part are named."""
+"""Columns that change what a row means. Unused ones are named in a warning."""
 REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
     "chat": ("messages",),
@@ -274,7 +274,7 @@ class Canonical:
 
 def _user(content: str) -> Message:
     if not content.strip():
-        raise BadSample("the prompt is empty: as a chat, nobody asks")
+        raise BadSample("the prompt is empty, and a chat needs a question")
     return {"role": "user", "content": content.strip()}
 
 

@@ -73,7 +73,7 @@ def mean_interval(sums: Totals) -> Interval | None:
 
 
 def ratio_totals(above: Sequence[float], below: Sequence[float]) -> Totals:
-    """Sums of which `ratio` and `ratio_interval` are made; one number of each per row."""
+    """Sums from which `ratio` and `ratio_interval` are computed; one number of each per row."""
     return {
         "rows": len(above),
         "above": math.fsum(above),

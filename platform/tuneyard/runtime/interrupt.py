@@ -12,7 +12,7 @@ ShouldStop = Callable[[], bool]
 
 
 def never() -> bool:
-    """A ShouldStop that nobody asks."""
+    """Never stops."""
     return False
 
 

@@ -33,7 +33,7 @@ class JointReport:
         self._attempt = attempt
 
     def write(self, own: Report) -> Report:
-        """Put `own` (of which only this task counts) into the report of all. Returns the latter. Raises StorageError."""
+        """Put this task's part of `own` into the report of the whole job, and return that. Raises StorageError."""
         sections = self._read()
         if sections.get(self._task, {}).get("attempt", 0) <= self._attempt:
             mine = {"attempt": self._attempt, "status": own.status, "message": own.message, "started_at": own.started_at}

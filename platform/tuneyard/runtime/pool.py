@@ -45,7 +45,7 @@ _LIVES = 4
 """Deaths in a row without a committed part after which an engine is not started again."""
 _FIRST_PAUSE_S = 1.0
 _PART_LIVES = 3
-"""Engines that may die over one part: a row that kills them must not kill them for ever."""
+"""Engines that one part may kill: a row that kills them would kill each new one."""
 
 
 def score(
@@ -308,7 +308,7 @@ def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Pa
     runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(cores)}}
     if server is not None:
         runtime_env["py_executable"] = shim_command(server)
-    # More engines than cores share them, rather than wait for each other for ever.
+    # More engines than cores share the cores; reserving whole cores would leave some engines waiting without end.
     return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
 
 

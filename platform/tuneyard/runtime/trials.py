@@ -1,4 +1,4 @@
-"""One short run of a train task with given settings: an ordinary attempt, of which only the speed is kept."""
+"""One short run of a train task with given settings: an ordinary attempt whose speed is kept and whose model is not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK, FailureKind.STORAGE,
 
 
 def short(task: Task, steps: int) -> Task:
-    """The task with so many steps, without checkpoints, evaluations and artifacts beside the last."""
+    """The task cut to `steps`, without evaluations, and without checkpoints before the last step."""
     assert task.train is not None
     train = task.train
     changes: dict[str, Any] = {

@@ -44,7 +44,7 @@ TRIALS = "trials.json"
 _LEAST_LIMIT_S = 180.0
 _FIRST_LIMIT_S = 3600.0
 _SLOWEST = 4.0
-"""A trial that takes so many times as long as that of the file's settings hangs, or is of no use."""
+"""A trial is ended after this many times the duration of the file's own settings."""
 
 
 def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSetting, *, seed: int = 0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""PEFT adapters that an engine can apply on top of the model's weights, and those that have to be merged first."""
+"""PEFT adapters: which of them an engine can apply to the model's weights, and which must be merged first."""
 
 from __future__ import annotations
 

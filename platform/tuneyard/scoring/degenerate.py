@@ -1,4 +1,4 @@
-"""Outputs that say nothing, whatever a metric makes of them: empty ones, and those that end in a loop."""
+"""Degenerate outputs, whatever a metric says of them: empty ones and ones that end in a loop."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def committed_parts(store: Store) -> set[int]:
 
 
 def commit(store: Store, part: int, content: bytes) -> bool:
-    """Write a part if nobody has. False: another attempt had, and its part stays."""
+    """Write a part unless it is there. False: another attempt has written it, and its part stays."""
     try:
         store.create(part_path(part), content)
     except AlreadyExists:

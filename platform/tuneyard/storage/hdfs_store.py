@@ -66,7 +66,7 @@ def _webhdfs(parts: SplitResult, user: str | None) -> Any:
 
 
 def _limit_waiting(session: Any) -> None:
-    """requests waits for ever by default."""
+    """requests has no time limit by default."""
     send = session.send
 
     def send_with_timeout(request: Any, **options: Any) -> Any:

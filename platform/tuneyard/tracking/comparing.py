@@ -1,4 +1,4 @@
-"""Which score tasks of a job may be compared by their figures: those that scored the same rows against the same reference."""
+"""Which score tasks of a job are comparable: tasks that scored the same rows against the same reference."""
 
 from __future__ import annotations
 

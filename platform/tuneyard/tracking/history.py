@@ -40,7 +40,7 @@ def default_url() -> str:
 
 
 def has_history() -> bool:
-    """Whether there is a history to read: a SQLite file that nobody has written to is none."""
+    """Whether there is a history to read; an empty SQLite file is none."""
     try:
         url = sa.make_url(default_url())
     except ArgumentError:

@@ -58,7 +58,7 @@ class HistorySink:
                 },
             )
         )
-        # A daemon: should the database hang for ever, the process still ends.
+        # A daemon: the process ends even while the database hangs.
         self._thread = Thread(target=self._write_all, name="tuneyard-history", daemon=True)
         self._thread.start()
 

@@ -99,7 +99,7 @@ def _write(
 
 
 def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> None:
-    """Add the adapter to the weights it was trained on: for QLoRA, those that its 4 bits stand for."""
+    """Add the adapter to the weights it was trained on; for QLoRA, to the dequantised 4-bit weights."""
     from peft import PeftModel
 
     dtype = DTYPES[request.plan.precision]

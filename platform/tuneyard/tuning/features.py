@@ -95,7 +95,7 @@ class Described:
 
     @property
     def usable(self) -> np.ndarray:
-        """Rows of which enough is said to predict anything. Shape (rows,)."""
+        """Rows with enough known fields for a prediction. Shape (rows,)."""
         return np.asarray(np.isfinite(self.terms.to_numpy()).all(axis=1) & np.isfinite(self.step_tokens) & (self.step_tokens > 0))
 
 

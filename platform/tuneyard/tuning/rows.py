@@ -41,7 +41,7 @@ _ENGINES: Mapping[str, Literal["megatron", "nanotron"]] = {"nanotron": "nanotron
 
 
 def kept(rows: pd.DataFrame) -> pd.DataFrame:
-    """The columns that history consists of. Raises BadInput for those that are missing."""
+    """The columns of a history. Raises BadInput for missing ones."""
     check_columns(rows, INPUTS + OUTCOMES)
     return rows.reindex(columns=[*INPUTS, *OPTIONAL, *OUTCOMES]).reset_index(drop=True)
 

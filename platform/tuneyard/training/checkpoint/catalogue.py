@@ -132,7 +132,7 @@ def _tasks_below(store: Store, uri: str) -> list[str]:
 
 
 def commits_of(store: Store, state: LogState) -> tuple[tuple[Commit, ...], dict[str, list[FileInfo]]]:
-    """Commits of which something is there, and all files of checkpoints by folder.
+    """Commits with at least one file in the store, and all files of checkpoints by folder.
 
     Old commits are removed by retention and stay in the log; the newest is never removed, so that one counts even if nothing is there.
     """
