@@ -198,7 +198,7 @@ def page(given: argparse.Namespace, theirs: Arrivals, ours: Result, limit: Resul
         ),
         ("jobs/s, first RayJob to last", f"{theirs.going_rate:.2f}", "", "", f"{ours.rate / theirs.going_rate:.1f}"),
         ("s until the last RayJob", f"{theirs.last_s:.1f}", f"{ours.took_s:.1f}", f"{limit.took_s:.1f}", ""),
-        ("s of which creating them took", f"{theirs.created_s:.1f}", f"{ours.submitted_s:.1f}", "", ""),
+        ("s for creating them", f"{theirs.created_s:.1f}", f"{ours.submitted_s:.1f}", "", ""),
         ("s until the first RayJob", f"{theirs.first_s:.1f}", "", "", ""),
         ("CPU s per job, manager of the hub", *_per_job(theirs.hub_cpu_s, theirs.jobs, ours)),
         ("CPU s per job, managers of the members too", *_per_job(theirs.hub_cpu_s + theirs.members_cpu_s, theirs.jobs, ours)),
