@@ -47,14 +47,19 @@ def tokenizer_of(special: list[str], *, eos: str, chat_template: str | None) -> 
 
 
 def tiny_config(kind: str = "llama", **changes: Any) -> Any:
-    """A config of 2 layers and hidden width 64: llama (grouped-query heads), gpt2 or qwen2."""
-    from transformers import GPT2Config, LlamaConfig, Qwen2Config
+    """A config of 2 layers and hidden width 64: llama (grouped-query heads), gpt2 or qwen2; mixtral and qwen3_moe with four experts."""
+    from transformers import GPT2Config, LlamaConfig, MixtralConfig, Qwen2Config, Qwen3MoeConfig
 
     common = {"vocab_size": 384, "eos_token_id": 0, "bos_token_id": None, "pad_token_id": 1, "max_position_embeddings": 256}
     if kind == "gpt2":
         gpt2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         return GPT2Config(**{**common, **gpt2, **changes})
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    if kind in ("mixtral", "qwen3_moe"):
+        experts = {"num_experts_per_tok": 2, "router_aux_loss_coef": 0.5}
+        if kind == "mixtral":
+            return MixtralConfig(**{**common, **shape, **experts, "num_local_experts": 4, **changes})
+        return Qwen3MoeConfig(**{**common, **shape, **experts, "num_experts": 4, "moe_intermediate_size": 64, "head_dim": 16, **changes})
     return {"llama": LlamaConfig, "qwen2": Qwen2Config}[kind](**{**common, **shape, **changes})
 
 

@@ -252,6 +252,17 @@ def test_a_process_id_that_has_gone_to_another_process_is_left_alone(tmp_path: P
     assert started_at(pid) is None
 
 
+def test_a_process_whose_first_thread_has_ended_is_not_gone() -> None:
+    """As after SIGKILL, while others still hold its ports."""
+    code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).pthread_exit(None)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_for("the first thread's end", lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert started_at(process.pid) is not None
+    process.kill()
+    process.wait()
+    assert started_at(process.pid) is None
+
+
 def test_the_next_up_removes_what_a_killed_one_left(clusters: Clusters) -> None:
     """`clusters`: it can run real nodes here, and its own are not touched."""
     folder = FOLDERS / "killed"

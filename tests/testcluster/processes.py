@@ -23,12 +23,22 @@ _TAIL_BYTES = 2000
 
 
 def started_at(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks since boot; None for one that is gone or a zombie."""
+    """When a process started, in the kernel's ticks since boot; None for one that is gone or a zombie.
+
+    A killed process is a zombie as soon as its first thread has ended; while others end, it holds its ports.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else fields[19]
+    return None if fields[0] in "ZX" and not _other_threads(pid) else fields[19]
+
+
+def _other_threads(pid: int) -> bool:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def boot() -> str:

@@ -186,6 +186,13 @@ class TrainTask(Fields):
     method: Method = Field(default_factory=lambda: Method(full=Full()))
     objective: Literal["sft", "clm", "dpo"] = Field(default="sft", description="supervised, plain next-token, or direct preference")
     preference: Preference = Field(default_factory=Preference)
+    router_loss: float | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="weight of the loss that spreads tokens over the experts of a mixture; 0: none; "
+        "default: the model's own (router_aux_loss_coef)",
+    )
     optimizer: Optimizer = Field(default_factory=Optimizer)
     batch: Batch = Field(default_factory=Batch)
     epochs: float | None = Field(default=None, gt=0, description="passes over the data; default: 1, unless steps is given")

@@ -42,6 +42,7 @@ from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
+from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.trainer import SteppedTrainer
@@ -133,6 +134,7 @@ class _Attempt:
         self.scratch = Path(request.scratch)
         self.began = time.perf_counter()
         self.libraries_gb = 0.0
+        self.router_weight = 0.0
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -218,6 +220,8 @@ class _Attempt:
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)
+        # TRL's trainer of preference pairs adds the router's loss itself.
+        self.router_weight = 0.0 if task.objective == "dpo" else take_router_loss(model, task.router_loss)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         if task.objective == "dpo":
@@ -301,7 +305,7 @@ class _Attempt:
                 checkpoints.drop_copy(restored)
 
         batches = replace(material.batches, start=start)
-        trainer.prepare_run(batches, load=go_on, save=save, on_lap=ledger.on_lap, on_evaluation=evaluated)
+        trainer.prepare_run(batches, load=go_on, save=save, on_lap=ledger.on_lap, on_evaluation=evaluated, router_weight=self.router_weight)
         trainer.remove_callback(PrinterCallback)
         evaluates = material.validation is not None
         trainer.add_callback(Cadence(task, steps=material.steps, evaluates=evaluates, save_is_due=checkpoints.is_due))
@@ -365,5 +369,6 @@ class _Attempt:
             details={
                 "data": material.report,
                 "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train),
+                **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
             },
         )

@@ -81,9 +81,9 @@ class Ledger(TrainerCallback):
         self._tell(keep=0)
 
     def _reduce(self, account: StepAccount) -> torch.Tensor:
-        share = account.loss.double() / self._world.size
+        share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
         numbers = torch.tensor([account.tokens, account.squares, float(self._stop.wanted)], dtype=torch.float64)
-        row = torch.cat([share.reshape(1), numbers.to(share.device, non_blocking=True)])
+        row = torch.cat([share, numbers.to(share.device, non_blocking=True)])
         if self._world.size > 1:
             dist.all_reduce(row)
         return row
@@ -94,11 +94,13 @@ class Ledger(TrainerCallback):
                 entry.totals = entry.reduced.tolist()
                 self._know(entry, *entry.totals)
 
-    def _know(self, entry: _Entry, loss: float, tokens: float, _squares: float, stops: float) -> None:
+    def _know(self, entry: _Entry, loss: float, router_loss: float, tokens: float, _squares: float, stops: float) -> None:
         losses = self._progress.losses
         last_loss = losses[-1] if losses else None
         check_loss(entry.step, loss, learning_rate=entry.account.learning_rate, precision=self._precision, last_loss=last_loss)
         losses.append(loss)
+        if self._trainer.router_weight:
+            self._progress.router_losses.append(router_loss)
         self._progress.tokens += int(tokens)
         self.stopped = self.stopped or stops > 0
 
@@ -107,7 +109,7 @@ class Ledger(TrainerCallback):
             entry = self._open.popleft()
             assert entry.totals is not None
             assert entry.lap is not None
-            loss, tokens, squares, _ = entry.totals
+            loss, _, tokens, squares, _ = entry.totals
             seconds = entry.lap.seconds()
             rate = self._throughput.add(tokens, squares, seconds)
             # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.

@@ -57,6 +57,8 @@ def _settings(task: TrainTask) -> dict[str, Any]:
         "gradient clipping": optimizer.max_grad_norm or "none",
         "seed": task.seed,
     }
+    if task.router_loss is not None:
+        settings["router loss"] = task.router_loss
     adapter = task.method.adapter
     if adapter is not None:
         settings["adapter"] = (

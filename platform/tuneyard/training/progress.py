@@ -12,6 +12,8 @@ class Progress:
     """Grows by one step at a time. `losses[k]` is the mean loss of step k + 1 over the tokens of all workers."""
 
     losses: list[float] = field(default_factory=list)
+    router_losses: list[float] = field(default_factory=list)
+    """Likewise, of the loss that spreads tokens over experts, before its weight; empty where there is none."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     tokens: int = 0
     split_s: dict[str, float] = field(default_factory=dict)
@@ -25,9 +27,12 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""
-        return {"losses": [*self.losses], "eval_losses": [*self.eval_losses], "split_s": {**self.split_s}} | {
-            name: getattr(self, name) for name in ("tokens", "best_step", "evaluations_without_gain")
-        }
+        lists = {"losses": [*self.losses], "router_losses": [*self.router_losses]}
+        return (
+            lists
+            | {"eval_losses": [*self.eval_losses], "split_s": {**self.split_s}}
+            | {name: getattr(self, name) for name in ("tokens", "best_step", "evaluations_without_gain")}
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:

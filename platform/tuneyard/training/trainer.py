@@ -25,9 +25,11 @@ SaveCheckpoint = Callable[["SteppedTrainer"], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StepAccount:
-    """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss."""
+    """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss.
+    `router_loss`: the same of the loss that spreads tokens over experts, before its weight; it is not part of `loss`."""
 
     loss: torch.Tensor
+    router_loss: torch.Tensor
     tokens: int
     squares: int
     grad_norm: Any
@@ -48,20 +50,25 @@ class SteppedTrainer(Trainer):
         save: SaveCheckpoint,
         on_lap: Callable[[Lap], None],
         on_evaluation: Callable[[int, float], None],
+        router_weight: float = 0.0,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
-        of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included."""
+        of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
+        `take_router_loss`."""
         self.batches = batches
         self.load = load
         self.save = save
         self.on_lap = on_lap
         self.on_evaluation = on_evaluation
+        self.router_weight = router_weight
+        self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
         self._begin_step()
 
     def _begin_step(self) -> None:
         self._step_loss = torch.zeros((), device=self.args.device)
+        self._step_router_loss = torch.zeros((), device=self.args.device)
         self._step_tokens = 0
         self._step_squares = 0
 
@@ -96,16 +103,28 @@ class SteppedTrainer(Trainer):
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.watch.mark("other")
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._step_loss += loss
+        self._step_loss += loss - self.router_weight * self._router_share
+        self._step_router_loss += self._router_share
         if self.accelerator.gradient_state.sync_gradients:
             self.watch.mark("optimizer")
         return loss
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         self.watch.mark("forward")
-        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if self.router_weight:
+            loss = self._loss_with_router(model, inputs, num_items_in_batch)
+        else:
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self.watch.mark("backward")
         return loss
+
+    def _loss_with_router(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> torch.Tensor:
+        """The router's loss is a mean over the tokens of a micro-batch. Where the other loss is scaled for the global batch already, it
+        has to be divided by the micro-batches here; else transformers divides both."""
+        loss, outputs = super().compute_loss(model, {**inputs, "output_router_logits": True}, True, num_items_in_batch)
+        router = outputs.aux_loss / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
+        self._router_share = router.detach() / (self.current_gradient_accumulation_steps if num_items_in_batch is None else 1)
+        return loss + self.router_weight * router.to(loss.device)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
@@ -148,6 +167,7 @@ class SteppedTrainer(Trainer):
         """What went into the step that has just ended; begins the next account."""
         account = StepAccount(
             loss=self._step_loss,
+            router_loss=self._step_router_loss,
             tokens=self._step_tokens,
             squares=self._step_squares,
             grad_norm=self._step_grad_norm,

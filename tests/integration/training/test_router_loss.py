@@ -1,0 +1,129 @@
+"""Mixtures of experts are trained with the loss that spreads tokens over experts, as much of it as TRL adds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from tests.models import cpu_plan, train_request, train_task, write_model, write_text
+from tests.ranks import results_in_ranks
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tuneyard.api import BadInput
+from tuneyard.training import TrainRequest, TrainResult, train
+
+PLAN = {"micro_batch": 2, "grad_accum": 4}
+
+
+@pytest.fixture(scope="module", params=["mixtral", "qwen3_moe"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("experts"), request.param)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "text.jsonl")
+
+
+def request_of(folder: Path, model: Path, text: Path, plan: dict[str, Any] | None = None, **task: Any) -> TrainRequest:
+    data = {"source": str(text), "maxLength": 64, "shuffle": False}
+    return train_request(folder, train_task(model, text, data=data, **task), cpu_plan(**(plan or PLAN)))
+
+
+def router_losses(result: TrainResult) -> list[float]:
+    found: list[float] = result.details["router"]["losses"]
+    return found
+
+
+def test_losses_are_those_of_trl(model: Path, text: Path, tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    ours = train(request_of(tmp_path / "ours", model, text, steps=4, optimizer={"learningRate": 1e-3, "schedule": "constant", "warmup": 0}))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    rows = [tokenizer(json.loads(line)["text"])["input_ids"] + [tokenizer.eos_token_id] for line in text.read_text().splitlines()]
+    arguments = SFTConfig(
+        str(tmp_path / "theirs"),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=4,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_length=64,
+        logging_steps=1,
+        train_sampling_strategy="sequential",
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to=[],
+    )
+    theirs = SFTTrainer(
+        AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+        args=arguments,
+        train_dataset=datasets.Dataset.from_dict({"input_ids": rows}),
+        processing_class=tokenizer,
+    )
+    theirs.train()
+
+    logged = [entry["loss"] for entry in theirs.state.log_history if "loss" in entry]
+    whole = [loss + 0.5 * router for loss, router in zip(ours.losses, router_losses(ours), strict=True)]
+    assert whole == pytest.approx(logged, rel=2e-5)
+    assert ours.details["router"]["weight"] == 0.5
+
+
+def test_a_weight_of_its_own_and_none(model: Path, text: Path, tmp_path: Path) -> None:
+    runs = {
+        weight: train(request_of(tmp_path / str(weight), model, text, **({} if weight is None else {"routerLoss": weight})))
+        for weight in (None, 0.5, 50.0, 0.0)
+    }
+    assert runs[None].losses == runs[0.5].losses
+    assert runs[0.0].losses[0] == pytest.approx(runs[50.0].losses[0], rel=1e-5), "the loss that is told is without the router's"
+    assert runs[0.0].losses[-1] != runs[50.0].losses[-1]
+    assert "router" not in runs[0.0].details
+    saved = json.loads((tmp_path / "None" / "out" / "model" / "config.json").read_text())
+    assert (saved["router_aux_loss_coef"], saved.get("output_router_logits", False)) == (0.5, False)
+
+
+@pytest.mark.parametrize("plan", [{"zero": 0}, {"zero": 3}, {"zero": 2, "recompute": True}], ids=str)
+def test_ranks_and_stages_agree(model: Path, text: Path, tmp_path: Path, plan: dict[str, Any]) -> None:
+    alone = train(request_of(tmp_path / "alone", model, text))
+    (together,) = results_in_ranks(
+        [request_of(tmp_path / "together", model, text, {"micro_batch": 2, "grad_accum": 2, "workers": 2, **plan})], workers=2
+    )
+    assert together.losses == pytest.approx(alone.losses, rel=1e-4)
+    assert router_losses(together) == pytest.approx(router_losses(alone), rel=1e-4)
+
+
+def test_tokens_are_spread(model: Path, text: Path, tmp_path: Path) -> None:
+    """From a router that prefers some experts strongly."""
+    uneven = AutoModelForCausalLM.from_pretrained(model)
+    with torch.no_grad():
+        for name, weights in uneven.named_parameters():
+            if name.endswith("gate.weight"):
+                weights *= 40
+    uneven.save_pretrained(tmp_path / "uneven")
+    AutoTokenizer.from_pretrained(model).save_pretrained(tmp_path / "uneven")
+
+    last = {
+        weight: router_losses(train(request_of(tmp_path / str(weight), tmp_path / "uneven", text, steps=20, routerLoss=weight)))[-1]
+        for weight in (1e-6, 5.0)
+    }
+
+    assert last[5.0] < last[1e-6]
+
+
+def test_an_adapter_learns_with_it_too(model: Path, text: Path, tmp_path: Path) -> None:
+    whole = train(request_of(tmp_path / "whole", model, text, method={"lora": {"rank": 4}}, checkpoint={"everySteps": 3}))
+    assert len(router_losses(whole)) == len(whole.losses) == 6
+
+
+def test_asked_of_a_model_without_experts(text: Path, tmp_path: Path) -> None:
+    llama = write_model(tmp_path / "llama")
+    with pytest.raises(BadInput, match=r"routerLoss is 0\.1, and a llama model has no such loss"):
+        train(request_of(tmp_path, llama, text, routerLoss=0.1))
+    assert "router" not in train(request_of(tmp_path, llama, text, routerLoss=0)).details
