@@ -46,6 +46,9 @@ class ChatTemplate:
     marked: bool
     replaces: bool
 
+    def __str__(self) -> str:
+        return f"the chat template ({self.origin.partition(';')[0]})"
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -151,12 +154,12 @@ class _Rendering:
         try:
             return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages), prompt=prompt, spans=spans))
         except TooLong:
-            reason = f"the chat template ({self.template.origin}) has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
+            reason = f"{self.template} has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
             raise BadInput(reason, "look for a loop in it that does not end, or set data.chatTemplate") from None
         except BadSample:
             raise
         except jinja2.exceptions.TemplateSyntaxError as error:
-            raise BadInput(f"the chat template ({self.template.origin}), line {error.lineno}: {error.message}", "correct it") from error
+            raise BadInput(f"{self.template}, line {error.lineno}: {error.message}", "correct it") from error
         except (jinja2.exceptions.TemplateError, *REFUSALS) as error:
             raise BadSample(f"the chat template refuses it: {error}", _ANOTHER_TEMPLATE) from error
 
@@ -166,7 +169,7 @@ class _Rendering:
             return messages
         form = tool_form(self.template.text)
         if lacking := form.lacks(messages, self.tools):
-            raise BadSample(f"the chat template ({self.template.origin}) leaves {lacking} out", _TEMPLATE_WITH_TOOLS)
+            raise BadSample(f"{self.template} leaves {lacking} out", _TEMPLATE_WITH_TOOLS)
         return form.of(messages)
 
     def _render(self, messages: list[Message], *, prompt: bool, spans: bool) -> tuple[str, list[tuple[int, int]]]:
