@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,20 @@ def api_servers(cluster_folder: Path) -> Iterator[ApiServers]:
     yield start
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def of_the_author() -> Iterator[tuple[str, list[bytes]]]:
+    """A server of somebody else's: its address, and what it has been sent."""
+    heard: list[bytes] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            heard.append(self.request.recv(65536))
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", heard
+        server.shutdown()
+        thread.join()

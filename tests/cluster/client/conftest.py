@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +82,6 @@ def kubectl(hub: Hub) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run([binary("kubectl"), *words, *cache], input=stdin, capture_output=True, text=True, check=False)
 
     return run
-
-
-@pytest.fixture
-def of_the_author() -> Iterator[tuple[str, list[bytes]]]:
-    """A server of somebody else's: its address, and what it has been sent."""
-    heard: list[bytes] = []
-
-    class Listener(BaseHTTPRequestHandler):
-        def handle(self) -> None:
-            heard.append(self.request.recv(65536))
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", heard
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,11 @@ from tuneyard.storage import open_store
 from tuneyard.tracking.task_logs import Chunk
 
 
-def test_an_author_leads_the_hub_to_no_server_of_his(served: Served, say: Say) -> None:
-    heard: list[bytes] = []
-
-    class Listener(BaseHTTPRequestHandler):
-        def handle(self) -> None:
-            heard.append(self.request.recv(65536))
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        keys = [{"name": key, "valueFrom": {"secretKeyRef": {"name": "s3", "key": key}}} for key in KEYS]
-        make_job(served, "led-astray", env=[*keys, {"name": "AWS_ENDPOINT_URL_S3", "value": address}])
-        code, out, err = say("logs", "led-astray")
-        server.shutdown()
-        thread.join()
+def test_an_author_leads_the_hub_to_no_server_of_his(served: Served, say: Say, of_the_author: tuple[str, list[bytes]]) -> None:
+    address, heard = of_the_author
+    keys = [{"name": key, "valueFrom": {"secretKeyRef": {"name": "s3", "key": key}}} for key in KEYS]
+    make_job(served, "led-astray", env=[*keys, {"name": "AWS_ENDPOINT_URL_S3", "value": address}])
+    code, out, err = say("logs", "led-astray")
     assert (code, out, heard) == (1, "", [])
     assert f"is at {address}: that is what the job says, and" in err
 
