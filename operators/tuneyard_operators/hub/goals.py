@@ -64,7 +64,7 @@ def output_of(goal: Goal, defaults: Defaults) -> str:
 def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterator[str]:
     size = len(job.model_dump_json(by_alias=True, exclude_unset=True))
     if size > LARGEST_SPEC:
-        yield f"spec: {size:,} bytes as JSON, of which a pod takes {LARGEST_SPEC:,}: move scripts and texts into files in storage"
+        yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
     for violation in check_rules(job):
         yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
     if job.spec.storage.output is not None and is_relative(job.spec.storage.output):

@@ -128,7 +128,7 @@ class _Advance:
             self.status = JobStatus(observed_generation=self.goal.generation, output=self.status.output)
 
     def _sync_tasks(self) -> None:
-        if self.goal.problem and self.status.attempts:  # its tasks are not known: those that run stay
+        if self.goal.problem and self.status.attempts:  # its tasks are not known: running attempts stay
             return
         known = {task.name: task for task in self.status.tasks}
         self.status.tasks = [known.get(task.name) or TaskStatus(name=task.name) for task in self.goal.job.spec.tasks]

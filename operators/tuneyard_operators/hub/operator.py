@@ -23,7 +23,7 @@ from tuneyard_operators.logs import serve_logs
 log = logging.getLogger(__name__)
 LEASE_NAME = "tuneyard-hub"
 _READERS_QPS = 100.0
-"""Requests a second to the hub's API server on behalf of those who read logs."""
+"""Requests a second to the hub's API server on behalf of readers of logs."""
 
 
 class _Replica:

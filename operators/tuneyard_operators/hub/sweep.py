@@ -45,7 +45,7 @@ class Sweep:
             try:
                 suspects |= self._orphans(member, before)
             except Exception:  # one broken member must not stop the others
-                log.exception("what is left on %s cannot be seen", member.name)
+                log.exception("leftovers on %s cannot be listed", member.name)
         return suspects
 
     def _orphans(self, member: Member, before: Suspects) -> Suspects:

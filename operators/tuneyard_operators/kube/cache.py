@@ -69,7 +69,7 @@ class Cache:
                 self.error = error
                 await asyncio.sleep(pause_s * (0.75 + random.random() / 2))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            except Exception as error:  # a server that talks nonsense must not stop those who follow others
+            except Exception as error:  # a server with malformed answers must not stop the watches of other servers
                 log.exception("cannot read %s of %s", self.kind.plural, self._connection.server)
                 self.error = ApiError(0, f"its answers cannot be read: {type(error).__name__}: {error}")
                 await asyncio.sleep(_LONGEST_PAUSE_S)

@@ -19,7 +19,12 @@ class TeamGoal(Fields):
     quota: dict[str, Gpus] = Field(default_factory=dict, description="SKU -> GPUs this team is guaranteed")
     borrowing_limit: dict[str, Gpus] = Field(default_factory=dict, description="SKU -> GPUs it may borrow from others; absent: no limit")
     cohort: str = Field(default="", description="its teams share the sum of their quotas; default: all that is free may be borrowed")
-    weight: float = Field(default=1.0, ge=1e-6, le=1e6, description="share of what is left over")
+    weight: float = Field(
+        default=1.0,
+        ge=1e-6,
+        le=1e6,
+        description="weight of the team's fair share",
+    )
     gpu_hours: float | None = Field(
         default=None, ge=0, description="GPU-hours per calendar month (UTC); jobs wait once they are spent; default: no limit"
     )

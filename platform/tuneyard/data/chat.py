@@ -17,7 +17,8 @@ from tuneyard.api.local_files import is_template_path
 from tuneyard.data.messages import BadSample, carries_loss
 from tuneyard.data.roles import Chat
 from tuneyard.data.time_limit import TooLong, within
-from tuneyard.data.tool_calls import REFUSALS, Message, tool_form
+from tuneyard.data.tool_calls import Message
+from tuneyard.data.tool_form import REFUSALS, tool_form
 from tuneyard.storage import NotFound, is_local, open_store
 
 # Ends turns with the tokenizer's own end token, so that engines stop there without being told.
@@ -141,7 +142,7 @@ def _own(tokenizer: Any, tools: list[Any] | None) -> _Rendering:
 
 @dataclass(frozen=True)
 class _Rendering:
-    """Text and marked spans of messages. Raises BadSample where the template refuses them, would leave out a part, or does not end."""
+    """Text and marked spans of messages. Raises as `render`."""
 
     template: ChatTemplate
     special_tokens: dict[str, Any]

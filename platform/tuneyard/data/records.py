@@ -19,7 +19,6 @@ from tuneyard.api import BadInput
 from tuneyard.data.access import reading
 from tuneyard.data.encoding import Decoded, NotUtf8, convert, refuse_utf_16
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.tool_calls import without_fillers
 
 BATCH_ROWS = 512
 LONGEST_ROW_BYTES = 64 << 20
@@ -81,6 +80,15 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
             reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
             yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
         row = first + rows
+
+
+def without_fillers(value: Any) -> Any:
+    """Without the nulls that columnar files put into structs for keys that only other rows have."""
+    if isinstance(value, dict):
+        return {key: without_fillers(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_fillers(each) for each in value]
+    return value
 
 
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:

@@ -21,9 +21,8 @@ from tuneyard.data.access import reading
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.file_types import DataFile, FoundFile
 from tuneyard.data.messages import BadSample, message_list
-from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
+from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records, without_fillers
 from tuneyard.data.sources import Located, locate
-from tuneyard.data.tool_calls import without_fillers
 
 _OFFSET_EVERY = 64
 """Rows between two noted byte offsets: 8 bytes per 64 rows are kept in memory."""
@@ -173,12 +172,16 @@ class ScoreRows:
         wanted = self.data.keep or list(values)
         row = ScoreRow(index=index, prompt="", references=(), kept={name: values.get(name) for name in wanted}, error=None)
         try:
-            row["prompt"] = _prompt(without_fillers(values.get(self.data.prompt)), self.data.prompt)
+            prompt = values.get(self.data.prompt)
+            row["prompt"] = _prompt(without_fillers(prompt) if self._is_columnar(index) else prompt, self.data.prompt)
             if self.data.reference is not None:
                 row["references"] = _references(values.get(self.data.reference), self.data.reference)
         except BadSample as error:
             row["error"] = str(error)
         return row
+
+    def _is_columnar(self, index: int) -> bool:
+        return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], _Parquet)
 
     def _check_columns(self) -> None:
         _check_columns(self.data, self.uri, [row for row in self._values(0, min(100, self.count())) if _ERROR not in row])

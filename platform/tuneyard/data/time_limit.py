@@ -62,15 +62,15 @@ class _Watch:
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TooLong))
 
 
-_watch: _Watch | None = None
+_current: _Watch | None = None
 
 
 def within(limit_s: float, work: Callable[[], T]) -> T:
     """What `work` returns. Raises TooLong soon after `limit_s`. Not to be nested in one thread."""
-    global _watch
-    watch = _watch
+    global _current
+    watch = _current
     if watch is None or watch.pid != os.getpid():  # threads do not survive a fork
-        _watch = watch = _Watch()
+        _current = watch = _Watch()
     watch.begin(limit_s)
     try:
         result = work()

@@ -145,3 +145,15 @@ def test_an_empty_data_set_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n\n")
     with pytest.raises(BadInput, match="the data set is empty"):
         ScoreRows.open(ScoreData(source=str(tmp_path / "a.jsonl")))
+
+
+def test_nulls_in_prompts_are_fillers_in_columnar_files_alone(tmp_path: Path) -> None:
+    call = {"function": {"name": "f", "arguments": {"a": 1, "b": None}}}
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "r"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": turns}) + "\n")
+    pq.write_table(pa.Table.from_pylist([{"prompt": turns}]), tmp_path / "a.parquet")
+
+    found = [ScoreRows.open(ScoreData(source=str(tmp_path / name))).read(0, 1)[0]["prompt"] for name in ("a.jsonl", "a.parquet")]
+
+    arguments = [prompt[1]["tool_calls"][0]["function"]["arguments"] for prompt in found if isinstance(prompt, list)]
+    assert arguments == [{"a": 1, "b": None}, {"a": 1}]

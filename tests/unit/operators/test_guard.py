@@ -99,7 +99,7 @@ def test_an_unreadable_spec_can_be_cancelled_and_nothing_more_of_it_starts() -> 
 
 def test_a_spec_that_no_pod_could_take_is_refused() -> None:
     spec = job(setup=["x" * 60_000, "y" * 60_000]).to_yaml_dict()["spec"]
-    assert f"of which a pod takes {LARGEST_SPEC:,}" in goal_of(held(spec), DEFAULTS).problem
+    assert f"and a pod takes at most {LARGEST_SPEC:,}" in goal_of(held(spec), DEFAULTS).problem
 
 
 @pytest.mark.parametrize("stored", [5, {"attempts": 5}, {"attempts": [5, {"placement": {"cluster": 3}}], "conditions": "x", "phase": []}])
