@@ -18,7 +18,7 @@ from tuneyard.tracking.sink import Warnings
 
 END_LIMIT_S = 90.0
 """How long the end of a job waits for Comet to take the last metrics, or to give up its server and write an archive."""
-_METRICS = ("loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm", "step_s")
+_METRICS = ("loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm", "step_s", "router_loss", "busiest_expert")
 
 
 @dataclass(frozen=True)

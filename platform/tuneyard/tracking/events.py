@@ -86,7 +86,11 @@ class TimeSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Event):
-    """One optimizer step, over all workers. `step` counts from 1; `mfu` is a share (0..1)."""
+    """One optimizer step, over all workers. `step` counts from 1; `mfu` is a share (0..1).
+
+    Of mixtures of experts: `router_loss`, before its weight and not part of `loss`, and `busiest_expert`, the load of the busiest expert
+    over the mean load, as a mean over layers (1: tokens are spread evenly).
+    """
 
     step: int
     of: int
@@ -99,6 +103,8 @@ class Step(Event):
     eta_s: float
     grad_norm: float | None = None
     memory_gb: float | None = None
+    router_loss: float | None = None
+    busiest_expert: float | None = None
     split: TimeSplit = field(default_factory=TimeSplit)
 
 

@@ -16,6 +16,7 @@ from tuneyard.metrics import FIGURES
 from tuneyard.tracking.charts import Bar, Line, Part, bar_chart, line_chart, share_bar
 from tuneyard.tracking.comparing import comparable
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
+from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.report import Report, json_safe
 
 MOST_RANKS = 16
@@ -23,6 +24,7 @@ MOST_SAMPLES = 8
 MOST_CHARACTERS = 4_000
 _USELESS = {"empty": "empty outputs", "looping": "outputs that end in a loop", "cut_off": "outputs that were cut off"}
 _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
+_TWICE_THE_MEAN = 2.0
 _SHARE = "share of "
 _SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other")
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "libraries", "other")
@@ -292,7 +294,27 @@ def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
         Chart("MFU, %", _mfu_chart(task), []),
         _memory_chart(task),
         _split_chart(task),
+        *_expert_charts(task),
     ]
+
+
+def _expert_charts(task: Mapping[str, Any]) -> list[Chart]:
+    """Of mixtures of experts."""
+    load = ((task.get("details") or {}).get("experts") or {}).get("load") or []
+    router = line_chart([Line("router loss", _over_steps(task, "router_loss"))], title="Router loss", from_zero=False)
+    busiest = line_chart([Line("load", _over_steps(task, "busiest_expert"))], title="Busiest expert", from_zero=True, value_label=_times)
+    shares = heat_map(
+        load, title="Load of experts by layer", row_name="layer", column_name="expert", value_label=_times, darkest=_TWICE_THE_MEAN
+    )
+    return [
+        Chart("Router loss, before its weight", router, []),
+        Chart("Busiest expert, times the mean load", busiest, []),
+        Chart("Load of experts in the last steps (full: twice the mean or more)", shares, []),
+    ]
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x"
 
 
 def _mfu_chart(task: Mapping[str, Any]) -> Markup:

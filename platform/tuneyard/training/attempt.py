@@ -33,6 +33,7 @@ from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
+from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
@@ -135,6 +136,7 @@ class _Attempt:
         self.began = time.perf_counter()
         self.libraries_gb = 0.0
         self.router_weight = 0.0
+        self.expert_load: ExpertLoad | None = None
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -220,8 +222,9 @@ class _Attempt:
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)
-        # TRL's trainer of preference pairs adds the router's loss itself.
-        self.router_weight = 0.0 if task.objective == "dpo" else take_router_loss(model, task.router_loss)
+        if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
+            self.router_weight = take_router_loss(model, task.router_loss)
+            self.expert_load = ExpertLoad.of(model)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         if task.objective == "dpo":
@@ -305,7 +308,15 @@ class _Attempt:
                 checkpoints.drop_copy(restored)
 
         batches = replace(material.batches, start=start)
-        trainer.prepare_run(batches, load=go_on, save=save, on_lap=ledger.on_lap, on_evaluation=evaluated, router_weight=self.router_weight)
+        trainer.prepare_run(
+            batches,
+            load=go_on,
+            save=save,
+            on_lap=ledger.on_lap,
+            on_evaluation=evaluated,
+            router_weight=self.router_weight,
+            expert_load=self.expert_load,
+        )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.validation is not None
         trainer.add_callback(Cadence(task, steps=material.steps, evaluates=evaluates, save_is_due=checkpoints.is_due))
@@ -370,5 +381,6 @@ class _Attempt:
                 "data": material.report,
                 "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
+                **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },
         )

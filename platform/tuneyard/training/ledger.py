@@ -9,12 +9,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
 from tuneyard.tracking.events import Emit, Step
 from tuneyard.training.distributed import World
+from tuneyard.training.expert_load import busiest, moved, relative_load
 from tuneyard.training.memory import peak_gb
 from tuneyard.training.nan_guard import check_loss
 from tuneyard.training.progress import Progress
@@ -24,6 +26,17 @@ from tuneyard.training.throughput import Throughput
 from tuneyard.training.trainer import StepAccount, SteppedTrainer
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Totals:
+    """Of all ranks. `router_loss` and `busiest` are None where there is none."""
+
+    loss: float
+    tokens: float
+    squares: float
+    router_loss: float | None
+    busiest: float | None
+
+
 @dataclass(kw_only=True)
 class _Entry:
     """One step on its way: `reduced` on the device, then `totals` in Python, then timed by `lap`, then told."""
@@ -31,7 +44,7 @@ class _Entry:
     step: int
     account: StepAccount
     reduced: torch.Tensor
-    totals: list[float] | None = None
+    totals: _Totals | None = None
     lap: Lap | None = None
 
 
@@ -83,7 +96,10 @@ class Ledger(TrainerCallback):
     def _reduce(self, account: StepAccount) -> torch.Tensor:
         share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
         numbers = torch.tensor([account.tokens, account.squares, float(self._stop.wanted)], dtype=torch.float64)
-        row = torch.cat([share, numbers.to(share.device, non_blocking=True)])
+        parts = [share, numbers.to(share.device, non_blocking=True)]
+        if account.expert_load is not None:
+            parts.append(account.expert_load.double().flatten())
+        row = torch.cat(parts)
         if self._world.size > 1:
             dist.all_reduce(row)
         return row
@@ -91,27 +107,37 @@ class Ledger(TrainerCallback):
     def _settle(self, keep: int) -> None:
         for entry in list(self._open)[: len(self._open) - keep]:
             if entry.totals is None:
-                entry.totals = entry.reduced.tolist()
-                self._know(entry, *entry.totals)
+                loss, router_loss, tokens, squares, stops, *counts = entry.reduced.tolist()
+                self._know_loss(entry, loss)
+                router = router_loss if self._trainer.router_weight else None
+                if router is not None:
+                    self._progress.router_losses.append(router)
+                self._progress.tokens += int(tokens)
+                self.stopped = self.stopped or stops > 0
+                busiest_expert = self._know_experts(entry, counts)
+                entry.totals = _Totals(loss=loss, tokens=tokens, squares=squares, router_loss=router, busiest=busiest_expert)
 
-    def _know(self, entry: _Entry, loss: float, router_loss: float, tokens: float, _squares: float, stops: float) -> None:
+    def _know_experts(self, entry: _Entry, counts: list[float]) -> float | None:
+        if entry.account.expert_load is None:
+            return None
+        load = relative_load(np.reshape(counts, entry.account.expert_load.shape))
+        self._progress.expert_load = moved(self._progress.expert_load, load)
+        self._progress.busiest.append(busiest(load))
+        return self._progress.busiest[-1]
+
+    def _know_loss(self, entry: _Entry, loss: float) -> None:
         losses = self._progress.losses
         last_loss = losses[-1] if losses else None
         check_loss(entry.step, loss, learning_rate=entry.account.learning_rate, precision=self._precision, last_loss=last_loss)
         losses.append(loss)
-        if self._trainer.router_weight:
-            self._progress.router_losses.append(router_loss)
-        self._progress.tokens += int(tokens)
-        self.stopped = self.stopped or stops > 0
 
     def _tell(self, keep: int) -> None:
         while len(self._open) > keep and self._open[0].lap is not None:
             entry = self._open.popleft()
             assert entry.totals is not None
             assert entry.lap is not None
-            loss, _, tokens, squares, _ = entry.totals
-            seconds = entry.lap.seconds()
-            rate = self._throughput.add(tokens, squares, seconds)
+            totals, seconds = entry.totals, entry.lap.seconds()
+            rate = self._throughput.add(totals.tokens, totals.squares, seconds)
             # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.
             self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
             self._emit(
@@ -119,9 +145,11 @@ class Ledger(TrainerCallback):
                     task=self._task,
                     step=entry.step,
                     of=self._steps,
-                    loss=loss,
+                    loss=totals.loss,
+                    router_loss=totals.router_loss,
+                    busiest_expert=totals.busiest,
                     learning_rate=entry.account.learning_rate,
-                    tokens=int(tokens),
+                    tokens=int(totals.tokens),
                     step_s=rate.step_s,
                     tokens_per_s=rate.tokens_per_s,
                     mfu=rate.mfu,

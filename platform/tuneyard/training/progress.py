@@ -14,6 +14,10 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     router_losses: list[float] = field(default_factory=list)
     """Likewise, of the loss that spreads tokens over experts, before its weight; empty where there is none."""
+    busiest: list[float] = field(default_factory=list)
+    """Of each step, the load of the busiest expert over the mean load, as a mean over layers; empty for dense models."""
+    expert_load: list[list[float]] = field(default_factory=list)
+    """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     tokens: int = 0
     split_s: dict[str, float] = field(default_factory=dict)
@@ -27,7 +31,7 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""
-        lists = {"losses": [*self.losses], "router_losses": [*self.router_losses]}
+        lists = {name: [*getattr(self, name)] for name in ("losses", "router_losses", "busiest", "expert_load")}
         return (
             lists
             | {"eval_losses": [*self.eval_losses], "split_s": {**self.split_s}}

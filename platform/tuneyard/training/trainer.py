@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import Trainer
 
+from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.packing_probe import refuse_leaks
 from tuneyard.training.stopwatch import Lap, Stopwatch
@@ -26,10 +27,12 @@ SaveCheckpoint = Callable[["SteppedTrainer"], None]
 @dataclass(frozen=True, kw_only=True)
 class StepAccount:
     """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss.
-    `router_loss`: the same of the loss that spreads tokens over experts, before its weight; it is not part of `loss`."""
+    `router_loss`: the same of the loss that spreads tokens over experts, before its weight; it is not part of `loss`.
+    `expert_load`: tokens of this rank by layer and expert, on the device; None for a dense model."""
 
     loss: torch.Tensor
     router_loss: torch.Tensor
+    expert_load: torch.Tensor | None
     tokens: int
     squares: int
     grad_norm: Any
@@ -51,16 +54,18 @@ class SteppedTrainer(Trainer):
         on_lap: Callable[[Lap], None],
         on_evaluation: Callable[[int, float], None],
         router_weight: float = 0.0,
+        expert_load: ExpertLoad | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`."""
+        `take_router_loss`. `expert_load`: counts tokens by expert."""
         self.batches = batches
         self.load = load
         self.save = save
         self.on_lap = on_lap
         self.on_evaluation = on_evaluation
         self.router_weight = router_weight
+        self.expert_load = expert_load
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -111,10 +116,14 @@ class SteppedTrainer(Trainer):
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         self.watch.mark("forward")
+        if self.expert_load is not None:
+            self.expert_load.begin(inputs.get("attention_mask"))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if self.expert_load is not None:
+            self.expert_load.end()
         self.watch.mark("backward")
         return loss
 
@@ -168,6 +177,7 @@ class SteppedTrainer(Trainer):
         account = StepAccount(
             loss=self._step_loss,
             router_loss=self._step_router_loss,
+            expert_load=None if self.expert_load is None else self.expert_load.take(),
             tokens=self._step_tokens,
             squares=self._step_squares,
             grad_norm=self._step_grad_norm,

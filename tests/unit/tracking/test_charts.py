@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tuneyard.tracking.charts import HEIGHT, WIDTH, Bar, Line, Part, bar_chart, line_chart, nice_ticks, share_bar, tick_label
 from tuneyard.tracking.formats import number
+from tuneyard.tracking.heat_map import heat_map
 
 VALUES = st.floats(-1e9, 1e9).map(lambda value: round(value, 6))
 
@@ -71,6 +72,19 @@ def test_nothing_measured_draws_nothing() -> None:
     assert bar_chart([], title="Memory", value_label=number) == ""
     assert share_bar([Part("data", 0.0, "p1")], title="Time", value_label=number) == ""
     assert line_chart([Line("loss", [])], title="Loss", from_zero=True) == ""
+
+
+def test_a_large_table_shares_cells_and_keeps_its_largest_values() -> None:
+    rows = [[1.0] * 256 for _ in range(100)]
+    rows[99][255] = 7.0
+
+    drawing = ElementTree.fromstring(heat_map(rows, title="Load", row_name="layer", column_name="expert", value_label=number, darkest=2.0))
+
+    names = [cell.text for cell in drawing.iter("title")]
+    assert len(names) <= 64 * 64
+    assert names[0] == "layer 1 to 2 · expert 1 to 4: 1.00"
+    assert names[-1] == "layer 99 to 100 · expert 253 to 256: 7.00"
+    assert heat_map([], title="Load", row_name="layer", column_name="expert", value_label=number, darkest=2.0) == ""
 
 
 def test_names_are_escaped() -> None:

@@ -55,6 +55,20 @@ def test_the_page_shows_key_figures_and_compares_score_tasks() -> None:
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5
 
 
+def test_a_mixture_of_experts_shows_its_router_and_its_load() -> None:
+    recorder = Recorder(make_job())
+    tell(recorder, [replace(e, router_loss=1.5, busiest_expert=2.25) if isinstance(e, Step) else e for e in train_events(5)])
+    report = recorder.report()
+    report.tasks["train"]["details"] = {"experts": {"load": [[0.5, 1.5], [1.0, 1.0]], "busiest": [1.25]}}
+
+    page = Page(render(report))
+
+    for shown in ("Router loss, before its weight", "Busiest expert, times the mean load", "Load of experts in the last steps"):
+        assert shown in page.text, shown
+    assert "layer 1 · expert 2: 1.50x" in page.text
+    assert "Busiest expert" not in Page(render(finished_report())).text
+
+
 def test_score_tasks_on_different_data_stand_side_by_side_without_a_change() -> None:
     report = finished_report()
     data = [{"source": "a.jsonl", "reference": "one"}, {"source": "a.jsonl", "reference": "list"}]
