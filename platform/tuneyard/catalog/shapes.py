@@ -146,12 +146,17 @@ class ModelShape:
     @classmethod
     def from_folder(cls, path: Path | str) -> ModelShape:
         """The shape of the model saved in a folder. Raises BadInput if there is no readable `config.json` in it."""
-        file = Path(path) / "config.json"
-        next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{path} is not a model folder: config.json cannot be read ({error})", next_step) from error
-        if not isinstance(config, dict):
-            raise BadInput(f"{file} does not hold a JSON object", next_step)
-        return cls.from_config(config)
+        return cls.from_config(config_in(path))
+
+
+def config_in(folder: Path | str) -> dict[str, Any]:
+    """`config.json` of a model's folder. Raises BadInput if it cannot be read."""
+    file = Path(folder) / "config.json"
+    next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is not a model folder: config.json cannot be read ({error})", next_step) from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{file} does not hold a JSON object", next_step)
+    return config

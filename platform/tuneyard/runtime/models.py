@@ -10,6 +10,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.catalog import ModelShape, known_config
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG = "config.json"
@@ -18,7 +19,7 @@ CONFIG = "config.json"
 def model_shape(uri: str, revision: str | None = None) -> ModelShape:
     """Shape of the model at a folder, URI or Hugging Face name. Raises BadInput where there is none."""
     known = known_shape(uri, revision)
-    return known if known is not None else ModelShape.from_config(read_config(uri, revision))
+    return known if known is not None else model_shape_of(read_config(uri, revision))
 
 
 def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:

@@ -45,9 +45,9 @@ class EngineSettings:
     on_cpu: bool
 
 
-def resolve_engine(task: ScoreTask, model: Path, adapter: Path | None, *, sku: str) -> EngineSettings:
-    """Decide every `auto` of `task.engine`. Raises BadInput for a folder that is no model, or settings that cannot work with it."""
-    shape = ModelShape.from_folder(model)
+def resolve_engine(task: ScoreTask, model: Path, shape: ModelShape, adapter: Path | None, *, sku: str) -> EngineSettings:
+    """Decide every `auto` of `task.engine`. `shape`: of the model in the folder `model`. Raises BadInput for settings that cannot work
+    with it."""
     engine = task.engine
     on_cpu = sku == "cpu"
     max_length = min(shape.max_positions, LONGEST_AUTO) if engine.max_length == "auto" else engine.max_length

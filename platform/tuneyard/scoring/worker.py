@@ -17,6 +17,8 @@ from typing import Any
 
 from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
 from tuneyard.catalog import ModelShape, adapted_projections
+from tuneyard.catalog.built import model_shape_of
+from tuneyard.catalog.shapes import config_in
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import Asked, Engine
@@ -87,8 +89,8 @@ class PartWorker:
         cache = Path(request.scratch) / "models"
         model = fetch_folder(request.model_uri, cache)
         adapter = fetch_folder(request.adapter_uri, cache) if request.adapter_uri else None
-        self._settings = resolve_engine(request.task, model, adapter, sku=request.sku)
-        self._shape = ModelShape.from_folder(model)
+        self._shape = model_shape_of(config_in(model))
+        self._settings = resolve_engine(request.task, model, self._shape, adapter, sku=request.sku)
         self._adapter = _countable_adapter(self._shape, self._settings)
         tokenizer = _tokenizer(self._settings)
         self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
 from tuneyard.catalog import ModelShape, gpu, local_sku
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.planning import resolve
 from tuneyard.storage import absolute
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, Stage, Step, Warned
@@ -92,7 +93,7 @@ def _shape(task: TrainTask) -> ModelShape:
         raise BadInput(
             f"{task.model.name} is not a model: {str(error).splitlines()[0]}", "point model.name at a folder with config.json"
         ) from error
-    return ModelShape.from_config(config.to_dict())
+    return model_shape_of(config.to_dict())
 
 
 def _printer() -> Emit:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.api import TrainTask
-from tuneyard.catalog import ModelShape, forward_flops, gpu, train_flops
+from tuneyard.catalog import forward_flops, gpu, train_flops
+from tuneyard.catalog.built import model_shape_of
 from tuneyard.planning import Plan
 from tuneyard.training.throughput import FlopsOf
 
@@ -15,7 +16,7 @@ def flops_of(task: TrainTask, config: Any) -> FlopsOf:
 
     Padding is not work. Attention counts all pairs of tokens in a sample, as PaLM does. DPO adds the reference's forward pass.
     """
-    shape = ModelShape.from_config(config.to_dict())
+    shape = model_shape_of(config.to_dict())
 
     def of(tokens: float, mean_length: float) -> float:
         length = max(1, round(mean_length))
