@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 import torch
 from tests.models import cpu_plan, train_request, train_task, write_model, write_text
@@ -37,43 +36,6 @@ def request_of(folder: Path, model: Path, text: Path, plan: dict[str, Any] | Non
 def router_losses(result: TrainResult) -> list[float]:
     found: list[float] = result.details["router"]["losses"]
     return found
-
-
-def test_losses_are_those_of_trl(model: Path, text: Path, tmp_path: Path) -> None:
-    from trl import SFTConfig, SFTTrainer
-
-    ours = train(request_of(tmp_path / "ours", model, text, steps=4, optimizer={"learningRate": 1e-3, "schedule": "constant", "warmup": 0}))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    rows = [tokenizer(json.loads(line)["text"])["input_ids"] + [tokenizer.eos_token_id] for line in text.read_text().splitlines()]
-    arguments = SFTConfig(
-        str(tmp_path / "theirs"),
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=4,
-        max_steps=4,
-        learning_rate=1e-3,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
-        max_length=64,
-        logging_steps=1,
-        train_sampling_strategy="sequential",
-        bf16=False,
-        use_cpu=True,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to=[],
-    )
-    theirs = SFTTrainer(
-        AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-        args=arguments,
-        train_dataset=datasets.Dataset.from_dict({"input_ids": rows}),
-        processing_class=tokenizer,
-    )
-    theirs.train()
-
-    logged = [entry["loss"] for entry in theirs.state.log_history if "loss" in entry]
-    whole = [loss + 0.5 * router for loss, router in zip(ours.losses, router_losses(ours), strict=True)]
-    assert whole == pytest.approx(logged, rel=2e-5)
-    assert ours.details["router"]["weight"] == 0.5
 
 
 def test_a_weight_of_its_own_and_none(model: Path, text: Path, tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""The losses of each step are those of TRL's trainers on the same rows. `python benchmarks/trl_losses.py` compares more architectures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.trl_losses import compare
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [("llama", "clm"), ("gpt2", "sft"), ("qwen2", "sft"), ("mixtral", "sft"), ("qwen3_moe", "clm"), ("llama", "dpo")],
+)
+def test_losses_are_those_of_trl(kind: str, objective: str, tmp_path: Path) -> None:
+    found = compare(tmp_path, kind, objective=objective)
+    assert found.ours == pytest.approx(found.theirs, rel=2e-6)
