@@ -59,6 +59,7 @@ class TrainData(Source):
         default=False, description="render pairs of plain texts by the chat template, as a user's question and the assistant's answer"
     )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
+    show_sample: bool = Field(default=True, description="print one sample as the model sees it when the task starts")
     shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"

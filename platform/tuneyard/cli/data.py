@@ -10,6 +10,7 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.cli.output import size_text
+from tuneyard.cli.sample_text import highlighted
 from tuneyard.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from tuneyard.data import Inspection
 
-_SHOWN_CHARS = 1500
 _SHOWN_COLUMNS = 100
 
 app = typer.Typer(help="Look into data sets.", no_args_is_help=True)
@@ -97,7 +97,7 @@ def show(found: Inspection, console: Console) -> None:
     for number, pieces in enumerate(found.shown, start=1):
         how = "highlighted" if console.is_terminal else "marked «»"
         console.rule(f"sample {number}: {how} text carries loss", style="dim")
-        console.print(_highlighted([(piece.text, piece.loss) for piece in pieces], marks=not console.is_terminal))
+        console.print(highlighted([(piece.text, piece.loss) for piece in pieces], marks=not console.is_terminal))
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:
@@ -121,16 +121,3 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
             )
         facts.append(("longer than", "   ".join(f"{limit}: {share:.1%}" for limit, share in found.longer_than.items())))
     return facts
-
-
-def _highlighted(pieces: list[tuple[str, bool]], *, marks: bool) -> Any:
-    from rich.text import Text
-
-    text, left = Text(), _SHOWN_CHARS
-    for piece, loss in pieces:
-        shown = piece[:left]
-        text.append(f"«{shown}»" if loss and marks else shown, style="black on green" if loss else "")
-        left -= len(piece)
-        if left <= 0:
-            return text.append(" …", style="dim")
-    return text

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from tuneyard.api import FailureKind, JobSpec
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
+from tuneyard.cli.sample_text import heading, highlighted
 from tuneyard.cli.trial_lines import trial_line
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Stage, Step, TaskEvent, Tried, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, SampleShown, Stage, Step, TaskEvent, Tried, Warned
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -88,6 +89,8 @@ class PlainProgress:
             self._say(event.task, f"checkpoint of step {event.step} committed in {event.seconds:.1f} s ({event.bytes / 1e6:,.1f} MB)")
         elif isinstance(event, Tried):
             self._say(event.task, trial_line(event))
+        elif isinstance(event, SampleShown):
+            self._say(event.task, f"{heading(event, marks=True)}:\n{highlighted(event.pieces, marks=True).plain}")
         elif isinstance(event, Placed):
             self._say_places(event)
         elif isinstance(event, Preflighted):

@@ -16,8 +16,9 @@ from rich.text import Text
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress import STOPPING
 from tuneyard.cli.progress_state import JobProgress, TaskProgress, clock
+from tuneyard.cli.sample_text import heading, highlighted
 from tuneyard.cli.trial_lines import trial_line
-from tuneyard.tracking import Event, Tried, Warned
+from tuneyard.tracking import Event, SampleShown, Tried, Warned
 
 _MARKS = {"waiting": ("·", "dim"), "succeeded": ("✓", "green"), "failed": ("✗", "red"), "stopped": ("■", "yellow"), "skipped": ("↷", "dim")}
 _BAR_WIDTH = 28
@@ -48,6 +49,11 @@ class LiveProgress:
             self._console.print(Text("! ", style="yellow") + label + Text(event.message))
         elif isinstance(event, Tried):
             self._console.print(Text(f"{event.task}: {trial_line(event)}"))
+        elif isinstance(event, SampleShown):
+            marks = not self._console.is_terminal
+            self._console.rule(Text(f"{event.task}: {heading(event, marks=marks)}"), style="dim")
+            self._console.print(highlighted(event.pieces, marks=marks))
+            self._console.rule(style="dim")
 
     def stopping(self) -> None:
         self._stopping = True

@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from tuneyard.api import JobSpec
 from tuneyard.cli.progress_live import LiveProgress
 from tuneyard.cli.terminal import recording_console
-from tuneyard.tracking import Event, TaskEvent, Tried, Warned
+from tuneyard.tracking import Event, SampleShown, TaskEvent, Tried, Warned
 
 _EVERY_S = 1.0
 _WIDTH = 110
@@ -86,9 +86,10 @@ class NotebookProgress:
 
     def __call__(self, event: Event) -> None:
         self._view(event)
-        if isinstance(event, (Warned, Tried)):
+        kept = isinstance(event, (Warned, Tried, SampleShown))
+        if kept:
             self._cell.keep()
-        self._cell.draw(self._view, now=isinstance(event, (TaskEvent, Warned, Tried)))
+        self._cell.draw(self._view, now=kept or isinstance(event, TaskEvent))
 
     def stopping(self) -> None:
         self._view.stopping()

@@ -18,10 +18,10 @@ import pyarrow as pa
 from tuneyard.api import TrainTask
 from tuneyard.data.access import reading
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.inspection import plain_pieces
 from tuneyard.data.records import arrow_batches, parquet_file
 from tuneyard.data.roles import Pair
 from tuneyard.data.samples import Placed, Tally, training_samples
+from tuneyard.data.shown import plain_pieces
 from tuneyard.data.sources import Located, locate
 from tuneyard.planning import DataCount, Interval
 

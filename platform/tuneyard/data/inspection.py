@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from tuneyard.api import BadInput
-from tuneyard.data.messages import BadSample, carries_loss
+from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Sample, Text, canonical_json, detect
+from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Text, canonical_json, detect
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
+from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import locate
-from tuneyard.data.tool_calls import Message
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
 _TOKENISED_SAMPLES = 10_000
@@ -45,14 +44,6 @@ class Lengths:
     def of(cls, values: Sequence[int]) -> Lengths:
         p50, p90, p99 = (int(p) for p in np.percentile(values, (50, 90, 99)))
         return cls(p50, p90, p99, int(max(values)))
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Text of a rendered sample; `loss`: training counts it."""
-
-    text: str
-    loss: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,35 +168,6 @@ class _Look:
             self.first.append(Placed(row.place, sample))
 
 
-def plain_pieces(sample: Sample) -> list[Piece]:
-    """A sample as people would write it down, without a tokenizer or template."""
-    match sample:
-        case Chat(messages):
-            return [Piece(f"{m['role']}: {_said(m)}\n", carries_loss(m) and i >= sample.context) for i, m in enumerate(messages)]
-        case Completion(prompt, completion):
-            return [Piece(prompt, False), Piece(completion, True)]
-        case Text(text):
-            return [Piece(text, True)]
-        case Pair(prompt, chosen, rejected):
-            return [
-                Piece(f"prompt: {_flat(prompt)}\n", False),
-                Piece(f"chosen: {_flat(chosen)}\n", True),
-                Piece(f"rejected: {_flat(rejected)}", False),
-            ]
-
-
-def _flat(content: str | list[dict[str, Any]]) -> str:
-    return content if isinstance(content, str) else "\n".join(f"{m['role']}: {_said(m)}" for m in content)
-
-
-def _said(message: Message) -> str:
-    calls = [
-        f"{call['function']['name']}({json.dumps(call['function']['arguments'], ensure_ascii=False)})"
-        for call in message.get("tool_calls", ())
-    ]
-    return " ".join(part for part in (message["content"], *calls) if part)
-
-
 def _types(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, dict[str, int]] = {}
     for row in rows:
@@ -239,7 +201,9 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -
         "loss_token_fraction": counted / sum(lengths),
         "ends_with": None if kind == "all" else _end_of_answers(tokenizer, chats=template is not None),
         "longer_than": {limit: sum(n > limit for n in lengths) / len(lengths) for limit in SUGGESTED_LENGTHS},
-        "shown": [_pieces(tokenizer, encoded.ids[i], encoded.labels[i]) for i in range(min(_SHOWN_SAMPLES, len(lengths)))],
+        "shown": [
+            token_pieces(tokenizer, encoded.ids[i].tolist(), encoded.labels[i].tolist()) for i in range(min(_SHOWN_SAMPLES, len(lengths)))
+        ],
     }
 
 
@@ -248,10 +212,3 @@ def _end_of_answers(tokenizer: Any, *, chats: bool) -> str:
 
     end = turn_end(tokenizer) if chats else tokenizer.eos_token_id
     return "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
-
-
-def _pieces(tokenizer: Any, ids: Any, labels: Any) -> list[Piece]:
-    """Decode runs of tokens that carry loss, or do not."""
-    counted = labels >= 0
-    borders = [0, *(np.flatnonzero(np.diff(counted)) + 1).tolist(), len(ids)]
-    return [Piece(tokenizer.decode(ids[a:b]), bool(counted[a])) for a, b in pairwise(borders)]

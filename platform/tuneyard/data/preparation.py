@@ -34,6 +34,8 @@ CODE_VERSION = 3
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
 _EXAMPLES = 5
+_NO_PART_OF_THE_ROWS = {"source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"}
+"""Fields that change no row, or enter the key in another form."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ def _rows(path: Path) -> Any | None:
 
 
 def _cache_key(work: _Work) -> dict[str, Any]:
-    spec = work.spec.model_dump(mode="json", exclude={"source", "from_task", "path", "shuffle", "validation", "chat_template"})
+    spec = work.spec.model_dump(
+        mode="json", exclude={"source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"}
+    )
     held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
     return {
         "code": CODE_VERSION,

@@ -154,6 +154,17 @@ class Tried(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SampleShown(Event):
+    """One training sample as the model sees it: (text, whether it carries loss). For the eyes of whoever watches: no sink keeps it.
+
+    `ends_with`: the token that ends an answer; empty where there is none; None where samples have no answers.
+    """
+
+    pieces: tuple[tuple[str, bool], ...]
+    ends_with: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Warned(Event):
     """Something a person should know that does not end the task: a cut sample, a lost engine, a checkpoint passed over."""
 

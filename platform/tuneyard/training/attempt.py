@@ -21,9 +21,10 @@ from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data import Order
+from tuneyard.data.shown import first_pieces
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
-from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
+from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
@@ -198,6 +199,7 @@ class _Attempt:
             tokenizer.chat_template = prepared.chat_template
         data.set_prompt_form(tokenizer, chats=prepared.chats)
         turn_end = data.turn_end(tokenizer) if prepared.chats else None
+        self._show_sample(tokenizer, prepared, turn_end)
         rows = len(prepared.train)
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, rows, plan.global_batch)
         batches = Batches(
@@ -210,6 +212,15 @@ class _Attempt:
             stop=steps,
         )
         return _Material(start, tokenizer, turn_end, prepared.train, prepared.validation, steps, batches, prepared.report.to_dict())
+
+    def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
+        """Once a task: not in later attempts, and not in trials of a search."""
+        if not self.request.task.data.show_sample or self.request.attempt > 1 or "/" in self.request.name:
+            return
+        pieces = tuple((piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train))
+        end = turn_end if prepared.chats else tokenizer.eos_token_id
+        ends_with = "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
+        self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=None if prepared.report.format == "text" else ends_with))
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan

@@ -13,12 +13,14 @@ from pathlib import Path
 from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
 from tuneyard.catalog import ModelShape, gpu, local_sku
 from tuneyard.catalog.built import model_shape_of
+from tuneyard.data.visible import marked
 from tuneyard.planning import resolve
 from tuneyard.storage import absolute
-from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, Stage, Step, Warned
+from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
 from tuneyard.training import TrainRequest, train
 
 RESULT = "result.json"
+_SHOWN_CHARACTERS = 1500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,6 +118,8 @@ def _line(event: Event) -> str:
             return f"step {event.step}  held-out loss {event.loss:.4f}"
         case Checkpointed():
             return f"step {event.step}  checkpoint {event.uri} ({event.bytes / 1e6:.1f} MB, {event.seconds:.1f} s)"
+        case SampleShown(pieces=pieces):
+            return f"a sample as the model sees it, with «» around the text that carries loss:\n{marked(pieces, _SHOWN_CHARACTERS)}"
         case Warned():
             return f"warning: {event.message}"
         case Stage(of=of, done=done) if not of or done >= of:

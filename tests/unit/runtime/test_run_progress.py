@@ -24,7 +24,7 @@ from tuneyard.cli.progress_notebook import NotebookProgress
 from tuneyard.cli.progress_state import clock, share
 from tuneyard.cli.summary import comparisons, print_summary
 from tuneyard.runtime import stop_on_interrupt
-from tuneyard.tracking import Checkpointed, Event, Report, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking import Checkpointed, Event, Report, SampleShown, Scored, Stage, Step, TaskEvent, Warned
 
 JOB = JobSpec.model_validate(
     {
@@ -231,3 +231,20 @@ def test_type_checkers_know_run_and_submit() -> None:
     for node in ast.walk(stub):
         if isinstance(node, ast.ImportFrom):
             assert all(hasattr(import_module(str(node.module)), alias.name) for alias in node.names)
+
+
+SAMPLE = SampleShown(task="tune", pieces=(("<|user|>2+2?", False), ("4\x1b[31m<|end|>", True)), ends_with="<|end|>")
+
+
+def test_a_training_sample_is_shown_with_its_loss() -> None:
+    said, screen = io.StringIO(), io.StringIO()
+
+    PlainProgress(JOB, said)(SAMPLE)
+    LiveProgress(JOB, Console(file=screen, force_terminal=True, width=100))(SAMPLE)
+
+    assert said.getvalue().splitlines() == [
+        "tune   a sample as the model sees it (marked «» text carries loss; answers end with <|end|>):",
+        "tune   <|user|>2+2?«4\\u001b[31m<|end|>»",
+    ]
+    assert "highlighted text carries loss" in screen.getvalue()
+    assert "\x1b[30;42m4\\u001b[31m<|end|>" in screen.getvalue()

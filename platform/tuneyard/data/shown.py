@@ -1,0 +1,66 @@
+"""Samples as people look at them: pieces of text that carry loss, or do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tuneyard.data.messages import carries_loss
+from tuneyard.data.roles import Chat, Completion, Pair, Sample, Text
+from tuneyard.data.tool_calls import Message
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text of a rendered sample; `loss`: training counts it."""
+
+    text: str
+    loss: bool
+
+
+def token_pieces(tokenizer: Any, ids: Sequence[int], labels: Sequence[int]) -> list[Piece]:
+    """Runs of tokens that carry loss, or do not (label -100), as the tokenizer decodes them, special tokens included."""
+    runs = groupby(zip(ids, labels, strict=True), key=lambda token: token[1] >= 0)
+    return [Piece(tokenizer.decode([token for token, _ in run]), counted) for counted, run in runs]
+
+
+def first_pieces(tokenizer: Any, rows: Any) -> list[Piece]:
+    """The first sample of prepared rows (`Prepared.train`): of packed ones, the first sample of the first row."""
+    row = rows[0]
+    if "chosen" in row:
+        return plain_pieces(Pair(row["prompt"], row["chosen"], row["rejected"]))
+    starts = [place for place, position in enumerate(row.get("position_ids", ())) if position == 0]
+    end = starts[1] if len(starts) > 1 else len(row["input_ids"])
+    return token_pieces(tokenizer, row["input_ids"][:end], row["labels"][:end])
+
+
+def plain_pieces(sample: Sample) -> list[Piece]:
+    """A sample as people would write it down, without a tokenizer or template."""
+    match sample:
+        case Chat(messages):
+            return [Piece(f"{m['role']}: {_said(m)}\n", carries_loss(m) and i >= sample.context) for i, m in enumerate(messages)]
+        case Completion(prompt, completion):
+            return [Piece(prompt, False), Piece(completion, True)]
+        case Text(text):
+            return [Piece(text, True)]
+        case Pair(prompt, chosen, rejected):
+            return [
+                Piece(f"prompt: {_flat(prompt)}\n", False),
+                Piece(f"chosen: {_flat(chosen)}\n", True),
+                Piece(f"rejected: {_flat(rejected)}", False),
+            ]
+
+
+def _flat(content: str | list[dict[str, Any]]) -> str:
+    return content if isinstance(content, str) else "\n".join(f"{m['role']}: {_said(m)}" for m in content)
+
+
+def _said(message: Message) -> str:
+    calls = [
+        f"{call['function']['name']}({json.dumps(call['function']['arguments'], ensure_ascii=False)})"
+        for call in message.get("tool_calls", ())
+    ]
+    return " ".join(part for part in (message["content"], *calls) if part)

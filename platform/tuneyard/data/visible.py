@@ -1,0 +1,25 @@
+"""Text of strangers on a terminal: characters that move the cursor or turn the direction of writing are spelled out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """`text` with characters that move the cursor or turn the direction of writing as their code points; line ends and tabs stay."""
+    return _MOVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def marked(pieces: Sequence[tuple[str, bool]], limit: int) -> str:
+    """The first `limit` characters as plain text, with «» around what carries loss."""
+    shown, left = "", limit
+    for text, loss in pieces:
+        part = visible(text[:left])
+        shown += f"«{part}»" if loss else part
+        left -= len(text)
+        if left <= 0:
+            return f"{shown} …"
+    return shown
