@@ -8,7 +8,7 @@ from typing import Any
 from tuneyard.cli.output import print_table
 from tuneyard.cli.progress_state import clock, share
 from tuneyard.metrics import FIGURES
-from tuneyard.tracking import Report, comparable
+from tuneyard.tracking import Report, comparable, prompt_forms
 
 
 def print_summary(report: Report) -> None:
@@ -25,7 +25,8 @@ def print_summary(report: Report) -> None:
         useless = [name for name in ("empty", "looping", "cut_off") if any(task.get(name) for task in scored.values())]
         print_table(["scored", "rows", "errors", *useless, *metrics, "output_tokens_per_s", "MFU", "time"], rows)
     for group in comparable(report.spec, list(scored)):
-        for line in comparisons({name: scored[name] for name in group}):
+        same_rows = {name: scored[name] for name in group}
+        for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
     if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
         print("MFU is of the measured peak")

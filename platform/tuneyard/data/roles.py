@@ -245,8 +245,7 @@ class Canonical:
 
     def _system(self, row: Mapping[str, Any]) -> list[Message]:
         """The system turn that a row keeps in a column of its own."""
-        text = row.get(self.roles.columns["system"]) if "system" in self.roles.columns else None
-        return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
+        return system_turn(row.get(self.roles.columns["system"]) if "system" in self.roles.columns else None)
 
     def _completion(self, row: Mapping[str, Any]) -> Sample:
         columns = self.roles.columns
@@ -258,9 +257,7 @@ class Canonical:
                 )
             return self._chat([*prompt, *_messages(row, columns["completion"])], context=len(prompt))
         prompt_text = _text(row, columns["prompt"], may_be_empty=True)
-        extra = row.get(columns["input"]) if "input" in columns else None
-        if isinstance(extra, str) and extra.strip():
-            prompt_text = f"{prompt_text}\n\n{extra}"
+        prompt_text = with_input(prompt_text, row.get(columns["input"]) if "input" in columns else None)
         completion = _text(row, columns["completion"], may_be_number=True)
         if self.roles.chat:
             prompt = [*self._system(row), _user(prompt_text)]
@@ -270,6 +267,16 @@ class Canonical:
     def _dialogue(self, pair: Pair, row: Mapping[str, Any]) -> Pair:
         """A pair of plain texts as messages."""
         return Pair([*self._system(row), _user(str(pair.prompt))], [_assistant(str(pair.chosen))], [_assistant(str(pair.rejected))])
+
+
+def with_input(prompt: str, extra: Any) -> str:
+    """Alpaca's instruction with its input, where it has one."""
+    return f"{prompt}\n\n{extra}" if isinstance(extra, str) and extra.strip() else prompt
+
+
+def system_turn(text: Any) -> list[Message]:
+    """The first turn that a system column stands for; none where it is empty."""
+    return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
 
 
 def _user(content: str) -> Message:

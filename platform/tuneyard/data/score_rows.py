@@ -11,7 +11,7 @@ import difflib
 import json
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,7 +22,9 @@ from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.file_types import DataFile, FoundFile
 from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records, without_fillers
+from tuneyard.data.roles import NAMES, with_input
 from tuneyard.data.sources import Located, locate
+from tuneyard.data.tool_calls import canonical_tools
 
 _OFFSET_EVERY = 64
 """Rows between two noted byte offsets: 8 bytes per 64 rows are kept in memory."""
@@ -30,12 +32,14 @@ _ERROR = "__tuneyard_error__"
 
 
 class ScoreRow(TypedDict):
-    """`prompt` is empty where `error` is set. `references`: expected answers; none without `data.reference`, or where the row has none:
-    it is generated for, and left out of metrics that need one. `kept`: the columns
-    that go into the output beside the answer."""
+    """`prompt` is empty where `error` is set. `system` and `tools` come from columns of their own, and count where prompts are chats.
+    `references`: expected answers; none without `data.reference`, or where the row has none: it is generated for, and left out of metrics
+    that need one. `kept`: the columns that go into the output beside the answer."""
 
     index: int
     prompt: str | list[dict[str, Any]]
+    system: str
+    tools: list[Any] | None
     references: tuple[str, ...]
     kept: dict[str, Any]
     error: str | None
@@ -168,17 +172,29 @@ class ScoreRows:
 
     def _row(self, index: int, values: dict[str, Any]) -> ScoreRow:
         if _ERROR in values:
-            return ScoreRow(index=index, prompt="", references=(), kept={}, error=str(values[_ERROR]))
+            return _empty_row(index, {}, str(values[_ERROR]))
         wanted = self.data.keep or list(values)
-        row = ScoreRow(index=index, prompt="", references=(), kept={name: values.get(name) for name in wanted}, error=None)
+        row = _empty_row(index, {name: values.get(name) for name in wanted}, None)
         try:
-            prompt = values.get(self.data.prompt)
-            row["prompt"] = _prompt(without_fillers(prompt) if self._is_columnar(index) else prompt, self.data.prompt)
+            clean = without_fillers if self._is_columnar(index) else _as_it_is
+            row["prompt"] = _prompt(clean(values.get(self.data.prompt)), self.data.prompt)
+            self._add_what_stands_beside(row, values, clean)
             if self.data.reference is not None:
                 row["references"] = _references(values.get(self.data.reference), self.data.reference)
         except BadSample as error:
             row["error"] = str(error)
         return row
+
+    def _add_what_stands_beside(self, row: ScoreRow, values: Mapping[str, Any], clean: Callable[[Any], Any]) -> None:
+        """Columns that training uses too: an instruction's input, a system turn, tools."""
+        if isinstance(row["prompt"], str) and self.data.prompt.lower() == "instruction":
+            row["prompt"] = with_input(row["prompt"], _beside(values, "input"))
+        system = _beside(values, "system")
+        row["system"] = system if isinstance(system, str) else ""
+        try:
+            row["tools"] = canonical_tools(clean(_beside(values, "tools")))
+        except ValueError as error:
+            raise BadSample(str(error)) from error
 
     def _is_columnar(self, index: int) -> bool:
         return bool(self.parts) and isinstance(self.parts[bisect_right(self._starts, index) - 1], _Parquet)
@@ -210,6 +226,20 @@ def _check_columns(data: ScoreData, uri: str, rows: Sequence[Mapping[str, Any]])
                 f"{uri}: no column {column} (data.{fieldname}); columns found: {', '.join(found) or 'none'}",
                 f"did you mean {near[0]}?" if near else f"set data.{fieldname.partition('[')[0]} to one of them",
             )
+
+
+def _empty_row(index: int, kept: dict[str, Any], error: str | None) -> ScoreRow:
+    return ScoreRow(index=index, prompt="", system="", tools=None, references=(), kept=kept, error=error)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _beside(values: Mapping[str, Any], role: str) -> Any:
+    """The value of the first column that training would give this role by its name."""
+    lower = {name.lower(): name for name in reversed(list(values))}
+    return next((values[lower[name]] for name in NAMES[role] if name in lower), None)
 
 
 def _prompt(value: Any, column: str) -> str | list[dict[str, Any]]:

@@ -162,6 +162,7 @@ class EnginePool:
             deaths=self._deaths,
             stopped=stopped,
             settings=self._loaded.settings if self._loaded else None,
+            chats=self._loaded.chats if self._loaded else None,
         )
 
     def new_engine(self, rank: int = 0) -> Any:

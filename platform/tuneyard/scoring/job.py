@@ -25,8 +25,8 @@ from tuneyard.storage import AlreadyExists, Store, join, open_store
 
 PLAN = "plan.json"
 RESULT = "metrics.json"
-_FORMAT = 3
-"""Of plan.json, of the sums in parts, and of where an answer ends."""
+_FORMAT = 4
+"""Of plan.json, of the sums in parts, of what a prompt is made of, and of where an answer ends."""
 _SAMPLE_ROWS = 1000
 
 
@@ -53,6 +53,8 @@ class Measured:
     """Engines that died."""
     stopped: bool
     settings: EngineSettings | None
+    chats: bool | None = None
+    """Whether prompts were rendered as chats; None: no engine was needed."""
 
 
 def prepare(request: ScoreRequest) -> ScoreJob:
@@ -126,6 +128,7 @@ def _details(job: ScoreJob, total: Sums, ours: Sums, measured: Measured) -> dict
         "parts": job.order.layout.parts,
         "rows_per_part": job.order.layout.rows_per_part,
         "instances": job.order.request.instances,
+        **({} if measured.chats is None else {"prompts": "chats" if measured.chats else "plain"}),
         "errors": dict(total.reasons.most_common(5)),
         "engine": asdict(measured.settings) if measured.settings else {},
         "notes": list(job.order.rows.notes),

@@ -48,10 +48,10 @@ class OpenPart:
         scored, seed = self.scored[index], self._task.generation.seed
         asks = asks_of(self._task)
         if asks.output:
-            ids = prompts.prompt(row["prompt"])
+            ids = prompts.prompt(row["prompt"], system=row["system"], tools=row["tools"])
             asked.append(Generate((self, index), ids, None if seed is None else (seed + row["index"]) % 2**31))
         if asks.likelihood and row["references"]:
-            tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]))
+            tokens = prompts.likelihood(row["prompt"], _the_one(row["references"]), system=row["system"], tools=row["tools"])
             scored.reference_tokens, scored.evaluated_tokens = sum(tokens.counted), len(tokens.ids)
             asked.append(Evaluate((self, index), tokens))
         if asks.output:

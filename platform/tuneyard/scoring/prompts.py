@@ -16,7 +16,7 @@ from tuneyard.api import BadInput
 from tuneyard.data.chat import choose_template, prompt_text
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_form import prompts_are_chats
-from tuneyard.data.roles import Chat, Completion
+from tuneyard.data.roles import Chat, Completion, system_turn
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder
 from tuneyard.data.turns import turn_end
@@ -60,15 +60,15 @@ class PromptEncoder:
         end = turn_end(self._tokenizer) if self._chat else None
         return [] if end is None else [end]
 
-    def prompt(self, value: str | list[dict[str, Any]]) -> list[int]:
-        """Tokens to generate from. Raises BadRow."""
-        content = self._content(value)
+    def prompt(self, value: str | list[dict[str, Any]], *, system: str = "", tools: list[Any] | None = None) -> list[int]:
+        """Tokens to generate from. `system` and `tools` count where prompts are chats. Raises BadRow."""
+        content = self._content(value, system)
         if isinstance(content, str):
             ids = list(self._tokenizer(content, verbose=False)["input_ids"])
             if ids and ids[-1] == self._tokenizer.eos_token_id:
                 ids.pop()  # some tokenizers end every text; nothing would be generated after it
         else:
-            ids = self._rendered(content)
+            ids = self._rendered(content, tools)
         if not ids:
             raise BadRow("the prompt is empty")
         if len(ids) >= self._max_length:
@@ -77,13 +77,17 @@ class PromptEncoder:
             )
         return ids
 
-    def likelihood(self, value: str | list[dict[str, Any]], reference: str) -> Likelihood:
+    def likelihood(
+        self, value: str | list[dict[str, Any]], reference: str, *, system: str = "", tools: list[Any] | None = None
+    ) -> Likelihood:
         """Tokens whose likelihood is asked. Raises BadRow."""
-        content = self._content(value)
+        content = self._content(value, system)
+        if self._chat and isinstance(value, str):
+            reference = reference.strip()  # as training renders pairs of texts as chats
         sample = (
             Completion(content, reference)
             if isinstance(content, str)
-            else Chat([*content, {"role": "assistant", "content": reference}], context=len(content))
+            else Chat([*content, {"role": "assistant", "content": reference}], tools, context=len(content))
         )
         encoded = self._encoder.encode([Placed("row", sample)])
         if not encoded.ids:
@@ -99,21 +103,21 @@ class PromptEncoder:
         template = choose_template(self._tokenizer, None) if self._chat else None
         return Encoder(self._tokenizer, loss="completion", max_length=_UNLIMITED, overlong="error", template=template)
 
-    def _content(self, value: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    def _content(self, value: str | list[dict[str, Any]], system: str) -> str | list[dict[str, Any]]:
         """Text where prompts are plain, messages where they are chats."""
         if isinstance(value, str):
-            return [{"role": "user", "content": value}] if self._chat else value
+            return [*system_turn(system), {"role": "user", "content": value.strip()}] if self._chat else value
         if not self._chat:
             plain = "data.chat is false, or the model was trained on plain prompts"
             why = plain if self._tokenizer.chat_template else "the model has no chat template"
             raise BadRow(f"the prompt is a list of messages, and {why}")
         if value[-1]["role"] == "assistant":
             raise BadRow("the prompt ends with a turn of the assistant: put the answer into the reference, and take it out of the prompt")
-        return value
+        return value if value[0]["role"] == "system" else [*system_turn(system), *value]
 
-    def _rendered(self, messages: list[dict[str, Any]]) -> list[int]:
+    def _rendered(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
         try:
-            text = prompt_text(messages, self._tokenizer)
+            text = prompt_text(messages, self._tokenizer, tools)
         except BadSample as error:
             raise BadRow(f"{error}") from error
         return list(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

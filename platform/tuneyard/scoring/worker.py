@@ -49,6 +49,8 @@ class Loaded:
     pid: int
     load_s: float
     settings: EngineSettings
+    chats: bool
+    """Prompts are rendered by the chat template."""
     why_cold: str = ""
 
 
@@ -99,7 +101,7 @@ class PartWorker:
         except Exception as error:
             raise _load_failure(error, self._settings) from error
         threading.Thread(target=self._drive, name="engine", daemon=True).start()
-        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, os.environ.get(WHY_COLD, ""))
+        return Loaded(os.getpid(), time.perf_counter() - began, self._settings, self._prompts.chats, os.environ.get(WHY_COLD, ""))
 
     def score(self, part: int) -> PartDone:
         """Score the rows of a part and commit it. Raises what broke the engine."""

@@ -5,7 +5,7 @@ Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them i
 
 from typing import TYPE_CHECKING, Any
 
-from tuneyard.tracking.comparing import comparable
+from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.events import (
     Checkpointed,
     Emit,
@@ -56,6 +56,7 @@ __all__ = [
     "Warned",
     "comparable",
     "open_recorder",
+    "prompt_forms",
     "silent",
     "write_report",
 ]

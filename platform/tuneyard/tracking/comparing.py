@@ -1,4 +1,4 @@
-"""Which score tasks of a job are comparable: tasks that scored the same rows against the same reference."""
+"""Which score tasks of a job are comparable, and what a reader of their figures should know."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def comparable(spec: Mapping[str, Any] | None, names: Sequence[str]) -> list[lis
         key = json.dumps([own.get(field) for field in (*_OF_ROWS, *_DEFAULTS)])
         groups.setdefault(key, []).append(name)
     return list(groups.values())
+
+
+def prompt_forms(tasks: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence where score tasks were asked in different forms of prompts, as a base model and a tuned one may be; else nothing."""
+    forms = {name: str((task.get("details") or {}).get("prompts") or "") for name, task in tasks.items()}
+    if len(set(forms.values()) - {""}) < 2:
+        return ""
+    by_form = [", ".join(name for name, form in forms.items() if form == wanted) for wanted in ("chats", "plain")]
+    return f"prompts differ in form: as chats in {by_form[0]}, as plain text in {by_form[1]} (data.chat of a score task sets it)"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking.charts import Bar, Line, Part, bar_chart, line_chart, share_bar
-from tuneyard.tracking.comparing import comparable
+from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.report import Report, json_safe
@@ -78,6 +78,7 @@ class Comparison:
     names: list[str]
     rows: list[Compared]
     with_change: bool
+    note: str
 
 
 def render(report: Report) -> str:
@@ -384,7 +385,7 @@ def _comparison(title: str, tasks: Mapping[str, Mapping[str, Any]], *, with_chan
     names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
     shown = [name for name in names if not name.startswith(_SHARE) or any(metrics[name] for metrics in scored)]
     rows = [_compared(name, [metrics[name] for metrics in scored], with_change=with_change) for name in shown]
-    return Comparison(title, list(tasks), rows, with_change)
+    return Comparison(title, list(tasks), rows, with_change, prompt_forms(tasks))
 
 
 def _useless(task: Mapping[str, Any]) -> dict[str, float]:

@@ -157,3 +157,27 @@ def test_nulls_in_prompts_are_fillers_in_columnar_files_alone(tmp_path: Path) ->
 
     arguments = [prompt[1]["tool_calls"][0]["function"]["arguments"] for prompt in found if isinstance(prompt, list)]
     assert arguments == [{"a": 1, "b": None}, {"a": 1}]
+
+
+def test_columns_that_training_uses_stand_beside_the_prompt(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    rows = [
+        {"instruction": "Add", "input": "2 2", "output": "4", "System_Prompt": "be brief", "tools": json.dumps([tool])},
+        {"instruction": "Sing", "input": "", "output": "la", "System_Prompt": None, "tools": None},
+        {"instruction": "Run", "input": None, "output": "", "System_Prompt": "", "tools": "{broken"},
+    ]
+    (tmp_path / "alpaca.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    data = ScoreData(source=str(tmp_path / "alpaca.jsonl"), prompt="instruction", reference="output")
+    first, second, third = ScoreRows.open(data).read(0, 3)
+
+    assert (first["prompt"], first["system"], first["tools"]) == ("Add\n\n2 2", "be brief", [tool])
+    assert (second["prompt"], second["system"], second["tools"]) == ("Sing", "", None)
+    assert third["error"] is not None
+    assert "tools" in third["error"]
+
+
+def test_an_input_beside_another_prompt_is_a_column_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "2 + 2?", "input": "x"}\n')
+    (row,) = ScoreRows.open(ScoreData(source=str(tmp_path / "rows.jsonl"), prompt="question")).read(0, 1)
+    assert row["prompt"] == "2 + 2?"

@@ -103,3 +103,42 @@ def test_a_chats_answer_ends_with_the_templates_mark_and_a_plain_one_without(wit
     assert PromptEncoder(with_template, chat=True, max_length=64).ends == mark
     assert PromptEncoder(with_template, chat=False, max_length=64).ends == []
     assert PromptEncoder(without_template, chat=None, max_length=64).ends == []
+
+
+TOOL = {"type": "function", "function": {"name": "weather", "description": "d", "parameters": {"type": "object", "properties": {}}}}
+WITH_TOOLS = (
+    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def test_a_system_column_becomes_the_first_turn_of_chats(with_template: Any, without_template: Any) -> None:
+    chats = PromptEncoder(with_template, chat=None, max_length=64)
+    expected = "<|system|>be brief<|end|><|user|>the cat<|end|><|assistant|>"
+    assert with_template.decode(chats.prompt("the cat", system="be brief")) == expected
+    assert with_template.decode(chats.prompt([{"role": "user", "content": "the cat"}], system="be brief")) == expected
+    own = [{"role": "system", "content": "be long"}, {"role": "user", "content": "the cat"}]
+    assert "be long" in with_template.decode(chats.prompt(own, system="be brief"))
+    assert "be brief" not in with_template.decode(chats.prompt(own, system="be brief"))
+    plain = PromptEncoder(without_template, chat=None, max_length=64)
+    assert without_template.decode(plain.prompt("the cat", system="be brief")) == "the cat", "as training joins pairs of plain texts"
+
+
+def test_tools_are_shown_to_the_model_or_the_row_is_an_error(with_template: Any) -> None:
+    tooled = copy.deepcopy(with_template)
+    tooled.chat_template = WITH_TOOLS
+    prompts = PromptEncoder(tooled, chat=None, max_length=512)
+
+    text = tooled.decode(prompts.prompt("rain?", tools=[TOOL]))
+    assert '"weather"' in text
+    assert tooled.decode(prompts.likelihood("rain?", "no", tools=[TOOL]).ids).startswith(text)
+    with pytest.raises(BadRow, match="leaves tools out"):
+        PromptEncoder(with_template, chat=None, max_length=512).prompt("rain?", tools=[TOOL])
+
+
+def test_a_text_prompt_of_a_chat_is_stripped_as_in_training(with_template: Any) -> None:
+    prompts = PromptEncoder(with_template, chat=None, max_length=64)
+    assert prompts.prompt(" the cat\n") == prompts.prompt("the cat")
+    assert prompts.likelihood("the cat", " sat ") == prompts.likelihood("the cat", "sat")

@@ -79,6 +79,15 @@ def test_score_tasks_on_different_data_stand_side_by_side_without_a_change() -> 
     assert "<h2>Comparison</h2>" not in html
 
 
+def test_prompts_of_different_forms_are_named_beside_the_comparison() -> None:
+    report = finished_report()
+    assert "prompts differ" not in Page(render(report)).text
+
+    report.tasks["base"]["details"], report.tasks["judge"]["details"] = {"prompts": "chats"}, {"prompts": "plain"}
+
+    assert "prompts differ in form: as chats in base, as plain text in judge" in Page(render(report)).text
+
+
 def test_metrics_have_titles_and_intervals_and_unknown_ones_no_direction() -> None:
     report = finished_report()
     report.tasks["judge"] |= {"intervals": {"exact_match": [0.4012, 0.4938]}}
