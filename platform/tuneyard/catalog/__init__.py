@@ -2,6 +2,7 @@
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
 from tuneyard.catalog.attention import attention_kinds
+from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
 from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_skus, needs_measuring, rules_device
@@ -32,6 +33,7 @@ __all__ = [
     "local_sku",
     "needs_measuring",
     "published_parameters",
+    "refuse_encoders",
     "rules_device",
     "train_flops",
     "trainable_parameters",

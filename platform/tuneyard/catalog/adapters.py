@@ -12,7 +12,7 @@ def adapted_projections(shape: ModelShape, adapter: Adapter) -> frozenset[Projec
     """The projections that the adapter's targets name. `all-linear` is every one that PEFT can adapt, but the head.
 
     A dotted target is known by its last part. Raises BadInput for a name that the model does not have, and where only one of two
-    matrices that the model keeps fused is named.
+    matrices that the model keeps fused is named. Of an estimated shape the names are not known: PEFT checks them, and all count here.
     """
     adaptable = [p for p in shape.projections if p.targets]
     if adapter.targets == "all-linear":
@@ -20,6 +20,8 @@ def adapted_projections(shape: ModelShape, adapter: Adapter) -> frozenset[Projec
     given = [adapter.targets] if isinstance(adapter.targets, str) else adapter.targets
     names = {target.rsplit(".", 1)[-1] for target in given}
     known = sorted({name for p in adaptable for name in p.targets})
+    if not shape.exact and names - set(known):
+        return frozenset(p for p in adaptable if p.stage != "head")
     for name in sorted(names - set(known)):
         near = difflib.get_close_matches(name, known, n=3)
         raise BadInput(

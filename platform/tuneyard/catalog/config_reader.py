@@ -14,20 +14,20 @@ class ConfigReader:
     def __init__(self, values: Mapping[str, Any]) -> None:
         nested = values.get("text_config")
         # Vision-language models keep their language model's dimensions one level down; its head's tie stands outside.
-        self._values = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
+        self.values = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
         self.nested = isinstance(nested, Mapping)
-        self.model_type = str(self._values.get("model_type") or "")
+        self.model_type = str(self.values.get("model_type") or "")
 
     def has(self, *names: str) -> bool:
-        return all(self._values.get(name) is not None for name in names)
+        return all(self.values.get(name) is not None for name in names)
 
     def is_null(self, name: str) -> bool:
         """Whether it is there and `null`: for the few fields whose default is not what `null` means."""
-        return name in self._values and self._values[name] is None
+        return name in self.values and self.values[name] is None
 
     def value(self, *names: str, default: Any) -> Any:
         """The first of `names` that is present, else `default`."""
-        return next((self._values[name] for name in names if self._values.get(name) is not None), default)
+        return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
     def number(self, *names: str, default: int | None = None) -> int:
         """A positive whole number, or 0 where that is the default. Raises BadInput where it is absent without a default, or is none."""

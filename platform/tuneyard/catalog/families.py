@@ -12,6 +12,8 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.catalog.config_reader import ConfigReader
+from tuneyard.catalog.encoders import refuse_encoders
+from tuneyard.catalog.estimates import usual_names
 from tuneyard.catalog.experts import FeedForward, expert_layers
 from tuneyard.catalog.projections import feed_forward, head, layer_projection, self_attention
 from tuneyard.catalog.shapes import ModelShape, Projection
@@ -33,15 +35,17 @@ class _Core:
 def shape_of(values: Mapping[str, Any]) -> ModelShape:
     """The shape that a configuration describes; see ModelShape.from_config."""
     config = ConfigReader(values)
+    refuse_encoders(values)
     family = _FAMILIES.get(config.model_type)
     if family is not None:
         return family(config)
-    if not config.has("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
+    usual = usual_names(config.values)
+    if usual is None:
         raise BadInput(
             f"cannot tell the shape of a model of type {config.model_type or '(model_type is absent)'!r} from its config.json",
             f"use one of these architectures: {', '.join(sorted(_FAMILIES))}",
         )
-    return _llama_like(config, exact=False)
+    return _llama_like(ConfigReader(usual), exact=False)
 
 
 def _core(config: ConfigReader, *, head_dim: int | None = None, kv_heads: int | None = None) -> _Core:

@@ -338,6 +338,7 @@ class _Attempt:
         self._stage(f"goes on from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
+        self.router_weight = trainer.router_weight
         ledger.finish()
         checkpoints.settle()
         return ledger

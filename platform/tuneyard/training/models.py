@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from tuneyard.api import BadInput
+from tuneyard.catalog import refuse_encoders
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
@@ -80,20 +81,34 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     options: dict[str, Any] = {}
     if request.task.method.qlora is not None:
         options = {"quantization_config": quantization(request), "device_map": {"": world.device}}
+    trust = request.task.model.trust_remote_code
     set_seed(request.task.seed)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        refuse_encoders(AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust).to_dict())
+        model, loaded = AutoModelForCausalLM.from_pretrained(
             start,
             revision=request.task.model.revision,
             dtype=load_dtype(request),
             attn_implementation=ATTENTION[plan.attention],
-            trust_remote_code=request.task.model.trust_remote_code,
+            trust_remote_code=trust,
+            output_loading_info=True,
             **options,
         )
     except (OSError, ValueError) as error:
         raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
+    _refuse_missing(request, sorted(loaded["missing_keys"]))
     model.config.use_cache = False
     return model
+
+
+def _refuse_missing(request: TrainRequest, names: list[str]) -> None:
+    """transformers fills in weights that a folder lacks at random, and says so in a log only."""
+    if names:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        raise BadInput(
+            f"{request.model_uri} lacks {len(names)} weights of a language model, which would start at random: {some}",
+            "name a model that was saved with its language head (AutoModelForCausalLM), or set model.init to scratch",
+        )
 
 
 def load_dtype(request: TrainRequest) -> torch.dtype:

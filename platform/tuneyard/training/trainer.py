@@ -18,7 +18,7 @@ from transformers import Trainer
 
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
-from tuneyard.training.packing_probe import refuse_leaks
+from tuneyard.training.probes import refuse_foresight, refuse_leaks
 from tuneyard.training.stopwatch import Lap, Stopwatch
 
 SaveCheckpoint = Callable[["SteppedTrainer"], None]
@@ -131,6 +131,9 @@ class SteppedTrainer(Trainer):
         """The router's loss is a mean over the tokens of a micro-batch. Where the other loss is scaled for the global batch already, it
         has to be divided by the micro-batches here; else transformers divides both."""
         loss, outputs = super().compute_loss(model, {**inputs, "output_router_logits": True}, True, num_items_in_batch)
+        if outputs.aux_loss is None:  # a class that can have experts, with a configuration that has none (Doge)
+            self.router_weight = 0.0
+            return loss
         router = outputs.aux_loss / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
         self._router_share = router.detach() / (self.current_gradient_accumulation_steps if num_items_in_batch is None else 1)
         return loss + self.router_weight * router.to(loss.device)
@@ -147,9 +150,15 @@ class SteppedTrainer(Trainer):
 
             engine.step = timed_step
         self.load()
-        if "position_ids" in self.train_dataset.column_names:
-            refuse_leaks(self._logits_of, self.data_collator, self.model.config.get_text_config().vocab_size)
+        self._probe()
         return prepared
+
+    def _probe(self) -> None:
+        """Raises BadInput for a model whose tokens see what they must not."""
+        vocabulary = int(self.model.get_input_embeddings().num_embeddings)
+        refuse_foresight(self._logits_of, vocabulary)
+        if "position_ids" in self.train_dataset.column_names:
+            refuse_leaks(self._logits_of, self.data_collator, vocabulary)
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped

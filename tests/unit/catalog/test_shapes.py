@@ -53,7 +53,7 @@ def test_gemma_without_a_head_dim_has_that_of_its_family() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "bert", "hidden_size": 768}, "cannot tell the shape of a model of type 'bert'"),
+        ({"model_type": "resnet", "hidden_size": 768}, "cannot tell the shape of a model of type 'resnet'"),
         ({}, "model_type is absent"),
         ({k: v for k, v in LLAMA.items() if k != "vocab_size"}, "has no vocab_size"),
         (LLAMA | {"num_attention_heads": 33}, "does not divide into 33 attention heads"),

@@ -1,0 +1,27 @@
+"""Models whose tokens see the tokens after them, or read a second text: they cannot be trained as language models. Source: transformers
+5.19, by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.api import BadInput
+
+# fmt: off
+_ENCODERS = frozenset(
+    {
+        "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert", "reformer", "rembert",
+        "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod",
+    }
+)
+# fmt: on
+
+
+def refuse_encoders(values: Mapping[str, Any]) -> None:
+    """Raises BadInput for the configuration of an encoder, and of an encoder with a decoder."""
+    kind, advice = values.get("model_type"), "use a decoder-only language model: Llama, Qwen, Gemma, GPT-2 and others"
+    if values.get("is_encoder_decoder"):
+        raise BadInput(f"a {kind} model has an encoder beside its decoder, which reads a text of its own", advice)
+    if kind in _ENCODERS and not values.get("is_decoder"):
+        raise BadInput(f"a {kind} model is an encoder: each token sees the tokens after it, which it would have to predict", advice)

