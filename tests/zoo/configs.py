@@ -20,12 +20,12 @@ _NAMES: dict[int, str] = {
     32: "kv_lora_rank q_lora_rank sliding_window",
     16: "head_dim kv_channels attention_head_dim d_kv dim_head global_head_dim swa_head_dim qk_rope_head_dim qk_nope_head_dim v_head_dim "
     "qk_head_dim linear_key_head_dim linear_value_head_dim mamba_d_state state_size ssm_state_size mamba_head_dim mamba_d_head "
-    "mamba_headdim mamba_chunk_size chunk_size index_head_dim index_topk indexer_head_dim hidden_size_per_layer_input",
+    "mamba_headdim mamba_chunk_size chunk_size index_head_dim index_topk indexer_head_dim index_n_heads hidden_size_per_layer_input",
     8: "mamba_dt_rank time_step_rank rotary_dim laurel_rank",
     4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_experts num_local_experts "
     "n_routed_experts moe_num_experts",
     2: "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers num_key_value_heads num_experts_per_tok moe_topk moe_k "
-    "top_k_experts num_experts_per_token linear_num_key_heads linear_num_value_heads index_n_heads",
+    "top_k_experts num_experts_per_token linear_num_key_heads linear_num_value_heads",
     1: "n_group topk_group first_k_dense_replace num_dense_layers n_shared_experts num_shared_experts mamba_n_groups n_groups "
     "mamba_ngroups",
     0: "num_kv_shared_layers",

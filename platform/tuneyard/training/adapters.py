@@ -7,8 +7,8 @@ from typing import Any
 from transformers import set_seed
 
 from tuneyard.api import BadInput
+from tuneyard.training.adapter_reach import out_of_reach
 from tuneyard.training.request import TrainRequest
-from tuneyard.training.state_space import out_of_reach
 
 
 def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) -> Any:
@@ -24,7 +24,7 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
         if adapter_folder is not None:
             adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
         else:
-            adapted = get_peft_model(model, _lora_config(request, model.config.model_type), autocast_adapter_dtype=keep_fp32)
+            adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
     except ValueError as error:
         raise BadInput(
             f"the adapter does not fit the model: {error}", "check method targets: all-linear, or names of the model's modules"
@@ -37,7 +37,7 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
     return adapted
 
 
-def _lora_config(request: TrainRequest, model_type: str) -> Any:
+def _lora_config(request: TrainRequest, model: Any) -> Any:
     from peft import LoraConfig
 
     method = request.task.method
@@ -51,7 +51,7 @@ def _lora_config(request: TrainRequest, model_type: str) -> Any:
         lora_alpha=settings.alpha if settings.alpha is not None else 2 * settings.rank,
         lora_dropout=settings.dropout,
         target_modules=settings.targets,
-        exclude_modules=out_of_reach(model_type, settings.targets) or None,
+        exclude_modules=out_of_reach(model, settings.targets) or None,
         modules_to_save=settings.save_modules or None,
         use_dora=method.dora is not None,
     )

@@ -1,0 +1,46 @@
+"""Matrices that an adapter cannot reach, though they look like any other.
+
+State-space layers hand weights to a kernel instead of calling the module: LoRA beside the module would be trained without effect. Jamba's
+router is recorded from inside the module, where LoRA has matrices of its own. DeepSeek-V4 multiplies in groups, in a subclass of Linear.
+Source: the modules of transformers 5.19, by a test. PEFT refuses some of them, by a list of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from tuneyard.api import BadInput
+
+_READ_PAST = {
+    **dict.fromkeys(("mamba", "falcon_mamba"), ("dt_proj", "out_proj", "x_proj")),
+    **dict.fromkeys(("mamba2", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h", "zamba2"), ("out_proj",)),
+    "jamba": ("dt_proj", "router"),
+}
+
+
+def out_of_reach(model: Any, targets: str | Sequence[str]) -> list[str]:
+    """Names of modules to leave out of `targets` (as of the JobSpec): for all-linear those of the model; raises BadInput for named ones."""
+    beyond = {*_READ_PAST.get(model.config.model_type, ()), *_own_products(model)}
+    if targets == "all-linear":
+        return sorted(beyond)
+    named = sorted({target.rsplit(".", 1)[-1] for target in ([targets] if isinstance(targets, str) else targets)} & beyond)
+    if named:
+        raise BadInput(
+            f"LoRA cannot adapt {', '.join(named)} of a {model.config.model_type} model: its layers use these weights past the module",
+            f"take {', '.join(named)} out of targets, or use all-linear, which leaves them out",
+        )
+    return []
+
+
+def _own_products(model: Any) -> set[str]:
+    """Names of the Linear modules whose class, one of the architecture's own, computes something else than a product."""
+    return {
+        name.rsplit(".", 1)[-1]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        and type(module).forward is not nn.Linear.forward
+        and type(module).__module__.startswith(("transformers.models.", "transformers_modules."))
+    }
