@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.zoo.engines import MOST_USED, same_answers
 from tests.zoo.findings import PARTS, keep, read
 from tests.zoo.page import page, today
 from tests.zoo.runs import examined
@@ -19,12 +20,24 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
     parser.add_argument("model_types", nargs="*", metavar="MODEL_TYPE")
-    for model_type in parser.parse_args().model_types or MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    parser.add_argument("--engine", action="store_true", help="start vLLM with each of them (default: with the most used) instead")
+    given = parser.parse_args()
+    if given.engine:
+        for model_type in given.model_types or MOST_USED:
+            same = same_answers(model_type)
+            keep(read()[model_type] | {"engine": same})
+            print(f"{model_type} {same}", flush=True)
+    else:
+        _examine(given.model_types or list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+    PAGE.write_text(page(list(read().values()), today()))
+
+
+def _examine(model_types: list[str]) -> None:
+    for model_type in model_types:
         began = time.monotonic()
         found = examined(model_type)
         keep(found)
         print(f"{model_type} {time.monotonic() - began:.0f} s", *_lines(found), sep="\n  ", flush=True)
-    PAGE.write_text(page(list(read().values()), today()))
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

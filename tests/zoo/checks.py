@@ -17,28 +17,30 @@ from tests.zoo.rows import ANSWERS, MARK, question, tokenizer, write_rows
 from tuneyard.api import BadInput
 from tuneyard.catalog import ModelShape, attention_kinds
 
+_QUICK = {"optimizer": {"learningRate": 5e-3, "warmup": 5}}
+
 
 def findings_of(model_type: str, folder: Path) -> Findings:
     """Everything about one model type; `folder` is for its files."""
     found = Findings(model_type=model_type)
-    built = _timed(found, "build", lambda: _build(found, folder / "start"))
+    built = _timed(found, folder, "build", lambda: _build(found, folder / "start"))
     if built.status != "works":
-        found.full = built
+        found.full = Outcome(status="not built", words=built.words)
         return found
     rows = write_rows(folder / "rows.jsonl")
-    found.full = _timed(found, "full", lambda: _full(found, folder, rows))
-    found.packed = _timed(found, "packed", lambda: _packed(found, folder, rows))
-    found.lora = _timed(found, "lora", lambda: _lora(found, folder, rows))
+    found.full = _timed(found, folder, "full", lambda: _full(found, folder, rows))
+    found.packed = _timed(found, folder, "packed", lambda: _packed(found, folder, rows))
+    found.lora = _timed(found, folder, "lora", lambda: _lora(found, folder, rows))
     return found
 
 
-def _timed(found: Findings, name: str, check: Callable[[], str]) -> Outcome:
+def _timed(found: Findings, folder: Path, name: str, check: Callable[[], str]) -> Outcome:
     began = time.perf_counter()
     try:
         words = check()
         return Outcome(status="fails" if words else "works", words=words)
     except BadInput as error:
-        return Outcome(status="refused", words=str(error))
+        return Outcome(status="refused", words=str(error).replace(str(folder), "the folder"))
     except Exception as error:  # noqa: BLE001 - the table has to say what fails, and go on
         traceback.print_exc()
         return Outcome(status="fails", words=f"{type(error).__name__}: {error}"[:600])
@@ -46,10 +48,18 @@ def _timed(found: Findings, name: str, check: Callable[[], str]) -> Outcome:
         found.seconds[name] = round(time.perf_counter() - began, 1)
 
 
-def _build(found: Findings, folder: Path) -> str:
+def trained_for_engine(model_type: str, folder: Path) -> str:
+    """A saved model with two heads of 64 that has learned the answers."""
+    found = Findings(model_type=model_type)
+    _build(found, folder / "start", wide=True)
+    result = _train(found, folder / "full", write_rows(folder / "rows.jsonl"), steps=STEPS, global_=24, **_QUICK)
+    return str(result.model_uri)
+
+
+def _build(found: Findings, folder: Path, *, wide: bool = False) -> str:
     from transformers import AutoModelForCausalLM, set_seed
 
-    config = tiny_config_of(found.model_type)
+    config = tiny_config_of(found.model_type, wide=wide)
     set_seed(7)
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -80,7 +90,7 @@ def _vllm_knows(name: str) -> bool:
 
 
 def _full(found: Findings, folder: Path, rows: Path) -> str:
-    result = _train(found, folder / "full", rows, steps=STEPS, global_=24, optimizer={"learningRate": 5e-3, "warmup": 5})
+    result = _train(found, folder / "full", rows, steps=STEPS, global_=24, **_QUICK)
     first = _loss(folder / "start", rows)
     found.first_loss = abs(result.losses[0] - first)
     trained = _loss(result.model_uri, rows)
@@ -96,9 +106,11 @@ def _full(found: Findings, folder: Path, rows: Path) -> str:
 
 
 def _packed(found: Findings, folder: Path, rows: Path) -> str:
-    """Micro-batches are packed rows; with the learning rate near 0 the loss of a step is the model's own."""
-    result = _train(found, folder / "packed", rows, steps=2, pack=True, global_=2, optimizer={"learningRate": 1e-9})
-    alone = _loss(folder / "start", rows)
+    """With the learning rate near 0 the held-out loss is that of the start: the trained model, because random weights hide what leaks."""
+    start = folder / "full" / "out" / "model"
+    start = start if start.exists() else folder / "start"
+    result = _train(found, folder / "packed", rows, start=start, steps=2, pack=True, global_=2, optimizer={"learningRate": 1e-9})
+    alone = _loss(start, rows)
     difference = abs(result.eval_losses[-1][1] - alone)
     return f"the loss of packed rows is {result.eval_losses[-1][1]:.5f}, of the same rows alone {alone:.5f}" if difference > SAME else ""
 
@@ -116,12 +128,14 @@ def _lora(found: Findings, folder: Path, rows: Path) -> str:
     return "; ".join(words for is_wrong, words in wrong if is_wrong)
 
 
-def _train(found: Findings, folder: Path, rows: Path, *, steps: int, global_: int, pack: bool = False, **changes: Any) -> Any:
+def _train(
+    found: Findings, folder: Path, rows: Path, *, steps: int, global_: int, pack: bool = False, start: Path | None = None, **changes: Any
+) -> Any:
     from tuneyard.training import train
 
     # Held-out rows are the training rows: their loss is compared with the loss of what was saved.
     data = {"source": str(rows), "validation": {"source": str(rows)}, "maxLength": 128, "pack": pack}
-    task = train_task(folder.parent / "start", rows, objective="sft", data=data, steps=steps, batch={"global": global_}, **changes)
+    task = train_task(start or folder.parent / "start", rows, objective="sft", data=data, steps=steps, batch={"global": global_}, **changes)
     plan = cpu_plan(attention=found.attention, micro_batch=global_ // 2, grad_accum=2)
     return train(train_request(folder, task, plan))
 

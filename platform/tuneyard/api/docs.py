@@ -51,7 +51,10 @@ def index_page(kinds: Iterable[str]) -> str:
         names, scope = crd(kind)["spec"]["names"], crd(kind)["spec"]["scope"]
         about = defaults_schema(kind)["description"].strip()
         parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
-    parts.append("\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md).\n")
+    parts.append(
+        "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md),\n"
+        "[architectures](models.md): what each of transformers' causal models does here.\n"
+    )
     return "\n".join(parts)
 
 

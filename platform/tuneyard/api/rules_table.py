@@ -19,8 +19,8 @@ _V100 = Device(sku="v100-16gb", flash=False, bf16=False)
 LEAKING_MODEL_TYPES = frozenset(
     {
         "bamba", "bloom", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "mamba",
-        "mamba2", "minimax", "mpt", "nemotron_h", "olmo_hybrid", "openai-gpt", "qwen3_5", "qwen3_5_moe", "qwen3_next",
-        "recurrent_gemma", "roformer", "rwkv", "xlnet", "xlstm", "zamba", "zamba2",
+        "mamba2", "minimax", "mpt", "nemotron_h", "olmo_hybrid", "openai-gpt", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
+        "qwen3_5_text", "qwen3_next", "recurrent_gemma", "roformer", "rwkv", "xlnet", "xlstm", "zamba", "zamba2",
     }
 )
 # fmt: on

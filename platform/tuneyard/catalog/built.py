@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.shapes import ModelShape, Projection, Stage
 
 _QUERIES = re.compile(r"^(q|query|qkv|wq|w_?pack|c_attn|project_q)(_|$|kv)|query_key_value", re.IGNORECASE)
@@ -29,8 +30,9 @@ _CROSS = re.compile(r"cross|encoder_attn")
 def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
     """The shape that a `config.json` describes: exact where its family is known, else read off the built model.
 
-    Raises BadInput where neither way leads to a shape.
+    Raises BadInput where neither way leads to a shape, and for encoders.
     """
+    refuse_encoders(config)
     refusal: BadInput | None = None
     try:
         shape = ModelShape.from_config(config)

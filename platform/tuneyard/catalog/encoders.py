@@ -1,5 +1,5 @@
-"""Models whose tokens see the tokens after them, or read a second text: they cannot be trained as language models. Source: transformers
-5.19, by a test."""
+"""Models whose tokens see the tokens after them, or which read something else than their own text: they are no language models.
+Source: transformers 5.19, by tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ _ENCODERS = frozenset(
         "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod",
     }
 )
+_OF_OTHER_MODELS = frozenset(
+    {
+        "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "git", "marian", "mbart", "mvp", "pegasus", "plbart", "prophetnet",
+        "trocr", "whisper",
+    }
+)
 # fmt: on
+"""Decoders that read an encoder's output. Alone they can be loaded, and their loss compares each token with itself: they learn to copy."""
 
 
 def refuse_encoders(values: Mapping[str, Any]) -> None:
@@ -23,5 +30,9 @@ def refuse_encoders(values: Mapping[str, Any]) -> None:
     kind, advice = values.get("model_type"), "use a decoder-only language model: Llama, Qwen, Gemma, GPT-2 and others"
     if values.get("is_encoder_decoder"):
         raise BadInput(f"a {kind} model has an encoder beside its decoder, which reads a text of its own", advice)
+    if kind in _OF_OTHER_MODELS:
+        raise BadInput(
+            f"a {kind} model is the decoder of another model: it reads what an encoder makes of a text, an image or a sound", advice
+        )
     if kind in _ENCODERS and not values.get("is_decoder"):
         raise BadInput(f"a {kind} model is an encoder: each token sees the tokens after it, which it would have to predict", advice)

@@ -2,6 +2,7 @@
 
 State-space layers hand weights to a kernel instead of calling the module: LoRA beside the module would be trained without effect. Jamba's
 router is recorded from inside the module, where LoRA has matrices of its own. DeepSeek-V4 multiplies in groups, in a subclass of Linear.
+PEFT does not find Laguna's shared experts again in what it has saved.
 Source: the modules of transformers 5.19, by a test. PEFT refuses some of them, by a list of its own.
 """
 
@@ -18,11 +19,14 @@ _READ_PAST = {
     **dict.fromkeys(("mamba", "falcon_mamba"), ("dt_proj", "out_proj", "x_proj")),
     **dict.fromkeys(("mamba2", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h", "zamba2"), ("out_proj",)),
     "jamba": ("dt_proj", "router"),
+    "laguna": ("shared_experts.gate_proj", "shared_experts.up_proj", "shared_experts.down_proj"),
 }
 
 
 def out_of_reach(model: Any, targets: str | Sequence[str]) -> list[str]:
     """Names of modules to leave out of `targets` (as of the JobSpec): for all-linear those of the model; raises BadInput for named ones."""
+    if model.config.model_type == "reformer":
+        raise BadInput("the reversible layers of a reformer model pass no gradients to adapters", "train all its weights: method.full")
     beyond = {*_READ_PAST.get(model.config.model_type, ()), *_own_products(model)}
     if targets == "all-linear":
         return sorted(beyond)
@@ -33,6 +37,30 @@ def out_of_reach(model: Any, targets: str | Sequence[str]) -> list[str]:
             f"take {', '.join(named)} out of targets, or use all-linear, which leaves them out",
         )
     return []
+
+
+def refuse_lost_weights(adapted: Any) -> None:
+    """Raises BadInput where PEFT would not find weights of the saved adapter again: it leaves them at their start, with a warning."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    loaded = set_peft_model_state_dict(adapted, get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
+    lost = sorted({name.split(".lora_")[0].rsplit("layers.", 1)[-1].split(".", 1)[-1] for name in trained & set(loaded.missing_keys)})
+    if lost:
+        raise BadInput(
+            f"PEFT would not find the adapter of {', '.join(lost[:4])} again once it is saved",
+            "name targets without these: the projections of attention, or set targets to all-linear",
+        )
+
+
+def refuse_shared_weights(adapted: Any) -> None:
+    """Raises BadInput where layers share a weight and each has an adapter of its own: they cannot all be added to it (Zamba)."""
+    weights = [module.base_layer.weight for module in adapted.modules() if hasattr(module, "lora_A") and hasattr(module, "base_layer")]
+    if len({id(weight) for weight in weights}) < len(weights):
+        raise BadInput(
+            "the adapter cannot be merged: layers of this model share weights, and each layer has an adapter of its own",
+            "set merge to false, and use the adapter beside its model",
+        )
 
 
 def _own_products(model: Any) -> set[str]:

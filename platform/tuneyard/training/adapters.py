@@ -7,7 +7,7 @@ from typing import Any
 from transformers import set_seed
 
 from tuneyard.api import BadInput
-from tuneyard.training.adapter_reach import out_of_reach
+from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights
 from tuneyard.training.request import TrainRequest
 
 
@@ -25,6 +25,10 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
             adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
         else:
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
+            if request.plan.zero < 3:  # which has only a part of each weight here
+                refuse_lost_weights(adapted)
+        if request.task.method.adapter.merge:
+            refuse_shared_weights(adapted)
     except ValueError as error:
         raise BadInput(
             f"the adapter does not fit the model: {error}", "check method targets: all-linear, or names of the model's modules"

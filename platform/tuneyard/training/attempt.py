@@ -39,7 +39,7 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer
+from tuneyard.training.models import adapter_source, find_start, left_out, load_model, load_tokenizer
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
@@ -47,6 +47,7 @@ from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.throughput import Throughput
+from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
 
 _LAST_SAVE_S = 60.0
@@ -233,6 +234,9 @@ class _Attempt:
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)
+        unsaid = left_out(request, material.start, model)
+        if unsaid is not None:
+            self.emit(Warned(task=request.name, message=unsaid))
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
@@ -252,9 +256,11 @@ class _Attempt:
                 validation=material.validation,
             )
         collator = Collator(material.tokenizer.pad_token_id, lay_flat=task.data.pack and plan.attention == "flash")
-        return SteppedTrainer(
+        trainer = SteppedTrainer(
             model=model, args=arguments, data_collator=collator, train_dataset=material.train, eval_dataset=material.validation
         )
+        take_token_mean(trainer)
+        return trainer
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan

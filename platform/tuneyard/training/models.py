@@ -94,11 +94,21 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
     _refuse_missing(request, sorted(loaded["missing_keys"]))
     model.config.use_cache = False
     return model
+
+
+def left_out(request: TrainRequest, start: str, model: Any) -> str | None:
+    """What is said of a model with vision whose language part alone is loaded, and so saved; None where all of it is."""
+    trust = request.task.model.trust_remote_code
+    own = (AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust).architectures or [None])[0]
+    ours = type(model).__name__
+    if own in (None, ours) or not str(own).endswith("ForConditionalGeneration"):
+        return None
+    return f"{request.model_uri} is a {own}: its language part ({ours}) is trained and saved, without the weights for images and sound"
 
 
 def _refuse_missing(request: TrainRequest, names: list[str]) -> None:
@@ -188,8 +198,12 @@ def _loading_advice(plan: Plan, error: BaseException) -> str:
     if "attention implementation" in str(error) or plan.attention == "flash":
         slower = "sdpa or eager" if plan.attention == "flash" else "eager"
         return f"if this is about its attention: set model.attention to {slower}"
+    if isinstance(error, ImportError):
+        return "install what it names beside Tuneyard; for a job, in its image or by spec.setup"
+    if "Unrecognized configuration class" in str(error):
+        return "train a causal language model; of a model for images, save its language part as one (AutoModelForCausalLM) first"
     return "check that the folder holds a causal language model that this version of transformers knows"
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -13,7 +13,7 @@ from tests.zoo.configs import tiny_config_of
 from transformers import AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.training.adapter_reach import out_of_reach
+from tuneyard.training.adapter_reach import out_of_reach, refuse_lost_weights, refuse_shared_weights
 
 KINDS = (
     "mamba",
@@ -48,6 +48,32 @@ def test_what_layers_read_past_their_modules_is_left_out(kind: str) -> None:
 
 def test_a_linear_that_multiplies_in_groups_is_left_out() -> None:
     assert out_of_reach(tiny("deepseek_v4"), "all-linear") == ["o_a_proj"]
+
+
+def test_an_adapter_that_would_not_be_found_again_is_refused() -> None:
+    """PEFT reads the dots of Laguna's `mlp.shared_expert.` as any character."""
+    from peft import LoraConfig, get_peft_model
+
+    def adapted(targets: str | list[str], left_out: list[str]) -> Any:
+        model = AutoModelForCausalLM.from_config(tiny_config_of("laguna"))
+        return get_peft_model(model, LoraConfig(target_modules=targets, exclude_modules=left_out or None))
+
+    refuse_lost_weights(adapted("all-linear", out_of_reach(tiny("laguna"), "all-linear")))
+    with pytest.raises(BadInput, match=r"PEFT would not find the adapter of mlp.shared_experts.down_proj"):
+        refuse_lost_weights(adapted(["q_proj", "down_proj"], []))
+
+
+def test_adapters_on_weights_that_layers_share_are_not_merged() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    for kind, shares in (("llama", False), ("gpt2", False), ("zamba", True)):
+        model = AutoModelForCausalLM.from_config(tiny_config_of(kind))
+        adapted = get_peft_model(model, LoraConfig(target_modules="all-linear"))
+        if shares:
+            with pytest.raises(BadInput, match="layers of this model share weights"):
+                refuse_shared_weights(adapted)
+        else:
+            refuse_shared_weights(adapted)
 
 
 def test_named_targets_without_effect_are_refused() -> None:

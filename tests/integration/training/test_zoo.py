@@ -9,7 +9,7 @@ from tests.zoo.runs import examined
 VARIED = {
     "bloom": ("works", "refused", "works"),  # no positions but biases, nothing that the catalog knows
     "doge": ("works", "works", "works"),  # a class with experts, whose configuration has none
-    "gemma3": ("works", "works", "works"),  # the language part of a model with vision
+    "gemma4": ("works", "works", "works"),  # a class with vision, whose own loss is a mean of each micro-batch
     "jamba": ("works", "refused", "works"),  # state-space layers, attention and experts
     "bart": ("refused", "refused", "refused"),
 }

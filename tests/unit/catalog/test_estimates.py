@@ -55,6 +55,7 @@ def test_lora_targets_of_an_estimated_shape_are_left_to_peft() -> None:
     [
         ({"model_type": "bert", "hidden_size": 768}, "a bert model is an encoder: each token sees the tokens after it"),
         ({"model_type": "bart", "is_encoder_decoder": True, "d_model": 64}, "a bart model has an encoder beside its decoder"),
+        ({"model_type": "bart", "is_encoder_decoder": False, "d_model": 64}, "a bart model is the decoder of another model"),
     ],
 )
 def test_encoders_are_refused_before_anything_is_loaded(config: dict[str, Any], words: str) -> None:
