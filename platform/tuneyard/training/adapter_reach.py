@@ -55,7 +55,8 @@ def refuse_lost_weights(adapted: Any) -> None:
 
 def refuse_shared_weights(adapted: Any) -> None:
     """Raises BadInput where layers share a weight and each has an adapter of its own: they cannot all be added to it (Zamba)."""
-    weights = [module.base_layer.weight for module in adapted.modules() if hasattr(module, "lora_A") and hasattr(module, "base_layer")]
+    layers = [module.base_layer for module in adapted.modules() if isinstance(getattr(module, "base_layer", None), nn.Linear)]
+    weights = [layer.weight for layer in layers]
     if len({id(weight) for weight in weights}) < len(weights):
         raise BadInput(
             "the adapter cannot be merged: layers of this model share weights, and each layer has an adapter of its own",

@@ -66,7 +66,7 @@ def test_an_adapter_that_would_not_be_found_again_is_refused() -> None:
 def test_adapters_on_weights_that_layers_share_are_not_merged() -> None:
     from peft import LoraConfig, get_peft_model
 
-    for kind, shares in (("llama", False), ("gpt2", False), ("zamba", True)):
+    for kind, shares in (("llama", False), ("gpt2", False), ("deepseek_v32", False), ("mixtral", False), ("zamba", True)):
         model = AutoModelForCausalLM.from_config(tiny_config_of(kind))
         adapted = get_peft_model(model, LoraConfig(target_modules="all-linear"))
         if shares:
