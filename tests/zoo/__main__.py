@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from tests.zoo.engines import MOST_USED, same_answers
 from tests.zoo.findings import PARTS, keep, read
-from tests.zoo.page import page, today
+from tests.zoo.page import PAGE, page, today
 from tests.zoo.runs import examined
-
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 
 
 def main() -> None:

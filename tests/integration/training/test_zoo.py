@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.zoo.findings import PARTS, read, statuses
+from tests.zoo.page import PAGE, page
 from tests.zoo.runs import examined
 
 VARIED = {
@@ -32,3 +35,10 @@ def test_every_architecture_does_what_its_page_says(model_type: str) -> None:
     found, before = examined(model_type), read()[model_type]
 
     assert (statuses(found), found.get("stops")) == (statuses(before), before.get("stops")), found
+
+
+def test_the_page_is_what_was_found() -> None:
+    written = PAGE.read_text()
+    (date,) = re.findall(r"20\d\d-\d\d-\d\d", written)
+
+    assert written == page(list(read().values()), date)
