@@ -15,7 +15,9 @@ from tests.zoo.findings import SAME, STEPS, Findings, Outcome
 from tests.zoo.rows import ANSWERS, MARK, question, tokenizer, write_rows
 
 from tuneyard.api import BadInput
-from tuneyard.catalog import ModelShape, attention_kinds
+from tuneyard.catalog import attention_kinds
+from tuneyard.catalog.built import model_shape_of
+from tuneyard.catalog.shapes import config_in
 
 _QUICK = {"optimizer": {"learningRate": 5e-3, "warmup": 5}}
 
@@ -76,8 +78,8 @@ def _build(found: Findings, folder: Path, *, wide: bool = False) -> str:
     found.attention = next(kind for kind in attention_kinds(config.model_type) if kind != "flash")
     found.vllm = _vllm_knows(found.model_class)
     try:
-        shape = ModelShape.from_folder(folder)
-        found.sized = "its own family" if shape.exact else "estimate"
+        shape = model_shape_of(config_in(folder))
+        found.sized = "its own family" if shape.exact else "read off"
     except BadInput as error:
         found.sized = f"refused: {error}"
     return ""

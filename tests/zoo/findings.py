@@ -31,7 +31,7 @@ class Findings:
     model_class: str = ""
     parameters: int = 0
     sized: str = ""
-    """Where the shape comes from: its own family, an estimate, or the words of a refusal."""
+    """Where the shape comes from: its own family, read off the built model, or the words of a refusal."""
     vllm: bool = False
     attention: str = ""
     full: Outcome | None = None

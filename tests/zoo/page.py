@@ -35,7 +35,7 @@ Few right answers beside 24 stops: {steps} steps at one learning rate were too f
 | packed | `data.pack: true` has the loss of the same rows alone |
 | LoRA | `all-linear` finds its targets; the saved adapter and the merged weights have the held-out loss |
 | stops, right | of 24 answers learned by heart in {steps} steps, by `model.generate` of what was saved, without being told an end token |
-| sized | the shape that plans and MFU use: counted by its own family, or an estimate |
+| sized | the shape that plans and MFU use: counted by its own family, or read off the model that transformers builds |
 | vLLM | vLLM {vllm} knows the class; where a number stands, its engine gave so many of the 24 answers of transformers |
 """
 

@@ -86,4 +86,6 @@ def test_a_kind_that_transformers_does_not_know_stays_as_its_dimensions_say() ->
     with pytest.raises(BadInput, match="cannot tell the shape"):
         model_shape_of({"model_type": "brandnew"})
     with pytest.raises(BadInput, match="cannot tell the shape"):
-        model_shape_of({"model_type": "bart", "d_model": "many"})
+        model_shape_of({"model_type": "mpt", "d_model": "many"})
+    with pytest.raises(BadInput, match="is an encoder"):
+        model_shape_of({"model_type": "bert", **SMALL})
