@@ -102,7 +102,10 @@ def show(found: Inspection, console: Console) -> None:
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:
     rows = (
-        f"{found.samples:,} good" + (f", {found.bad:,} bad" if found.bad else "") + ("" if found.complete else " (of the first rows only)")
+        f"{found.samples:,} good"
+        + (f", {found.bad:,} bad" if found.bad else "")
+        + (f", {found.left_out:,} labelled false, which training leaves out" if found.left_out else "")
+        + ("" if found.complete else " (of the first rows only)")
     )
     facts = [
         ("source", f"{found.uri}  ({found.files} x {found.file_type}, {size_text(found.size_bytes)})"),

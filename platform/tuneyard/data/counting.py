@@ -54,7 +54,7 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
         texts.add(placed)
     tally.check()
     complete = whole or tally.good < _LOOKED_AT or data.limit == tally.good
-    good = tally.good / (tally.good + tally.bad)
+    good = tally.good / (tally.good + tally.bad + tally.left_out)
     found = Interval.exactly(tally.good) if complete else _rows(located).times(good)
     if data.limit is not None:
         found = Interval(*(min(value, data.limit) for value in (found.likely, found.low, found.high)))

@@ -13,7 +13,7 @@ import numpy as np
 from tuneyard.api import BadInput
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Text, canonical_json, detect
+from tuneyard.data.roles import Canonical, Chat, Completion, LeftOut, Pair, Text, canonical_json, detect
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import locate
@@ -61,6 +61,8 @@ class Inspection:
     complete: bool
     """False: only the first rows were read (`limit`)."""
     bad: int
+    left_out: int = 0
+    """Rows that are labelled as answers that must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     advice: str = ""
     """What to do about most of the bad rows, where that is not to repair them one by one."""
@@ -111,7 +113,7 @@ def inspect(
     for row in everything if limit is None else islice(everything, limit):
         look.at(row)
     complete = limit is None or next(everything, None) is None
-    if tally.good + tally.bad == 0:
+    if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
     tokenised = _tokenised(look.first, tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
@@ -126,6 +128,7 @@ def inspect(
         samples=tally.good,
         complete=complete,
         bad=tally.bad,
+        left_out=tally.left_out,
         bad_examples=tally.bad_examples,
         advice=tally.advice,
         duplicate_fraction=1 - len(look.distinct) / len(look.characters) if look.characters else 0.0,
@@ -158,6 +161,9 @@ class _Look:
             return
         try:
             sample = self._canonical(row.values)
+        except LeftOut:
+            self._tally.left_out += 1
+            return
         except BadSample as error:
             self._tally.add_bad(row.place, str(error))
             return

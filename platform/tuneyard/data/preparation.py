@@ -287,6 +287,7 @@ class _Work:
             truncated=losses.truncated,
             dropped=losses.dropped,
             dropped_examples=losses.dropped_examples,
+            left_out=tally.left_out,
             bad=tally.bad,
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",

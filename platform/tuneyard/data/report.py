@@ -29,6 +29,8 @@ class DataReport:
     dropped: int = 0
     """Too long (overlong: drop), or nothing with loss left after the cut."""
     dropped_examples: list[str] = field(default_factory=list)
+    left_out: int = 0
+    """Rows that are labelled as answers that must not be learned."""
     bad: int = 0
     bad_examples: list[str] = field(default_factory=list)
     template: str = ""
@@ -43,6 +45,8 @@ class DataReport:
     def warnings(self) -> list[str]:
         """What a person should know though nothing failed, one sentence each."""
         said = list(self.notes)
+        if self.left_out:
+            said.append(f"{self.left_out:,} rows are labelled false, as answers that must not be learned, and are left out")
         if self.bad:
             rows = "1 bad row is left out:" if self.bad == 1 else f"{self.bad:,} bad rows are left out, such as"
             said.append(f"{rows} {self.bad_examples[0]}")

@@ -25,8 +25,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "content"),
     "tools": ("tools",),
     "system": ("system", "system_prompt", "system_message"),
+    "label": ("label",),
 }
-_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "images", "image")
+_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "label", "images", "image")
 """Columns that change what a row means. Unused ones are named in a warning."""
 REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
@@ -37,7 +38,7 @@ REQUIRED: dict[FormatName, tuple[str, ...]] = {
 OPTIONAL: dict[FormatName, tuple[str, ...]] = {
     "preference": ("prompt",),
     "chat": ("tools", "system"),
-    "prompt-completion": ("input",),
+    "prompt-completion": ("input", "label"),
     "text": (),
 }
 
@@ -189,6 +190,8 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
         return role != "messages"
     if role == "messages":
         return any(looks_like_messages(value) for value in values)
+    if role == "label":  # KTO's; other labels are no judgement of an answer
+        return all(_judgement(value) is not None for value in values)
     if role == "tools":
         return any(isinstance(value, (list, str)) for value in values)
     may_be_messages = role in ("prompt", "completion", "chosen", "rejected")
@@ -199,9 +202,20 @@ def _plausible(role: str, rows: Sequence[Mapping[str, Any]], column: str) -> boo
     )
 
 
+def _judgement(value: Any) -> bool | None:
+    """Whether an answer was wanted; None where a value says neither. CSV files hold text."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None
+
+
 def _is_number(value: Any) -> bool:
     """NaN is what pandas writes where there is nothing."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+class LeftOut(BadSample):
+    """A row that says of itself that it must not be learned: no mistake, and no sample."""
 
 
 # --- canonical form ---------------------------------------------------------------------------------------------------------------
@@ -249,6 +263,8 @@ class Canonical:
 
     def _completion(self, row: Mapping[str, Any]) -> Sample:
         columns = self.roles.columns
+        if "label" in columns and _judgement(row.get(columns["label"])) is False:
+            raise LeftOut(f"{columns['label']} is false: an answer that must not be learned")
         if looks_like_messages(row.get(columns["prompt"])):
             prompt = _messages(row, columns["prompt"])
             if isinstance(row.get(columns["completion"]), str) and not looks_like_messages(row[columns["completion"]]):

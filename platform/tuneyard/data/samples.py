@@ -11,7 +11,7 @@ from typing import Literal
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Canonical, Roles, Sample, detect
+from tuneyard.data.roles import Canonical, LeftOut, Roles, Sample, detect
 from tuneyard.data.sources import Located
 
 Objective = Literal["sft", "clm", "dpo"]
@@ -36,6 +36,8 @@ class Tally:
     max_bad_fraction: float = 1.0
     good: int = 0
     bad: int = 0
+    left_out: int = 0
+    """Rows that say of themselves that they must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     _advices: Counter[str] = field(default_factory=Counter)
 
@@ -61,6 +63,8 @@ class Tally:
     def check(self) -> None:
         """Raises BadInput if the data set is empty or the share of bad rows is above what is tolerated."""
         total = self.good + self.bad
+        if total == 0 and self.left_out:
+            raise BadInput(f"{self.uri}: all {self.left_out} rows are labelled as answers that must not be learned", "is the label right?")
         if total == 0:
             raise BadInput(f"{self.uri}: the data set is empty", "check the path; `tuneyard data inspect` shows what it holds")
         if self.bad == 0 or self.bad / total <= self.max_bad_fraction:
@@ -105,7 +109,8 @@ def training_samples(
 def _check_objective(roles: Roles, objective: Objective, uri: str) -> None:
     if objective == "dpo" and roles.format != "preference":
         raise BadInput(
-            f"{uri}: objective dpo needs preference data, this is {roles.format}", "use columns chosen and rejected, or objective: sft"
+            f"{uri}: objective dpo needs preference data, this is {roles.format}",
+            "use columns chosen and rejected, or objective: sft",
         )
     if objective != "dpo" and roles.format == "preference":
         raise BadInput(
@@ -151,6 +156,9 @@ def _stream(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical,
             continue
         try:
             sample = canonical(row.values)
+        except LeftOut:
+            tally.left_out += 1
+            continue
         except BadSample as error:
             tally.add_bad(row.place, str(error))
             continue

@@ -112,3 +112,12 @@ def test_chats_that_the_template_refuses_are_bad_rows(tmp_path: Path) -> None:
     found = inspect(str(tmp_path / "a.jsonl"), tokenizer=tokenizer)
     assert (found.samples, found.bad) == (1, 1)
     assert "the chat template refuses it: no system" in found.bad_examples[0]
+
+
+def test_labels_of_kto_are_shown_and_false_ones_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"prompt": f"{i}+1?", "completion": str(i + i % 3), "label": i % 3 == 1} for i in range(9)]
+    (tmp_path / "kto.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = inspect(str(tmp_path / "kto.jsonl"))
+    assert (found.format, found.samples, found.left_out, found.bad) == ("prompt-completion", 3, 6, 0)
+    assert main(["data", "inspect", str(tmp_path / "kto.jsonl")]) == 0
+    assert "3 good, 6 labelled false, which training leaves out" in capsys.readouterr().out

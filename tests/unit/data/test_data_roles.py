@@ -6,7 +6,7 @@ import pytest
 
 from tuneyard.api import BadInput
 from tuneyard.data.messages import BadSample
-from tuneyard.data.roles import Canonical, Chat, Completion, Pair, Text, detect
+from tuneyard.data.roles import Canonical, Chat, Completion, LeftOut, Pair, Text, detect
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
@@ -192,3 +192,20 @@ def test_plain_text_does_not_become_a_chat() -> None:
         detect([{"text": "once"}], chat=True)
     with pytest.raises(BadInput, match="of no known format"):
         detect([{"story": "once"}], chat=True)
+
+
+@pytest.mark.parametrize("wanted", [True, "true", "True"])
+@pytest.mark.parametrize("unwanted", [False, "false"])
+def test_answers_that_are_labelled_false_are_left_out(wanted: Any, unwanted: Any) -> None:
+    rows = [{"prompt": "2+2?", "completion": "4", "label": wanted}, {"prompt": "2+2?", "completion": "5", "label": unwanted}]
+    roles = detect(rows)
+    assert roles.why == "columns prompt, completion, label"
+    assert Canonical(roles)(rows[0]) == Completion("2+2?", "4")
+    with pytest.raises(LeftOut, match="label is false"):
+        Canonical(roles)(rows[1])
+
+
+def test_a_label_that_is_no_judgement_is_named_and_not_used() -> None:
+    roles = detect([{"prompt": "2+2?", "completion": "4", "label": 3}])
+    assert "label" not in roles.columns
+    assert "column label is not used" in str(roles.note())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.models import tokenizer_of, train_task
 
+from tuneyard.api import BadInput
 from tuneyard.data import prepare
 from tuneyard.data.shown import first_pieces
 from tuneyard.data.visible import marked, visible
@@ -45,3 +46,22 @@ def test_the_first_pair(tmp_path: Path) -> None:
 def test_characters_that_move_the_cursor_or_turn_the_text_are_spelled_out() -> None:
     assert visible("a\x1b[2Jb\rc\u202ed\nx\ty") == "a\\u001b[2Jb\\u000dc\\u202ed\nx\ty"
     assert visible("grüß 日本 👩\u200d💻") == "grüß 日本 👩\u200d💻"
+
+
+def test_rows_labelled_false_are_not_trained_on_and_said_so(tmp_path: Path) -> None:
+    tokenizer: Any = tokenizer_of([], eos="<|end|>", chat_template=None)
+    rows = [{"prompt": f"{i}+1? ", "completion": "yes" if i % 2 else "no", "label": bool(i % 2)} for i in range(16)]
+    source = tmp_path / "kto.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = train_task(tmp_path, source)
+
+    prepared = prepare(task.data, tokenizer, objective="sft", seed=0, cache_dir=tmp_path / "cache")
+
+    assert len(prepared.train) == 8
+    assert not any(" no" in tokenizer.decode(row["input_ids"]) for row in prepared.train)
+    assert "8 rows are labelled false" in prepared.report.warnings()[0]
+    with pytest.raises(BadInput, match="not of format preference"):
+        prepare(task.data, tokenizer, objective="dpo", seed=0, cache_dir=tmp_path / "cache")
+    source.write_text("".join(json.dumps(row | {"label": False}) + "\n" for row in rows))
+    with pytest.raises(BadInput, match="all 16 rows are labelled"):
+        prepare(task.data, tokenizer, objective="sft", seed=0, cache_dir=tmp_path / "cache")
