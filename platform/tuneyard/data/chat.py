@@ -6,19 +6,22 @@ Three ways, in this order: `{% generation %}` markers in the template itself; TR
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
-from tuneyard.data.messages import BadSample, carries_loss
+from tuneyard.data.answer_form import SWITCH, answer_form, reasoning_of
+from tuneyard.data.messages import BadSample
+from tuneyard.data.prompt_template import original
 from tuneyard.data.roles import Chat
 from tuneyard.data.time_limit import TooLong, within
 from tuneyard.data.tool_calls import Message
 from tuneyard.data.tool_form import REFUSALS, tool_form
+from tuneyard.data.turn_spans import ANOTHER_TEMPLATE, check_shown, counted_spans, merged
 from tuneyard.storage import NotFound, is_local, open_store
 
 # Ends turns with the tokenizer's own end token, so that engines stop there without being told.
@@ -31,7 +34,6 @@ DEFAULT_TEMPLATE = (
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|assistant|>\\n' }}{%- endif %}"
 )
-_ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
 _TEMPLATE_WITH_TOOLS = "set data.chatTemplate to one that takes tools, or take tools and tool calls out of the rows"
 _RENDERS_WITHIN_S = 20.0
 """No template in use takes a second for a chat; a machine may be busy."""
@@ -40,12 +42,19 @@ _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """`text` is Jinja. `origin`: where it comes from, for people. `replaces`: the tokenizer should carry `text` from now on."""
+    """`text` is Jinja. `origin`: where it comes from, for people. `replaces`: the tokenizer should carry `text` from now on.
+    `own`: Jinja of the tokenizer's template, which makes prompts, where `text` is a marked twin of it."""
 
     text: str
     origin: str
     marked: bool
     replaces: bool
+    own: str = ""
+
+    @property
+    def prompts(self) -> str:
+        """The Jinja that makes prompts."""
+        return self.own or self.text
 
     def __str__(self) -> str:
         return f"the chat template ({self.origin.partition(';')[0]})"
@@ -53,10 +62,14 @@ class ChatTemplate:
 
 @dataclass(frozen=True)
 class Rendered:
-    """`spans`: [start, end) in characters of `text`, one per turn that carries loss, in order."""
+    """`spans`: [start, end) in characters of `text`, of turns that carry loss, in order. `muted`: turns that carry none because the
+    template leaves a part of them out where others follow. `reasons`, `tools`: the chat has reasoning, or tools."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
+    muted: int = 0
+    reasons: bool = False
+    tools: bool = False
 
 
 def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
@@ -71,12 +84,12 @@ def choose_template(tokenizer: Any, given: str | None) -> ChatTemplate:
         if tokenizer.eos_token is None:
             raise BadInput("the tokenizer has neither a chat template nor an end token", "set data.chatTemplate")
         return ChatTemplate(DEFAULT_TEMPLATE, "tuneyard's default: the tokenizer has none", True, True)
-    own = str(tokenizer.get_chat_template())
+    own = original(str(tokenizer.get_chat_template()))
     if _MARKER.search(own):
         return ChatTemplate(own, "the tokenizer's own", True, False)
-    twin = _marked_twin(tokenizer)
+    twin = _marked_twin(tokenizer, own)
     if twin is not None:
-        return ChatTemplate(twin, "the tokenizer's own, with TRL's assistant markers", True, False)
+        return ChatTemplate(twin, "the tokenizer's own, with TRL's assistant markers", True, False, own)
     return ChatTemplate(own, "the tokenizer's own; assistant turns found by prefixes", False, False)
 
 
@@ -96,10 +109,13 @@ def template_text(given: str) -> str:
         raise BadInput(f"data.chatTemplate: {given}: {error.strerror}", "give Jinja text, or a path to a file that holds it") from error
 
 
-def _marked_twin(tokenizer: Any) -> str | None:
+def _marked_twin(tokenizer: Any, own: str) -> str | None:
     """TRL keeps marked twins of well-known templates (Llama 3, Qwen, Gemma, …); it refuses templates that it does not know."""
     from trl.chat_template_utils import get_training_chat_template
 
+    if own != tokenizer.chat_template:
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.chat_template = own
     try:
         twin = get_training_chat_template(tokenizer)
     except ValueError:
@@ -113,13 +129,26 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
     Raises BadSample where the template refuses the chat or leaves a part of it out, BadInput where it cannot say which text is the
     assistant's, has a syntax error or does not end.
     """
-    text_of = _Rendering(template, special_tokens, chat.tools)
-    text, spans = text_of(chat.messages, spans=need_spans and template.marked)
-    if need_spans and not template.marked:
-        spans = _spans_by_prefix(chat, text, text_of)
-    if need_spans:
-        spans = _of_turns_with_loss(chat, spans, last_only=last_only)
-    return Rendered(text, tuple(spans))
+    reasons = any(reasoning_of(message) for message in chat.messages)
+    tools = bool(chat.tools) or any(message["role"] == "tool" or message.get("tool_calls") for message in chat.messages)
+    text_of = _Rendering(template.text, str(template), special_tokens, chat.tools, thinking=reasons)
+    text, marks = text_of(chat.messages, spans=need_spans and template.marked)
+    if not need_spans:  # a template that hides earlier turns may be wished
+        check_shown([m for m in chat.messages if m["role"] == "system" or m is chat.messages[-1]], text, template)
+        return Rendered(text, (), reasons=reasons, tools=tools)
+    spans = merged(marks) if template.marked else _spans_by_prefix(chat, text, text_of)
+    check_shown(chat.messages, text, template)
+    asks = [replace(text_of, text=template.prompts, thinking=thinking) for thinking in (True, False)]
+
+    def prompts_of(turn: int) -> list[str]:
+        try:
+            return [ask(chat.messages[:turn], prompt=True)[0] for ask in asks]
+        except BadSample:
+            return []  # the template takes no such prompt: there is nothing to compare with
+
+    form = answer_form(template.prompts, special_tokens)
+    counted = counted_spans(chat, text, spans, form, prompts_of, last_only=last_only)
+    return Rendered(text, counted.spans, counted.muted, reasons, tools)
 
 
 def prompt_text(messages: list[Message], tokenizer: Any, tools: list[Any] | None = None) -> str:
@@ -137,40 +166,43 @@ def _own(tokenizer: Any, tools: list[Any] | None) -> _Rendering:
         text = str(tokenizer.get_chat_template(tools=tools))
     except ValueError as error:
         raise BadSample("the tokenizer has several chat templates, and none is the default") from error
-    return _Rendering(ChatTemplate(text, "the tokenizer's own", False, False), tokenizer.special_tokens_map, tools)
+    return _Rendering(text, "the chat template (the tokenizer's own)", tokenizer.special_tokens_map, tools)
 
 
 @dataclass(frozen=True)
 class _Rendering:
-    """Text and marked spans of messages. Raises as `render`."""
+    """Text and marked spans of messages by `text`, which is Jinja. `thinking` None: the template's default. Raises as `render`."""
 
-    template: ChatTemplate
+    text: str
+    name: str
     special_tokens: dict[str, Any]
     tools: list[Any] | None
+    thinking: bool | None = None
 
     def __call__(self, messages: list[Message], *, prompt: bool = False, spans: bool = False) -> tuple[str, list[tuple[int, int]]]:
         import jinja2
         import transformers.utils.chat_template_utils  # noqa: F401  # before the clock starts: it can take longer than a template may
 
         try:
-            return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages), prompt=prompt, spans=spans))
+            return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages, prompt=prompt), prompt=prompt, spans=spans))
         except TooLong:
-            reason = f"{self.template} has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
+            reason = f"{self.name} has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
             raise BadInput(reason, "look for a loop in it that does not end, or set data.chatTemplate") from None
         except BadSample:
             raise
         except jinja2.exceptions.TemplateSyntaxError as error:
-            raise BadInput(f"{self.template}, line {error.lineno}: {error.message}", "correct it") from error
+            raise BadInput(f"{self.name}, line {error.lineno}: {error.message}", "correct it") from error
         except (jinja2.exceptions.TemplateError, *REFUSALS) as error:
-            raise BadSample(f"the chat template refuses it: {error}", _ANOTHER_TEMPLATE) from error
+            raise BadSample(f"the chat template refuses it: {error}", ANOTHER_TEMPLATE) from error
 
-    def _as_expected(self, messages: list[Message]) -> list[Message]:
-        """Tool calls in the form that the template takes."""
+    def _as_expected(self, messages: list[Message], *, prompt: bool) -> list[Message]:
+        """Contents, reasoning and tool calls in the form that the template takes."""
+        messages = answer_form(self.text, self.special_tokens).of(messages, self.name, prompt=prompt)
         if not self.tools and not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
             return messages
-        form = tool_form(self.template.text)
+        form = tool_form(self.text)
         if lacking := form.lacks(messages, self.tools):
-            raise BadSample(f"{self.template} leaves {lacking} out", _TEMPLATE_WITH_TOOLS)
+            raise BadSample(f"{self.name} leaves {lacking} out", _TEMPLATE_WITH_TOOLS)
         return form.of(messages)
 
     def _render(self, messages: list[Message], *, prompt: bool, spans: bool) -> tuple[str, list[tuple[int, int]]]:
@@ -179,33 +211,26 @@ class _Rendering:
         texts, found = render_jinja_template(
             conversations=[messages],
             tools=self.tools,
-            chat_template=self.template.text,
+            chat_template=self.text,
             return_assistant_tokens_mask=spans,
             add_generation_prompt=prompt,
+            **({SWITCH: self.thinking} if self.thinking is not None and SWITCH in self.text else {}),
             **self.special_tokens,
         )
         return texts[0], [(int(a), int(b)) for a, b in found[0]] if spans else []
 
 
-def _of_turns_with_loss(chat: Chat, spans: Sequence[tuple[int, int]], *, last_only: bool) -> list[tuple[int, int]]:
-    turns = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
-    counted = [i for i in turns if i >= chat.context and carries_loss(chat.messages[i])]
-    if last_only:
-        return [*spans[-1:]] if counted[-1:] == turns[-1:] else []
-    if counted == turns:
-        return [*spans]
-    if len(spans) != len(turns):
-        raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", _ANOTHER_TEMPLATE)
-    return [span for turn, span in zip(turns, spans, strict=True) if turn in counted]
-
-
 def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[int, int]]:
-    spans = []
+    spans: list[tuple[int, int]] = []
     for turn, message in enumerate(chat.messages):
         if message["role"] != "assistant":
             continue
-        before = text_of(chat.messages[:turn], prompt=True)[0]
-        after = text_of(chat.messages[: turn + 1])[0]
+        before, after = text_of(chat.messages[:turn], prompt=True)[0], text_of(chat.messages[: turn + 1])[0]
+        if not after.startswith(before):  # prompts open answers in another way: `counted_spans` says so
+            before = text_of(chat.messages[:turn])[0]
+        if not whole.startswith(after) and reasoning_of(message):  # left out where turns follow
+            spans.append((spans[-1][1], spans[-1][1]) if spans else (0, 0))
+            continue
         if not whole.startswith(after) or not after.startswith(before):
             raise BadInput(
                 "the chat template renders turns differently when others follow, so the assistant's tokens cannot be told apart",

@@ -19,7 +19,9 @@ ROLE_NAMES = {
 }
 _CALL_ROLES = ("function_call", "tool_call")
 """ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
-_KEPT = ("name", "tool_call_id", "reasoning_content", "thinking")
+_KEPT = ("name", "tool_call_id")
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""The same in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
 
 
 class BadSample(ValueError):
@@ -77,6 +79,8 @@ def _message(message: Any, where: str) -> Message:
     if role == "assistant" and not content.strip() and not calls:
         raise BadSample(f"{where}: the assistant says nothing")
     more = {key: message[key] for key in _KEPT if message.get(key)}
+    if reasoning := _reasoning(message, role, where):
+        more["reasoning_content"] = reasoning
     if calls:
         more["tool_calls"] = calls
     if _weight(message, where) == 0:
@@ -94,6 +98,19 @@ def _text_of(content: Any, where: str, *, may_be_missing: bool) -> str:
     if not isinstance(content, str):
         raise BadSample(f"{where} has no content" if content is None else f"{where}: content is {type(content).__name__}, not text")
     return content
+
+
+def _reasoning(message: Mapping[str, Any], role: str, where: str) -> str:
+    found = [(key, message[key]) for key in _REASONING if message.get(key)]
+    if len({str(value) for _, value in found}) > 1:
+        raise BadSample(f"{where}: {' and '.join(key for key, _ in found)} differ")
+    for key, value in found:
+        if not isinstance(value, str):
+            raise BadSample(f"{where}: {key} is {type(value).__name__}, not text")
+        if role != "assistant":
+            raise BadSample(f"{where}: {key} in a turn of the {role}, and the assistant alone reasons")
+        return value if value.strip() else ""
+    return ""
 
 
 def _weight(message: Mapping[str, Any], where: str) -> int:

@@ -21,6 +21,7 @@ from tuneyard.data.chat import ChatTemplate, choose_template, template_text
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
+from tuneyard.data.prompt_template import saved_template
 from tuneyard.data.report import DataReport
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Placed, Tally, training_samples
@@ -29,7 +30,7 @@ from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
-CODE_VERSION = 3
+CODE_VERSION = 4
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
@@ -291,17 +292,25 @@ class _Work:
             bad=tally.bad,
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",
-            chat_template=template.text if template and template.replaces else None,
-            notes=[*self.train.notes, *(self.held_out.notes if self.held_out else ()), *filter(None, [roles.note()])],
+            chat_template=self._saved_template(template, losses) if template else None,
+            notes=[*self.train.notes, *(self.held_out.notes if self.held_out else ()), *filter(None, [roles.note(), losses.note()])],
         )
+
+    def _saved_template(self, template: ChatTemplate, losses: _Losses) -> str | None:
+        """Jinja that the tokenizer must carry from now on; None: what it carries is right."""
+        saved = saved_template(template.prompts, self.tokenizer.special_tokens_map, thinking=losses.reasons, tools=losses.tools)
+        return saved if template.replaces or saved != self.tokenizer.get_chat_template() else None
 
 
 @dataclass
 class _Losses:
-    """Samples that were cut or left out because of their length."""
+    """Samples that were cut or left out because of their length, turns that carry no loss, and what samples hold."""
 
     truncated: int = 0
     dropped: int = 0
+    muted: int = 0
+    reasons: bool = False
+    tools: bool = False
 
     def __post_init__(self) -> None:
         self.dropped_examples: list[str] = []
@@ -309,7 +318,18 @@ class _Losses:
     def add(self, encoded: Encoded) -> None:
         self.truncated += len(encoded.truncated)
         self.dropped += len(encoded.dropped)
+        self.muted += encoded.muted
+        self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
+
+    def note(self) -> str | None:
+        """What a person should know of turns without loss."""
+        if not self.muted:
+            return None
+        return (
+            f"{self.muted:,} answers carry no loss: the chat template leaves their reasoning out where other turns follow; "
+            "to train on them, write a row for each answer that ends with it"
+        )
 
 
 def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:

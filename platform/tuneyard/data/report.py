@@ -36,7 +36,8 @@ class DataReport:
     template: str = ""
     """Where the chat template comes from; empty where none was needed."""
     chat_template: str | None = None
-    """Jinja that the tokenizer must carry from now on: given, or the default; None: its own stays."""
+    """Jinja that the tokenizer must carry from now on: given, the default, or its own with a prompt that opens answers as they were
+    trained; None: its own stays."""
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

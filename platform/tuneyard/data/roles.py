@@ -359,6 +359,12 @@ def _common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
 def _different(pair: Pair) -> Pair:
     if any(message.get("tool_calls") for part in (pair.prompt, pair.chosen, pair.rejected) if isinstance(part, list) for message in part):
         raise BadSample("tool calls in preference pairs cannot be trained on: TRL takes contents of messages alone")
+    if any(
+        message.get("reasoning_content") for part in (pair.prompt, pair.chosen, pair.rejected) if isinstance(part, list) for message in part
+    ):
+        raise BadSample(
+            "reasoning in preference pairs cannot be trained on: TRL takes contents of messages alone; write it into the content"
+        )
     if pair.chosen == pair.rejected:
         raise BadSample("chosen and rejected are the same")
     if not pair.chosen or not pair.rejected:

@@ -46,6 +46,11 @@ class Encoded:
     truncated: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     bad: list[tuple[str, str, str]] = field(default_factory=list)
+    muted: int = 0
+    """Turns without loss because the template leaves their reasoning out."""
+    reasons: bool = False
+    tools: bool = False
+    """Some sample has reasoning, or tools."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ class Encoder:
                 encoded.bad.append((placed.place, str(error), error.advice))
         if not kept:
             return
+        encoded.muted = sum(rendered.muted for _, rendered in kept)
+        encoded.reasons, encoded.tools = any(rendered.reasons for _, rendered in kept), any(rendered.tools for _, rendered in kept)
         out = self.tokenizer([r.text for _, r in kept], add_special_tokens=False, return_offsets_mapping=need_spans, verbose=False)
         if not need_spans:
             for (placed, _), ids in zip(kept, out["input_ids"], strict=True):

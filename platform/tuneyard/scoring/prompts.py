@@ -8,7 +8,7 @@ loss on count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -101,6 +101,8 @@ class PromptEncoder:
     @cached_property
     def _encoder(self) -> Encoder:
         template = choose_template(self._tokenizer, None) if self._chat else None
+        if template is not None and self._tokenizer.chat_template is not None:
+            template = replace(template, own=str(self._tokenizer.get_chat_template()))  # what it opens of an answer is part of the prompt
         return Encoder(self._tokenizer, loss="completion", max_length=_UNLIMITED, overlong="error", template=template)
 
     def _content(self, value: str | list[dict[str, Any]], system: str) -> str | list[dict[str, Any]]:

@@ -87,6 +87,8 @@ def test_what_is_no_call_is_a_bad_row(row: dict[str, Any], reason: str) -> None:
 def test_pairs_with_calls_are_refused() -> None:
     with pytest.raises(BadSample, match="tool calls in preference pairs"):
         sample_of({"chosen": [USER, called()], "rejected": [USER, LAST]})
+    with pytest.raises(BadSample, match="reasoning in preference pairs"):
+        sample_of({"chosen": [USER, LAST | {"reasoning": "dry season"}], "rejected": [USER, LAST | {"content": "no"}]})
     assert isinstance(sample_of({"chosen": [USER, LAST], "rejected": [USER, LAST | {"content": "no"}]}), Pair)
 
 
