@@ -30,8 +30,8 @@ def write_tokenizer(folder: Path, *, chat_template: str | None = CHAT_TEMPLATE) 
     return fast
 
 
-def tokenizer_of(special: list[str], *, eos: str, chat_template: str | None) -> Any:
-    """As of `write_tokenizer`, with these tokens after the end token (0) and the padding token (1)."""
+def tokenizer_of(special: list[str], *, eos: str, chat_template: str | None, size: int = 384, texts: tuple[str, ...] = ()) -> Any:
+    """As of `write_tokenizer`, with these tokens after the end token (0) and the padding token (1). `texts` are learned from too."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -39,8 +39,8 @@ def tokenizer_of(special: list[str], *, eos: str, chat_template: str | None) -> 
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=384, special_tokens=[eos, "<|pad|>", *special], initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(sentences(200), trainer)
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[eos, "<|pad|>", *special], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([*sentences(200), *texts], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token="<|pad|>")
     fast.chat_template = chat_template
     return fast

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tuneyard.data.jinja_text import jinja_text
 from tuneyard.data.messages import BadSample
 from tuneyard.data.tool_calls import Message
 from tuneyard.data.tool_form import REFUSALS
@@ -136,11 +137,10 @@ def _behind(text: str) -> str:
 def _rendered(template: str, special: dict[str, Any], messages: list[Message], *, parts: bool, **more: Any) -> str:
     """The text; empty where the template takes no such chat."""
     import jinja2
-    from transformers.utils.chat_template_utils import render_jinja_template
 
     if parts:
         messages = [message | {"content": [{"type": "text", "text": message["content"]}]} for message in messages]
     try:
-        return str(render_jinja_template(conversations=[messages], chat_template=template, **special, **more)[0][0])
+        return jinja_text(template, messages, **special, **more)[0]
     except (jinja2.exceptions.TemplateError, *REFUSALS):
         return ""

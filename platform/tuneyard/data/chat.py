@@ -15,6 +15,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
 from tuneyard.data.answer_form import SWITCH, answer_form, reasoning_of
+from tuneyard.data.jinja_text import jinja_text
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_template import original
 from tuneyard.data.roles import Chat
@@ -206,18 +207,8 @@ class _Rendering:
         return form.of(messages)
 
     def _render(self, messages: list[Message], *, prompt: bool, spans: bool) -> tuple[str, list[tuple[int, int]]]:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        texts, found = render_jinja_template(
-            conversations=[messages],
-            tools=self.tools,
-            chat_template=self.text,
-            return_assistant_tokens_mask=spans,
-            add_generation_prompt=prompt,
-            **({SWITCH: self.thinking} if self.thinking is not None and SWITCH in self.text else {}),
-            **self.special_tokens,
-        )
-        return texts[0], [(int(a), int(b)) for a, b in found[0]] if spans else []
+        switch = {SWITCH: self.thinking} if self.thinking is not None and SWITCH in self.text else {}
+        return jinja_text(self.text, messages, spans=spans, tools=self.tools, add_generation_prompt=prompt, **switch, **self.special_tokens)
 
 
 def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[int, int]]:

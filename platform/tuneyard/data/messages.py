@@ -20,6 +20,9 @@ ROLE_NAMES = {
 _CALL_ROLES = ("function_call", "tool_call")
 """ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
 _KEPT = ("name", "tool_call_id")
+_TEXT_PARTS = (None, "text", "input_text", "output_text")
+"""OpenAI's names of parts that are text; None is what Arrow fills in."""
+TEXT_ALONE = "models are tuned on text alone: images, sound and video would need the model's processor and its towers"
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """The same in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
 
@@ -67,7 +70,7 @@ def _message(message: Any, where: str) -> Message:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise BadSample(f"{where} has no role")
-    role, content, calls = role.lower(), message.get("content"), message.get("tool_calls") or message.get("function_call")
+    role, content, calls = role.strip().lower(), message.get("content"), message.get("tool_calls") or message.get("function_call")
     if role in _CALL_ROLES:
         role, content, calls = "assistant", "", calls or content
     role = ROLE_NAMES.get(role, role)
@@ -90,8 +93,10 @@ def _message(message: Any, where: str) -> Message:
 
 def _text_of(content: Any, where: str, *, may_be_missing: bool) -> str:
     if isinstance(content, list):  # parts: [{"type": "text", "text": …}]
-        if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
-            raise BadSample(f"{where} holds something other than text")
+        for part in content:
+            kind = part.get("type", "text") if isinstance(part, dict) else type(part).__name__
+            if kind not in _TEXT_PARTS or not isinstance(part.get("text"), str):
+                raise BadSample(f"{where} holds something other than text ({kind}); {TEXT_ALONE}")
         content = "".join(part["text"] for part in content)
     if content is None and may_be_missing:
         return ""

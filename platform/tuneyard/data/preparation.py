@@ -187,6 +187,11 @@ class _Work:
         template = choose_template(self.tokenizer, self.spec.chat_template) if roles.as_messages else None
         if template is not None and not getattr(self.tokenizer, "is_fast", False):
             raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
+        if self.tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
+            raise BadInput(
+                "the tokenizer has no end token: a model that is trained on these completions would not know where to end",
+                "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
+            )
         packed = self.spec.pack
         splits = packed and roles.format == "text" and self.spec.overlong == "truncate"
         encoder = Encoder(

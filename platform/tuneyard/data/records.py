@@ -31,6 +31,7 @@ class Record:
     values: dict[str, Any]
 
 
+_TOO_DEEP = "not usable JSON: nested too deeply"
 HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
 
 
@@ -131,7 +132,7 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
     except RecursionError as error:
-        raise ValueError("not usable JSON: nested too deeply") from error
+        raise ValueError(_TOO_DEEP) from error
     if not isinstance(values, dict):
         raise ValueError(f"a row must be an object, this is {_json_type(values)}")
     if cut:
@@ -145,6 +146,8 @@ def has_half_character(values: Any) -> bool:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
+    except RecursionError as error:  # a little deeper than what can be read
+        raise ValueError(_TOO_DEEP) from error
     return False
 
 
@@ -192,17 +195,26 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
+    except RecursionError as error:
+        cause = f"{file.uri}: not usable JSON: some item is nested too deeply"
+        raise BadInput(cause, "write one object per line (.jsonl): then that item alone is a bad row") from error
     except ValueError as error:
         raise BadInput(f"{file.uri}: not a JSON array: {error}", "if it holds one object per line, name it .jsonl") from error
     if isinstance(rows, dict):  # {"data": [...]}: the rows are the only list of objects inside
         rows = next((v for v in rows.values() if isinstance(v, list) and v and isinstance(v[0], dict)), [rows])
     for number, values in enumerate(rows, start=1):
-        if b"\\u" in content and has_half_character(values):
-            yield BadRow(f"{file.uri}:item {number}", HALF_CHARACTER)
+        place = f"{file.uri}:item {number}"
+        try:
+            cut = b"\\u" in content and has_half_character(values)
+        except ValueError as error:
+            yield BadRow(place, str(error))
+            continue
+        if cut:
+            yield BadRow(place, HALF_CHARACTER)
         elif isinstance(values, dict):
-            yield Record(f"{file.uri}:item {number}", values)
+            yield Record(place, values)
         else:
-            yield BadRow(f"{file.uri}:item {number}", f"a row must be an object, this is {_json_type(values)}")
+            yield BadRow(place, f"a row must be an object, this is {_json_type(values)}")
 
 
 def _csv(file: DataFile) -> Iterator[Record | BadRow]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuneyard.api import BadInput
-from tuneyard.data.messages import BadSample, carries_loss, looks_like_messages, message_list
+from tuneyard.data.messages import TEXT_ALONE, BadSample, carries_loss, looks_like_messages, message_list
 from tuneyard.data.tool_calls import Message, canonical_tools
 
 FormatName = Literal["chat", "prompt-completion", "preference", "text"]
@@ -27,8 +27,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "system": ("system", "system_prompt", "system_message"),
     "label": ("label",),
 }
-_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "label", "images", "image")
+_TELLING = (*NAMES["system"], "history", "context", "documents", "tools", "functions", "weight", "label")
 """Columns that change what a row means. Unused ones are named in a warning."""
+_MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+"""Columns that hold what the text is about. A row that fills one is a bad row."""
 REQUIRED: dict[FormatName, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
     "chat": ("messages",),
@@ -56,6 +58,8 @@ class Roles:
     """Columns that change what a row means elsewhere, and that play no part here."""
     chat: bool = False
     """Pairs of plain texts become chats."""
+    media: tuple[str, ...] = ()
+    """Columns of images, sound or video."""
 
     def note(self) -> str | None:
         """What a person should know of the columns."""
@@ -177,7 +181,8 @@ def _match(
     main = "messages" if format == "chat" else "chosen" if format == "preference" else "prompt" if format == "prompt-completion" else "text"
     as_messages = any(looks_like_messages(row.get(chosen[main])) for row in rows)
     unused = tuple(name for name in found if name.lower() in _TELLING and name not in chosen.values() and _filled(rows, name))
-    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages or as_chat, unused, as_chat)
+    media = tuple(name for name in found if name.lower() in _MEDIA and name not in chosen.values())
+    return Roles(format, chosen, f"columns {spelled}" + (" (given)" if given else ""), as_messages or as_chat, unused, as_chat, media)
 
 
 def _filled(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
@@ -231,6 +236,11 @@ class Canonical:
     def __call__(self, row: Mapping[str, Any]) -> Sample:
         """Raises BadSample with the reason."""
         columns = self.roles.columns
+        for column in self.roles.media:
+            if row.get(column) not in (None, "", [], {}):
+                raise BadSample(
+                    f"{column} is not empty; {TEXT_ALONE}", f"remove the column {column} to train on the text of these rows alone"
+                )
         match self.roles.format:
             case "chat":
                 messages = _messages(row, columns["messages"])

@@ -160,7 +160,7 @@ def _stream(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical,
             tally.left_out += 1
             continue
         except BadSample as error:
-            tally.add_bad(row.place, str(error))
+            tally.add_bad(row.place, str(error), advice=error.advice)
             continue
         tally.good += 1
         yield Placed(row.place, sample)

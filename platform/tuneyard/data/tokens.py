@@ -10,7 +10,8 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice, pairwise
 from multiprocessing import get_context
@@ -25,6 +26,7 @@ from tuneyard.data.messages import BadSample
 from tuneyard.data.packing import piece_borders
 from tuneyard.data.roles import Chat, Completion, Text, canonical_json
 from tuneyard.data.samples import Placed
+from tuneyard.data.turns import end_text, with_ends
 
 IGNORED = -100
 Loss = Literal["assistant", "completion", "all"]
@@ -109,7 +111,8 @@ class Encoder:
         for placed in batch:
             try:
                 last_only = self.loss == "completion"
-                kept.append((placed, render(placed.sample, self.template, special_tokens, need_spans=need_spans, last_only=last_only)))  # type: ignore[arg-type]  # encode() hands over chats only
+                rendered = render(placed.sample, self.template, special_tokens, need_spans=need_spans, last_only=last_only)  # type: ignore[arg-type]  # encode() hands over chats only
+                kept.append((placed, self._with_ends(rendered)))
             except BadSample as error:
                 encoded.bad.append((placed.place, str(error), error.advice))
         if not kept:
@@ -127,6 +130,17 @@ class Encoder:
         for i, (placed, rendered) in enumerate(kept):
             ids, borders = apart.get(i, (out["input_ids"][i], offsets[i]))
             yield placed, ids, _inside(borders, rendered.spans)
+
+    def _with_ends(self, rendered: Rendered) -> Rendered:
+        if self._end is None or not rendered.spans:
+            return rendered
+        text, spans = with_ends(rendered.text, rendered.spans, self._end)
+        return replace(rendered, text=text, spans=tuple(spans))
+
+    @cached_property
+    def _end(self) -> str | None:
+        assert self.template is not None
+        return end_text(self.tokenizer, self.template.text)
 
     def _cut_at_turns(self, chats: list[Rendered]) -> list[tuple[list[int], Offsets]]:
         """Tokenise chats in pieces that begin where the assistant's turns do.
@@ -149,8 +163,8 @@ class Encoder:
 
     def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
         pairs = [p.sample for p in batch if isinstance(p.sample, Completion)]
-        prompts = [self._without_end(ids) for ids in self.tokenizer([p.prompt for p in pairs], verbose=False)["input_ids"]]
-        wholes = self.tokenizer([p.prompt + p.completion for p in pairs], verbose=False)["input_ids"]
+        prompts = [self._without_end(ids) for ids in plain_tokens(self.tokenizer, [p.prompt for p in pairs])]
+        wholes = plain_tokens(self.tokenizer, [p.prompt + p.completion for p in pairs])
         for placed, pair, prompt, ids in zip(batch, pairs, prompts, wholes, strict=True):
             whole = ids
             if whole[: len(prompt)] != prompt:
@@ -164,7 +178,7 @@ class Encoder:
 
     def _texts(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
         texts = [p.sample.text for p in batch if isinstance(p.sample, Text)]
-        for placed, ids in zip(batch, self.tokenizer(texts, verbose=False)["input_ids"], strict=True):
+        for placed, ids in zip(batch, plain_tokens(self.tokenizer, texts), strict=True):
             whole = self._with_end(ids)
             yield placed, whole, np.ones(len(whole), dtype=bool)
 
@@ -174,6 +188,14 @@ class Encoder:
 
     def _without_end(self, ids: list[int]) -> list[int]:
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
+
+
+def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Tokens of texts that no template was put around, with what the tokenizer adds. A text that begins with the beginning token, as
+    rendered chats do, gets no second one."""
+    begin = tokenizer.bos_token_id
+    found = tokenizer(texts, verbose=False)["input_ids"]
+    return [ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids for ids in map(list, found)]
 
 
 def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:

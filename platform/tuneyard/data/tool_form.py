@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from tuneyard.data.jinja_text import jinja_text
 from tuneyard.data.tool_calls import Message
 
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 """Beside jinja2's own errors: the expressions of a template raise whatever Python raises."""
 _MARK, _KEY, _TOOL = "tuneyardvalue", "tuneyardkey", "tuneyard_tool"
-_SPECIAL = {name: f"<{name}>" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+_SPECIAL: dict[str, Any] = {name: f"<{name}>" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,11 @@ def _call(form: str) -> Message:
 def _rendered(template: str, messages: list[Message], *, tools: list[Any] | None = None, refused: str = "") -> str:
     """The text, or `refused` where the template takes no such chat: then it says so itself, for each sample."""
     import jinja2
-    from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        texts, _ = render_jinja_template(conversations=[messages], tools=tools, chat_template=template, **_SPECIAL)
+        return jinja_text(template, messages, tools=tools, **_SPECIAL)[0]
     except (jinja2.exceptions.TemplateError, *REFUSALS):
         return refused
-    return str(texts[0])
 
 
 def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,13 @@ that has learned the template talk past its answer.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 from tuneyard.data.chat import whole_text
 from tuneyard.data.messages import BadSample
+from tuneyard.data.turn_spans import Span
 
 _QUESTION, _ANSWER = "first question", "first answer"
 _EXCHANGE = ({"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER})
@@ -48,3 +51,30 @@ def _behind_answer(tokenizer: Any, dialogue: tuple[dict[str, str], ...]) -> str:
         return ""
     _, answer, behind = text.rpartition(_ANSWER)
     return behind.lstrip() if answer else ""
+
+
+def end_text(tokenizer: Any, template: str) -> str | None:
+    """The text of the token that ends a turn by `template`, which need not be the tokenizer's own."""
+    with_template = copy.copy(tokenizer)
+    with_template.chat_template = template
+    end = turn_end(with_template)
+    return None if end is None else str(tokenizer.convert_ids_to_tokens(end))
+
+
+def with_ends(text: str, spans: Sequence[Span], end: str) -> tuple[str, list[Span]]:
+    """A rendered chat whose counted turns hold the token that ends them.
+
+    Templates that are made for engines alone write it where another turn follows, and leave it out behind the last one (vLLM's ChatML): a
+    model that has never been trained on it talks past its answer.
+    """
+    found: list[Span] = []
+    for i, (start, stop) in enumerate(spans):
+        goes_on = i + 1 < len(spans) and spans[i + 1][0] == stop
+        behind = text[stop:]
+        if end not in text[start:stop] and not goes_on:
+            if behind.lstrip().startswith(end):
+                stop += len(behind) - len(behind.lstrip()) + len(end)
+            elif not behind.strip():
+                text, stop = text[:stop] + end, stop + len(end)
+        found.append((start, stop))
+    return text, found

@@ -18,7 +18,7 @@ from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_form import prompts_are_chats
 from tuneyard.data.roles import Chat, Completion, system_turn
 from tuneyard.data.samples import Placed
-from tuneyard.data.tokens import IGNORED, Encoder
+from tuneyard.data.tokens import IGNORED, Encoder, plain_tokens
 from tuneyard.data.turns import turn_end
 
 _UNLIMITED = 2**31 - 1
@@ -64,7 +64,7 @@ class PromptEncoder:
         """Tokens to generate from. `system` and `tools` count where prompts are chats. Raises BadRow."""
         content = self._content(value, system)
         if isinstance(content, str):
-            ids = list(self._tokenizer(content, verbose=False)["input_ids"])
+            [ids] = plain_tokens(self._tokenizer, [content])
             if ids and ids[-1] == self._tokenizer.eos_token_id:
                 ids.pop()  # some tokenizers end every text; nothing would be generated after it
         else:

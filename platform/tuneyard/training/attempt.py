@@ -49,6 +49,7 @@ from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
+from tuneyard.training.vocabulary import check_vocabulary, fit_embedding
 
 _LAST_SAVE_S = 60.0
 """After a failure, a save that is on its way may take so long to end."""
@@ -195,6 +196,7 @@ class _Attempt:
         self._stage("loading the model")
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
+        check_vocabulary(tokenizer, request, start)
         prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
@@ -234,6 +236,7 @@ class _Attempt:
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)
+        fit_embedding(model, material.tokenizer, request)
         unsaid = left_out(request, material.start, model)
         if unsaid is not None:
             self.emit(Warned(task=request.name, message=unsaid))
@@ -255,7 +258,8 @@ class _Attempt:
                 train=material.train,
                 validation=material.validation,
             )
-        collator = Collator(material.tokenizer.pad_token_id, lay_flat=task.data.pack and plan.attention == "flash")
+        pad = material.tokenizer.pad_token_id
+        collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
         trainer = SteppedTrainer(
             model=model, args=arguments, data_collator=collator, train_dataset=material.train, eval_dataset=material.validation
         )

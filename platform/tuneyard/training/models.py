@@ -56,10 +56,18 @@ def adapter_source(request: TrainRequest, world: World) -> str:
 
 
 def load_tokenizer(request: TrainRequest, start: str) -> Any:
-    """The tokenizer; one without a padding token pads with its end token."""
+    """The tokenizer; one without a padding token pads with its end token. One without either is padded with token 0, which never counts.
+
+    Raises BadInput where that is not enough: TRL pads preference pairs itself.
+    """
     tokenizer = _read_tokenizer(request, start)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token is None and (token := tokenizer.eos_token or tokenizer.unk_token):
+        tokenizer.pad_token = token
+    if tokenizer.pad_token is None and request.task.objective == "dpo":
+        raise BadInput(
+            f"the tokenizer of {request.model_uri} has no padding token and no end token, and preference pairs need one",
+            "name one in tokenizer_config.json: pad_token, or eos_token",
+        )
     return tokenizer
 
 
@@ -68,7 +76,7 @@ def _read_tokenizer(request: TrainRequest, start: str) -> Any:
         return AutoTokenizer.from_pretrained(
             start, revision=request.task.model.revision, trust_remote_code=request.task.model.trust_remote_code
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise BadInput(
             f"{request.model_uri} has no tokenizer that can be read: {_first_line(error)}",
             "put tokenizer.json and tokenizer_config.json beside the weights (tokenizer.save_pretrained)",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput
-from tuneyard.data.messages import BadSample
+from tuneyard.data.messages import TEXT_ALONE, BadSample
 from tuneyard.data.roles import Canonical, Chat, Completion, LeftOut, Pair, Text, detect
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
@@ -86,7 +86,10 @@ def test_columns_that_mean_nothing_are_refused() -> None:
         ({"messages": [TURNS[0], {"role": "assistant", "content": None}]}, "messages[1] has no content"),
         ({"messages": [TURNS[0], {"role": "assistant", "content": "  "}]}, "messages[1]: the assistant says nothing"),
         ({"messages": [{"content": "hi"}]}, "messages[0] has no role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0] holds something other than text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            f"messages[0] holds something other than text (image); {TEXT_ALONE}",
+        ),
     ],
 )
 def test_bad_chats_say_what_is_wrong(row: dict[str, Any], reason: str) -> None:
@@ -138,7 +141,7 @@ def test_a_system_column_becomes_the_first_turn(column: str) -> None:
             {"instruction": "Add", "input": "2", "output": "4", "history": [["a", "b"]], "system": "s"},
             "columns history, system are not used",
         ),
-        ({"messages": TURNS, "images": ["a.png"], "id": 1}, "column images is not used"),
+        ({"messages": TURNS, "documents": ["a"], "id": 1}, "column documents is not used"),
         ({"messages": TURNS, "system": "s", "tools": [], "history": []}, None),
     ],
 )

@@ -10,6 +10,7 @@ from transformers import AddedToken
 
 from tuneyard.data import turn_end
 from tuneyard.data.chat import DEFAULT_TEMPLATE
+from tuneyard.data.turns import with_ends
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
@@ -92,3 +93,18 @@ def test_of_several_templates_the_default_one_counts() -> None:
     assert turn_end(tokenizer) == tokenizer.convert_tokens_to_ids("<|im_end|>")
     tokenizer.chat_template = {"one": CHATML, "two": CHATML}
     assert turn_end(tokenizer) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "spans", "expected"),
+    [
+        ("q a", [(2, 3)], ("q a<end>", [(2, 8)])),
+        ("q a\n", [(2, 3)], ("q a<end>", [(2, 8)])),
+        ("q a<end>\n", [(2, 9)], ("q a<end>\n", [(2, 9)])),
+        ("q a<end>\nq b", [(2, 3), (11, 12)], ("q a<end>\nq b<end>", [(2, 8), (11, 17)])),
+        ("q tab<end>", [(2, 3), (3, 10)], ("q tab<end>", [(2, 3), (3, 10)])),
+        ("q a</s>", [(2, 3)], ("q a</s>", [(2, 3)])),
+    ],
+)
+def test_counted_turns_hold_the_token_that_ends_them(text: str, spans: list[Any], expected: Any) -> None:
+    assert with_ends(text, spans, "<end>") == expected

@@ -1,0 +1,25 @@
+"""Answers that were learned by heart come back exactly and end by themselves, whichever chat template they were learned under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.template_runs import ROWS, outcome
+from tests.templates import ALL, Template
+
+FEW = {"trl-qwen3", "trl-smolvlm", "ours-strips_thinking"}
+LONG_INSTRUCTIONS = {"trl-cohere2", "trl-gptoss", "trl-llama3_1", "trl-llama3_2"}
+"""A model of two layers does not learn all answers behind hundreds of tokens of instructions in 120 steps."""
+
+
+@pytest.mark.parametrize("template", [pytest.param(each, id=str(each), marks=() if str(each) in FEW else pytest.mark.long) for each in ALL])
+def test_answers_learned_under_a_template_come_back_and_end(template: Template, tmp_path: Path) -> None:
+    found = outcome(template, tmp_path)
+    if found.refusal:
+        assert "chat template" in found.refusal
+    elif str(template) in LONG_INSTRUCTIONS:
+        assert found.exact == found.stopped >= ROWS // 3
+    else:
+        assert found.exact == ROWS if found.end else found.exact <= ROWS
+        assert found.stopped == ROWS or not found.end
