@@ -1,0 +1,1 @@
+"""Rows, tokens and classes of difference for comparisons with other trainers."""
