@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ def outcome(template: Template, folder: Path) -> Outcome:
     try:
         return Outcome(*known, *_by_heart(tokenizer, folder, thinks=thinks))
     except BadInput as refusal:
-        return Outcome(*known, refusal=refusal.cause.strip().splitlines()[-1].rpartition("jsonl:")[2].partition(": ")[2])
+        first = next((line for line in refusal.cause.splitlines() if "jsonl:1: " in line), refusal.cause)
+        return Outcome(*known, refusal=first.partition("jsonl:1: ")[2] or first)
 
 
 def _how(template: ChatTemplate) -> str:
@@ -158,7 +159,7 @@ Written by `.venv/bin/python -m tests.template_runs docs/reference/templates.md`
 
 def page(outcomes: list[Outcome]) -> str:
     """The page in Markdown."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("trl", "vllm", "transformers", "jinja2"))
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("trl", "vllm", "transformers", "jinja2"))
     rows = [_row(each) for each in outcomes]
     trained = [each for each in outcomes if not each.refusal]
     ended = [each for each in trained if each.end]
@@ -170,6 +171,11 @@ def page(outcomes: list[Outcome]) -> str:
     refused = "".join(f"- {each.template.name} ({each.template.source}): {_cell(each.refusal)}\n" for each in outcomes if each.refusal)
     intro = _INTRO.format(packages=packages, date=datetime.now(UTC).date())
     return intro + "".join(rows) + sums + (f"\n## Refused\n\n{refused}" if refused else "")
+
+
+def _version(package: str) -> str:
+    """vLLM's package for CPUs has a name of its own."""
+    return version(packages_distributions()[package][0])
 
 
 def _row(each: Outcome) -> str:

@@ -28,6 +28,7 @@ from tuneyard.data.samples import Objective, Placed, Tally, training_samples
 from tuneyard.data.sources import Located, locate
 from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
+from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
 CODE_VERSION = 4
@@ -298,8 +299,19 @@ class _Work:
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",
             chat_template=self._saved_template(template, losses) if template else None,
-            notes=[*self.train.notes, *(self.held_out.notes if self.held_out else ()), *filter(None, [roles.note(), losses.note()])],
+            notes=[
+                *self.train.notes,
+                *(self.held_out.notes if self.held_out else ()),
+                *filter(None, [roles.note(), losses.note(), self._end_note(template)]),
+            ],
         )
+
+    def _end_note(self, template: ChatTemplate | None) -> str | None:
+        if template is None or ends_last_answer(self.tokenizer, template.text):
+            return None
+        if self.spec.loss_on != "all" and end_text(self.tokenizer, template.text) is not None:
+            return None  # the encoder adds it
+        return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
 
     def _saved_template(self, template: ChatTemplate, losses: _Losses) -> str | None:
         """Jinja that the tokenizer must carry from now on; None: what it carries is right."""

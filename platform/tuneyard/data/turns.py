@@ -36,6 +36,19 @@ def turn_end(tokenizer: Any) -> int | None:
     return None
 
 
+def ends_last_answer(tokenizer: Any, template: str) -> bool:
+    """Whether a chat template, given as Jinja, puts a special or added token behind the last answer of a chat."""
+    tokenizer = _with_template(tokenizer, template)
+    behind = _behind_answer(tokenizer, _EXCHANGE)
+    return any(behind.startswith(content) for content in _whole_tokens(tokenizer))
+
+
+def _with_template(tokenizer: Any, template: str) -> Any:
+    changed = copy.copy(tokenizer)
+    changed.chat_template = template
+    return changed
+
+
 def _whole_tokens(tokenizer: Any) -> dict[str, int]:
     """Content -> id of tokens that no text is split into: special and added ones, without those of blanks alone."""
     added = {token.content: number for number, token in tokenizer.added_tokens_decoder.items()}
@@ -55,9 +68,7 @@ def _behind_answer(tokenizer: Any, dialogue: tuple[dict[str, str], ...]) -> str:
 
 def end_text(tokenizer: Any, template: str) -> str | None:
     """The text of the token that ends a turn by `template`, which need not be the tokenizer's own."""
-    with_template = copy.copy(tokenizer)
-    with_template.chat_template = template
-    end = turn_end(with_template)
+    end = turn_end(_with_template(tokenizer, template))
     return None if end is None else str(tokenizer.convert_ids_to_tokens(end))
 
 
