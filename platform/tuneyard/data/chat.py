@@ -139,9 +139,9 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
         return Rendered(text, (), reasons=reasons, tools=tools)
     spans = merged(marks) if template.marked else _spans_by_prefix(chat, text, text_of)
     check_shown(chat.messages, text, template)
-    asks = [replace(text_of, text=template.prompts, thinking=thinking) for thinking in (True, False)]
 
     def prompts_of(turn: int) -> list[str]:
+        asks = (replace(text_of, text=template.prompts, thinking=thinking) for thinking in (True, False))
         try:
             return [ask(chat.messages[:turn], prompt=True)[0] for ask in asks]
         except BadSample:

@@ -189,10 +189,13 @@ def test_a_template_that_needs_a_variable_that_rows_lack_is_refused(text: str) -
 
 
 def test_a_template_without_an_end_of_the_last_answer_is_warned_of(tmp_path: Path, tokenizer: Any) -> None:
-    """vLLM's ChatML ends all turns but the last."""
-    endless = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}" + OPEN
+    """Where the opening of the next turn ends one, that token is learned; where it is plain text, there is none."""
+    opened = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}" + OPEN
+    plain = "{% for m in messages %}{{ '### ' + m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}"
+    plain += "{% if add_generation_prompt %}{{ '### assistant: ' }}{% endif %}"
     assert not prepared(tmp_path, GOOD, tokenizer).report.warnings()
-    [said] = prepared(tmp_path, GOOD, tokenizer, chatTemplate=endless).report.warnings()
+    assert not prepared(tmp_path, GOOD, tokenizer, chatTemplate=opened).report.warnings()
+    [said] = prepared(tmp_path, GOOD, tokenizer, chatTemplate=plain).report.warnings()
     assert said.startswith("the chat template (data.chatTemplate) puts no token behind the last answer of a chat")
 
 
