@@ -16,9 +16,11 @@ import torch
 from tuneyard.api import BadInput
 
 _LENGTH = 6
-_NOISE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_NOISE = {torch.float32: 1e-5, torch.float64: 1e-5}
+"""Of the largest logit. Of 97 architectures that keep samples apart, none changed by more than 4e-7; of those that leak, none by less than
+4e-4 (random weights, cpu, 2026-11-23)."""
 _HALF_NOISE = 3e-2
-"""Of the largest logit: what other kernels and orders of addition may change, in 16 bits."""
+"""Likewise in 16 bits, where experts that are given other tokens add in another order."""
 
 
 def refuse_leaks(

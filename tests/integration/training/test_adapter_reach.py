@@ -27,6 +27,7 @@ KINDS = (
     "zamba2",
     "jamba",
     "llama",
+    "falcon",
     "qwen3_next",
 )
 

@@ -80,6 +80,22 @@ def test_models_whose_packed_samples_see_each_other_are_found(kind: str) -> None
         refuse_leaks(logits_of, Collator(pad_token_id=1), config.vocab_size)
 
 
+def test_a_leak_behind_large_logits_is_found() -> None:
+    """Trained models have logits of 20 and more; what leaks changes them by little."""
+    config = AutoConfig.for_model(
+        "xglm", d_model=64, num_layers=2, attention_heads=4, ffn_dim=128, vocab_size=384, max_position_embeddings=64, pad_token_id=1
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+
+    def logits_of(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model(**inputs, use_cache=False).logits
+        return found + torch.nn.functional.one_hot(torch.tensor(5), 384) * 50.0
+
+    with pytest.raises(BadInput, match="packed samples would see each other"):
+        refuse_leaks(logits_of, Collator(pad_token_id=1), 384)
+
+
 def test_packing_is_refused_before_the_first_step_where_it_leaks(material: Material, tmp_path: Path) -> None:
     config = AutoConfig.for_model(
         "opt", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=128, word_embed_proj_dim=64, vocab_size=4096
