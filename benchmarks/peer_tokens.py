@@ -26,7 +26,8 @@ from training_cases import write_page
 
 from tuneyard.data import turn_end
 from tuneyard.data.cache import cache_root
-from tuneyard.data.roles import Canonical, Pair, detect
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.roles import Pair, detect
 
 HERE = Path(__file__).parent
 FORMATS: dict[str, tuple[str, Rows]] = {

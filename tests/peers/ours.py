@@ -9,9 +9,10 @@ from typing import Any
 from tests.peers.classes import Made
 
 from tuneyard.api import BadInput
+from tuneyard.data.canonical import Canonical
 from tuneyard.data.chat import choose_template
 from tuneyard.data.messages import BadSample
-from tuneyard.data.roles import Canonical, Chat, detect
+from tuneyard.data.roles import Chat, detect
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import Encoder
 

@@ -110,7 +110,7 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     facts = [
         ("source", f"{found.uri}  ({found.files} x {found.file_type}, {size_text(found.size_bytes)})"),
         ("format", f"{found.format}  ({found.why})"),
-        ("rows", rows if found.complete else f"{rows} (of the first rows only)"),
+        ("rows", rows),
         ("duplicates", f"{found.duplicate_fraction:.1%}"),
     ]
     for name, lengths in (("characters", found.characters), ("tokens", found.tokens)):

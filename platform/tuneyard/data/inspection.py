@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tuneyard.api import BadInput
+from tuneyard.data.canonical import Canonical, LeftOut
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Canonical, Chat, Completion, LeftOut, Pair, Text, canonical_json, detect
+from tuneyard.data.roles import Chat, Completion, Pair, Text, canonical_json, detect
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import locate

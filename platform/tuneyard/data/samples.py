@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuneyard.api import BadInput, Source, TrainData
+from tuneyard.data.canonical import Canonical, LeftOut
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Canonical, LeftOut, Roles, Sample, detect
+from tuneyard.data.roles import Roles, Sample, detect
 from tuneyard.data.sources import Located
 
 Objective = Literal["sft", "clm", "dpo"]

@@ -19,10 +19,11 @@ from typing import Any, TypedDict
 from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
 from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.canonical import with_input
 from tuneyard.data.file_types import DataFile, FoundFile
 from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records, without_fillers
-from tuneyard.data.roles import NAMES, with_input
+from tuneyard.data.roles import NAMES
 from tuneyard.data.sources import Located, locate
 from tuneyard.data.tool_calls import canonical_tools
 

@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.data.canonical import system_turn
 from tuneyard.data.chat import choose_template, prompt_text
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_form import prompts_are_chats
-from tuneyard.data.roles import Chat, Completion, system_turn
+from tuneyard.data.roles import Chat, Completion
 from tuneyard.data.samples import Placed
 from tuneyard.data.tokens import IGNORED, Encoder, plain_tokens
 from tuneyard.data.turns import turn_end

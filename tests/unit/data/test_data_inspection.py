@@ -121,3 +121,8 @@ def test_labels_of_kto_are_shown_and_false_ones_are_counted(tmp_path: Path, caps
     assert (found.format, found.samples, found.left_out, found.bad) == ("prompt-completion", 3, 6, 0)
     assert main(["data", "inspect", str(tmp_path / "kto.jsonl")]) == 0
     assert "3 good, 6 labelled false, which training leaves out" in capsys.readouterr().out
+
+
+def test_a_look_at_the_first_rows_says_so_once(chats: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "inspect", str(chats), "--limit", "3"]) == 0
+    assert capsys.readouterr().out.count("of the first rows only") == 1

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput
+from tuneyard.data.canonical import Canonical, LeftOut
 from tuneyard.data.messages import TEXT_ALONE, BadSample
-from tuneyard.data.roles import Canonical, Chat, Completion, LeftOut, Pair, Text, detect
+from tuneyard.data.roles import Chat, Completion, Pair, Text, detect
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
@@ -202,7 +203,7 @@ def test_plain_text_does_not_become_a_chat() -> None:
 def test_answers_that_are_labelled_false_are_left_out(wanted: Any, unwanted: Any) -> None:
     rows = [{"prompt": "2+2?", "completion": "4", "label": wanted}, {"prompt": "2+2?", "completion": "5", "label": unwanted}]
     roles = detect(rows)
-    assert roles.why == "columns prompt, completion, label"
+    assert roles.why == "columns prompt, completion, label: KTO's labels"
     assert Canonical(roles)(rows[0]) == Completion("2+2?", "4")
     with pytest.raises(LeftOut, match="label is false"):
         Canonical(roles)(rows[1])
@@ -212,3 +213,15 @@ def test_a_label_that_is_no_judgement_is_named_and_not_used() -> None:
     roles = detect([{"prompt": "2+2?", "completion": "4", "label": 3}])
     assert "label" not in roles.columns
     assert "column label is not used" in str(roles.note())
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]}, "ShareGPT's names"),
+        ({"instruction": "Add", "input": "2 2", "output": "4"}, "Alpaca's"),
+        ({"chosen": "\n\nHuman: 2+2?\n\nAssistant: 4", "rejected": "\n\nHuman: 2+2?\n\nAssistant: 5"}, "whole dialogues, as HH's"),
+    ],
+)
+def test_variants_are_known_by_their_names(row: dict[str, Any], name: str) -> None:
+    assert detect([row]).why.endswith(f": {name}")

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import trl
 
+from tuneyard.data.canonical import Canonical
 from tuneyard.data.chat import DEFAULT_TEMPLATE, ChatTemplate, render
 from tuneyard.data.file_types import DataFile, FoundFile
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import Record, read_records
-from tuneyard.data.roles import Canonical, Chat, Pair, detect
+from tuneyard.data.roles import Chat, Pair, detect
 
 ARGUMENTS = {"city": 'Pa"ris', "days": 3}
 USER = {"role": "user", "content": "Will it rain?"}
