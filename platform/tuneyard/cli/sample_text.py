@@ -32,5 +32,7 @@ def highlighted(pieces: Sequence[tuple[str, bool]], *, marks: bool) -> Text:
 def heading(event: SampleShown, *, marks: bool) -> str:
     """What stands above a sample."""
     how = "marked «»" if marks else "highlighted"
-    end = "" if event.ends_with is None else f"; answers end with {event.ends_with or 'no token: engines stop at the length limit'}"
-    return f"a sample as the model sees it ({how} text carries loss{end})"
+    no_end = "no token: name what ends them in generation.stop of score tasks"
+    end = "" if event.ends_with is None else f"; answers end with {event.ends_with or no_end}"
+    what = "a sample as the model sees it" if event.rendered else "a preference pair"
+    return f"{what} ({how} text {'carries loss' if event.rendered else 'is preferred'}{end})"

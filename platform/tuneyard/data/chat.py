@@ -135,10 +135,10 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
     text_of = _Rendering(template.text, str(template), special_tokens, chat.tools, thinking=reasons)
     text, marks = text_of(chat.messages, spans=need_spans and template.marked)
     if not need_spans:  # a template that hides earlier turns may be wished
-        check_shown([m for m in chat.messages if m["role"] == "system" or m is chat.messages[-1]], text, template)
+        check_shown([m for m in chat.messages if m["role"] == "system" or m is chat.messages[-1]], text, template, template.text)
         return Rendered(text, (), reasons=reasons, tools=tools)
     spans = merged(marks) if template.marked else _spans_by_prefix(chat, text, text_of)
-    check_shown(chat.messages, text, template)
+    check_shown(chat.messages, text, template, template.text)
 
     def prompts_of(turn: int) -> list[str]:
         asks = (replace(text_of, text=template.prompts, thinking=thinking) for thinking in (True, False))

@@ -17,6 +17,8 @@ ROLE_NAMES = {
     "function": "tool",
     "observation": "tool",
 }
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""What templates are expected to know; other roles have to stand in the template itself."""
 _CALL_ROLES = ("function_call", "tool_call")
 """ShareGPT's roles of an assistant turn that consists of a call, as JSON text."""
 _KEPT = ("name", "tool_call_id")

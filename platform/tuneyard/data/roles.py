@@ -146,7 +146,9 @@ def detect(
     raise BadInput(
         f"{uri}: {'of no known format' if format == 'auto' else f'not of format {format}'}; columns found: {', '.join(found) or 'none'}; "
         f"expected {wanted}",
-        "say which column plays which part, such as data.columns: {prompt: question, completion: reply}",
+        "labels (KTO) make no pairs: use objective: sft, which learns the answers that are labelled true"
+        if formats == ["preference"] and "label" in found
+        else "say which column plays which part, such as data.columns: {prompt: question, completion: reply}",
     )
 
 

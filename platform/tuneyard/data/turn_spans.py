@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuneyard.data.answer_form import REASONING, AnswerForm, reasoning_of, said_in
-from tuneyard.data.messages import BadSample, carries_loss
+from tuneyard.data.messages import ROLES, BadSample, carries_loss
 from tuneyard.data.roles import Chat
 from tuneyard.data.tool_calls import Message
 
@@ -29,9 +29,13 @@ class Counted:
     muted: int = 0
 
 
-def check_shown(messages: Sequence[Message], text: str, template: object) -> None:
-    """Raises BadSample where the text lacks a message: many templates leave roles that they do not know out without an error."""
+def check_shown(messages: Sequence[Message], text: str, template: object, jinja: str) -> None:
+    """Raises BadSample where the text lacks a message: many templates leave roles that they do not know out without an error, and others
+    print any. `jinja`: the template's text."""
     for message in messages:
+        role = message["role"]
+        if role not in ROLES and f"'{role}'" not in jinja and f'"{role}"' not in jinja:
+            raise BadSample(f"{template} knows no role {role!r}", f"roles are {', '.join(ROLES)}; or {ANOTHER_TEMPLATE}")
         if message["role"] != "tool" and not _shows(text, said_in(message)):
             raise BadSample(f"{template} leaves what the {message['role']} says out", ANOTHER_TEMPLATE)
 

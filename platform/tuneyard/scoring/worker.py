@@ -182,9 +182,16 @@ def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
     if settings.adapter is not None and "lora" in str(error).lower():
         return BadInput(f"the engine cannot apply an adapter to {settings.model}: {_first_line(error)}", MERGE)
     return JobFailed(
-        f"the engine cannot load {settings.model}: {_first_line(error)}",
+        f"the engine cannot load {settings.model}: {_reason(error)}",
         "is it a complete model folder of an architecture that vLLM knows? `--debug` shows the engine's own words",
     )
+
+
+def _reason(error: Exception) -> str:
+    """The first line; of a validation error, whose first line only counts, the fields with what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    validation = len(lines) > 1 and "validation error" in lines[0]
+    return " ".join(lines[:3])[:600] if validation else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -155,13 +155,15 @@ class Tried(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleShown(Event):
-    """One training sample as the model sees it: (text, whether it carries loss). For the eyes of whoever watches: no sink keeps it.
+    """One training sample: (text, whether it carries loss). For the eyes of whoever watches: no sink keeps it.
 
-    `ends_with`: the token that ends an answer; empty where there is none; None where samples have no answers.
+    `rendered`: it is as the model sees it; preference pairs are rendered later. `ends_with`: the token that ends an answer; empty where
+    there is none; None where samples have no answers.
     """
 
     pieces: tuple[tuple[str, bool], ...]
     ends_with: str | None = None
+    rendered: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

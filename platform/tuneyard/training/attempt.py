@@ -223,7 +223,9 @@ class _Attempt:
         pieces = tuple((piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train))
         end = turn_end if prepared.chats else tokenizer.eos_token_id
         ends_with = "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
-        self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=None if prepared.report.format == "text" else ends_with))
+        has_answers = prepared.report.format != "text"
+        rendered = prepared.report.format != "preference"
+        self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan

@@ -141,8 +141,18 @@ def test_a_role_that_the_template_leaves_out_is_a_bad_row(tmp_path: Path, tokeni
     report = prepared(
         tmp_path, GOOD + row(USER | {"role": "critic"}, USER, REPLY) + row(SYSTEM, USER, REPLY), tokenizer, chatTemplate=known
     ).report
-    assert report.bad == 1, "the critic says the same as the user"
-    assert "leaves what the system says out" in report.bad_examples[0]
+    assert report.bad == 2
+    assert "knows no role 'critic'" in report.bad_examples[0], "though it says the same as the user"
+    assert "leaves what the system says out" in report.bad_examples[1]
+
+
+def test_a_role_that_the_template_does_not_name_is_a_bad_row(tmp_path: Path, tokenizer: Any) -> None:
+    """Templates leave such a turn out, or print whatever role there is; "s" is part of many words of a rendered chat."""
+    report = prepared(tmp_path, GOOD + row({"role": "usr", "content": "s"}, REPLY), tokenizer).report
+    assert report.bad == 1
+    assert "knows no role 'usr'" in report.bad_examples[0]
+    names_it = TEMPLATE.replace("{% for", "{% set known = 'usr' %}{% for", 1) + OPEN
+    assert not prepared(tmp_path, GOOD + row({"role": "usr", "content": "s"}, REPLY), tokenizer, chatTemplate=names_it).report.bad
 
 
 # --- templates --------------------------------------------------------------------------------------------------------------------
