@@ -31,7 +31,7 @@ from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
-CODE_VERSION = 4
+CODE_VERSION = 5
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
