@@ -53,7 +53,7 @@ def index_page(kinds: Iterable[str]) -> str:
         parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
     parts.append(
         "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md),\n"
-        "[architectures](models.md): what each of transformers' causal models does here.\n"
+        "[architectures](models.md): what each of transformers' causal models does here; [chat templates](templates.md) likewise.\n"
     )
     return "\n".join(parts)
 
