@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuneyard.cli.terminal import visible
 from tuneyard.cluster.log_api import LogAnswer
+from tuneyard.data.visible import visible
 
 
 def as_text(answer: LogAnswer) -> str:

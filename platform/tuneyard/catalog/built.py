@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.catalog.config_reader import ConfigReader
 from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.shapes import ModelShape, Projection, Stage
 
@@ -23,6 +24,8 @@ _QUERIES = re.compile(r"^(q|query|qkv|wq|w_?pack|c_attn|project_q)(_|$|kv)|query
 _FEED_FORWARD = re.compile(r"mlp|ffn|ff\b|feed_?forward|moe|expert|\bfc", re.IGNORECASE)
 _DOWN = re.compile(r"down|out|w2|wo$|c_proj|4h_to_h|fc2|fc_out|lin2", re.IGNORECASE)
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts", "top_k")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers", "num_blocks")
+_MOST_LAYERS, _MOST_EXPERTS = 1_000, 200_000
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _CROSS = re.compile(r"cross|encoder_attn")
 
@@ -51,7 +54,7 @@ def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 def _built(config: Mapping[str, Any]) -> ModelShape | None:
     """None where transformers is not installed, or cannot build such a model."""
-    if find_spec("torch") is None or find_spec("transformers") is None:
+    if find_spec("torch") is None or find_spec("transformers") is None or not _buildable(config):
         return None
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -64,6 +67,18 @@ def _built(config: Mapping[str, Any]) -> ModelShape | None:
     except Exception:  # noqa: BLE001 -- each architecture's own code fails in its own way on a configuration that it does not like
         return None
     return _read_off(model, full.get_text_config())
+
+
+def _buildable(config: Mapping[str, Any]) -> bool:
+    """Whether building takes a few seconds at most: modules cost time and memory, weights without data do not."""
+    reader = ConfigReader(config)
+    layers, experts = (_largest(reader, names) for names in (_LAYERS, _EXPERTS))
+    return layers <= _MOST_LAYERS and layers * max(1, experts) <= _MOST_EXPERTS
+
+
+def _largest(reader: ConfigReader, names: tuple[str, ...]) -> int:
+    found = [reader.value(name, default=0) for name in names]
+    return max((value for value in found if isinstance(value, int)), default=0)
 
 
 @contextmanager

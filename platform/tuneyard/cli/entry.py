@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from tuneyard import __version__
 from tuneyard.cli.commands import COMMANDS, Command, root_help, typer_app
-from tuneyard.cli.terminal import guarded, visible
+from tuneyard.cli.terminal import guarded
+from tuneyard.data.visible import visible
 
 if TYPE_CHECKING:
     from tuneyard.api.errors import TuneyardError

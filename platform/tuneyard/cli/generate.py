@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tuneyard.api import BadInput
-from tuneyard.cli.terminal import visible
+from tuneyard.data.visible import visible
 from tuneyard.extras import need
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from tuneyard.cli.terminal import own, visible, with_colours, without_colours
+from tuneyard.cli.terminal import own, with_colours, without_colours
+from tuneyard.data.visible import visible
 
 _RETURN = "\r"
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuneyard.cli.terminal import visible
+from tuneyard.data.visible import visible
 
 
 class Format(StrEnum):

@@ -14,20 +14,14 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from tuneyard.data.visible import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""C0 but tab and newline, DEL, C1, and what turns the direction of writing round (https://trojansource.codes)."""
 
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 """SGR of ECMA-48: how the letters look that follow, and nothing else."""
 _PLAIN = "\x1b[0m"
-
-
-def visible(text: str) -> str:
-    """`text` with control characters as `\\u001b`, which JSON reads as the same character."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def with_colours(text: str) -> str:

@@ -1,16 +1,18 @@
-"""Text of strangers on a terminal: characters that move the cursor or turn the direction of writing are spelled out."""
+"""Text of strangers on a terminal or in a log: characters that move the cursor or turn the direction of writing are spelled out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-_MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""C0 but tab and newline, DEL, C1, what turns the direction of writing round (https://trojansource.codes), and halves of surrogate pairs,
+which no stream can write."""
 
 
 def visible(text: str) -> str:
-    """`text` with characters that move the cursor or turn the direction of writing as their code points; line ends and tabs stay."""
-    return _MOVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """`text` with control characters as `\\u001b`, which JSON reads as the same character."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def marked(pieces: Sequence[tuple[str, bool]], limit: int) -> str:

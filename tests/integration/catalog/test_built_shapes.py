@@ -89,3 +89,24 @@ def test_a_kind_that_transformers_does_not_know_stays_as_its_dimensions_say() ->
         model_shape_of({"model_type": "mpt", "d_model": "many"})
     with pytest.raises(BadInput, match="is an encoder"):
         model_shape_of({"model_type": "bert", **SMALL})
+
+
+def test_a_configuration_of_a_million_layers_is_not_built() -> None:
+    """It would take minutes, and gigabytes of modules."""
+    for fields in ({"num_hidden_layers": 10**6}, {"num_hidden_layers": 900, "num_experts": 10**6, "num_experts_per_tok": 1}):
+        shape = model_shape_of({"model_type": "qwen3_next", **SMALL, "num_key_value_heads": 2, **fields})
+        assert shape.layers == fields["num_hidden_layers"]
+
+
+def test_hostile_dimensions_are_refused_or_estimated() -> None:
+    for fields in (
+        {"hidden_size": 10**18},
+        {"vocab_size": -1},
+        {"num_attention_heads": "many"},
+        {"rope_parameters": [[]]},
+        {"hidden_size": None},
+    ):
+        try:
+            model_shape_of({"model_type": "olmo2", **SMALL, **fields})
+        except BadInput:
+            continue

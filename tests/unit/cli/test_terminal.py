@@ -21,6 +21,7 @@ from tuneyard.cli.job_page import page
 from tuneyard.cli.job_progress_live import LiveJob
 from tuneyard.cli.log_printer import LogPrinter
 from tuneyard.cli.output import table_lines
+from tuneyard.data.visible import visible
 
 CLEAR = "\x1b[2J\x1b[H"
 TITLE = "\x1b]0;owned\x07"
@@ -28,7 +29,7 @@ TITLE = "\x1b]0;owned\x07"
 
 @pytest.mark.parametrize("text", ["one\ttwo\nthree", "Grüße, 你好 🙂", "50 % of a\\u001b"])
 def test_words_stay_as_they_are(text: str) -> None:
-    assert terminal.visible(text) == text
+    assert visible(text) == text
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_words_stay_as_they_are(text: str) -> None:
     ],
 )
 def test_controls_are_shown(text: str, shown: str) -> None:
-    assert terminal.visible(text) == shown
+    assert visible(text) == shown
 
 
 def test_json_of_a_guarded_command_reads_as_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +118,7 @@ def test_logs_keep_their_colours_on_a_terminal_and_nothing_else(line: str, on_a_
 @given(st.text(alphabet=st.sampled_from("\x1b[]0;31mKJH?\x07\x9b\x00 ab\u202e"), max_size=30))
 def test_whatever_is_logged_a_terminal_is_told_of_letters_alone(text: str) -> None:
     left = re.sub("\x1b\\[[0-9;:]*m", "", terminal.with_colours(text))
-    assert left == terminal.visible(left)
+    assert left == visible(left)
     assert "\x1b" not in terminal.without_colours(text)
 
 

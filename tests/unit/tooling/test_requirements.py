@@ -44,6 +44,8 @@ NOT_IMPORTED = {
 
 OF_THE_CALLER = {"IPython"}
 """Imported only where they are there: a notebook brings its own."""
+OF_PEERS = {"axolotl", "llamafactory"}
+"""Each in an environment of its own, which the benchmark that compares with them makes."""
 
 
 def name_of(requirement: str) -> str:
@@ -110,7 +112,7 @@ def imported() -> dict[str, Path]:
     for file in sorted(file for folder in CODE for file in (ROOT / folder).rglob("*.py")):
         beside = {path.stem for path in file.parent.glob("*.py")}
         names = {name.split(".")[0] for name in imports(file)} - OURS - beside - sys.stdlib_module_names
-        modules.update(dict.fromkeys(names - OF_THE_CALLER, file.relative_to(ROOT)))
+        modules.update(dict.fromkeys(names - OF_THE_CALLER - OF_PEERS, file.relative_to(ROOT)))
     return modules
 
 
