@@ -52,7 +52,7 @@ from tuneyard.tracking.report_page import render
 
 assert Path(tuneyard.__file__).is_relative_to(Path.cwd()), tuneyard.__file__
 task = load_jobspec(Path("job.yaml")).spec.tasks[0].score
-prompts = SimpleNamespace(prompt=lambda text: [1])
+prompts = SimpleNamespace(prompt=lambda text, **_: [1])
 
 
 def scored(name, answers):

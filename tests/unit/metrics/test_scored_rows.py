@@ -27,10 +27,10 @@ REFERENCE = "the cat sat on the mat"
 class Prompts:
     """Tokens of no tokenizer: a part asks, and what it is answered does not depend on them."""
 
-    def prompt(self, _: str) -> list[int]:
+    def prompt(self, _: str, **__: Any) -> list[int]:
         return [1]
 
-    def likelihood(self, *_: str) -> Any:
+    def likelihood(self, *_: str, **__: Any) -> Any:
         return SimpleNamespace(ids=[1, 2], counted=[False, True])
 
 
@@ -39,7 +39,7 @@ def task(*metrics: str) -> ScoreTask:
 
 
 def row(*references: str) -> ScoreRow:
-    return {"index": 0, "prompt": "p", "references": references, "kept": {}, "error": None}
+    return {"index": 0, "prompt": "p", "system": "", "tools": None, "references": references, "kept": {}, "error": None}
 
 
 def scored(asked_row: ScoreRow, *metrics: str, says: str = REFERENCE) -> list[ScoredRow]:

@@ -164,8 +164,28 @@ def test_too_many_errors_fail_the_task_after_its_output_is_written(tmp_path: Pat
 
 
 def test_kept_columns_have_one_type_in_all_parts_and_never_hide_ours() -> None:
-    head = [{"index": 0, "prompt": "", "references": (), "error": None, "kept": {"output": "mine", "note": None, "tags": ["a", 1]}}]
-    later = [{"index": 1, "prompt": "", "references": (), "error": None, "kept": {"output": 5, "note": "x", "tags": []}}]
+    head = [
+        {
+            "index": 0,
+            "prompt": "",
+            "system": "",
+            "tools": None,
+            "references": (),
+            "error": None,
+            "kept": {"output": "mine", "note": None, "tags": ["a", 1]},
+        }
+    ]
+    later = [
+        {
+            "index": 1,
+            "prompt": "",
+            "system": "",
+            "tools": None,
+            "references": (),
+            "error": None,
+            "kept": {"output": 5, "note": "x", "tags": []},
+        }
+    ]
     columns = Columns.infer(head, [])  # type: ignore[arg-type]  # rows as the data room reads them
 
     tables = [pq.read_table(io.BytesIO(columns.encode(r, [ScoredRow(r[0]["index"], output="ours")], Sums()))) for r in (head, later)]  # type: ignore[arg-type]  # same
