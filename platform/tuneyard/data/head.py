@@ -33,7 +33,7 @@ def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) ->
         pass
     if not head.complete:
         tally.uri = f"{located.uri} (first rows)"
-    if head.complete or not tally.good:
+    if head.complete or not (tally.good or tally.left_out):
         tally.check()
 
 

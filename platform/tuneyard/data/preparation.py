@@ -109,9 +109,7 @@ def _rows(path: Path) -> Any | None:
 
 
 def _cache_key(work: _Work) -> dict[str, Any]:
-    spec = work.spec.model_dump(
-        mode="json", exclude={"source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"}
-    )
+    spec = work.spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS)
     held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
     return {
         "code": CODE_VERSION,

@@ -39,7 +39,7 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, left_out, load_model, load_tokenizer
+from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
@@ -239,7 +239,7 @@ class _Attempt:
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)
         fit_embedding(model, material.tokenizer, request)
-        unsaid = left_out(request, material.start, model)
+        unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
             self.emit(Warned(task=request.name, message=unsaid))
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself

@@ -109,7 +109,7 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     return model
 
 
-def left_out(request: TrainRequest, start: str, model: Any) -> str | None:
+def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:
     """What is said of a model with vision whose language part alone is loaded, and so saved; None where all of it is."""
     trust = request.task.model.trust_remote_code
     own = (AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust).architectures or [None])[0]

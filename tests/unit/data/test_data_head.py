@@ -107,3 +107,11 @@ def test_data_that_cannot_be_scored(tmp_path: Path, rows: list[object], settings
 
 def test_a_bad_row_to_score_is_the_tasks_own(tmp_path: Path) -> None:
     look_to_score(write(tmp_path, "{", {"prompt": ""}, {"prompt": "a"}))
+
+
+def test_a_head_of_answers_labelled_false_says_nothing_of_the_rest(tmp_path: Path) -> None:
+    """Data sets of labels (KTO) are often sorted by them."""
+    row = {"prompt": "2 + 2?", "completion": "5"}
+    look(write(tmp_path, *[row | {"label": False}] * 300, row | {"label": True}))
+    with pytest.raises(BadInput, match="all 20 rows are labelled"):
+        look(write(tmp_path, *[row | {"label": False}] * 20))
