@@ -48,7 +48,7 @@ PACKAGES = {
         *("torchdata==0.11.0", "torchaudio", "torchvision"),
     ),
 }
-"""What their code for data needs; both packages themselves are installed without the rest that they name, most of which is for GPUs."""
+"""Packages that the data code of each peer imports. The peer itself is installed without its other requirements, most of them for GPUs."""
 _SHOWN = 300
 _HEAD = """\
 {templates} chat templates, read from the installed packages TRL and vLLM, each with a tokenizer that has its special tokens and another end

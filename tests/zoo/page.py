@@ -36,7 +36,7 @@ Few right answers beside 24 stops: {steps} steps at one learning rate were too f
 | LoRA | `all-linear` finds its targets; the saved adapter and the merged weights have the held-out loss |
 | stops, right | of 24 answers learned by heart in {steps} steps, by `model.generate` of what was saved, without being told an end token |
 | sized | the shape that plans and MFU use: counted by its own family, or read off the model that transformers builds |
-| vLLM | vLLM {vllm} knows the class; where a number stands, its engine gave so many of the 24 answers of transformers |
+| vLLM | vLLM {vllm} knows the class. A number: answers of its engine that equal those of transformers, of 24 |
 """
 
 
@@ -83,7 +83,7 @@ def _counts(findings: Sequence[Found]) -> str:
     return (
         f"Of {len(full)}, {full.count('works')} train in full, {full.count('refused')} are refused, {full.count('fails')} fail, "
         f"{full.count('not built')} cannot be built here.\n"
-        f"Of those that train, {packed.count('works')} pack and {packed.count('refused')} refuse to; {lora.count('works')} take LoRA;\n"
+        f"Of those that train, {packed.count('works')} can be packed, {packed.count('refused')} refuse packing; {lora.count('works')} take LoRA;\n"
         f"{stopping} end each of 24 answers by themselves."
     )
 

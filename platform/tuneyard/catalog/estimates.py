@@ -1,6 +1,6 @@
 """Dimensions of an architecture that has no family here, from whatever its configuration calls them: enough for an estimate.
 
-The names are those that configurations of causal models in transformers 5.19 use. What cannot be found is taken as most models have it.
+The field names are those of causal models in transformers 5.19. A missing field gets the value that most models have.
 """
 
 from __future__ import annotations
