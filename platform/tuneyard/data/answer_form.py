@@ -75,13 +75,14 @@ def reasoning_of(message: Message) -> str:
     """The reasoning of a canonical message: of its own key, or inside its content."""
     if message["role"] != "assistant":
         return ""
-    inside = _INSIDE.search(message["content"])
+    inside = _INSIDE.search(message["content"]) if "<think>" in message["content"] else None
     return str(message.get(REASONING) or (inside[1] if inside else "")).strip()
 
 
 def said_in(message: Message) -> str:
     """The content of a canonical message without reasoning."""
-    return _INSIDE.sub("", message["content"]) if message["role"] == "assistant" else str(message["content"])
+    content = str(message["content"])
+    return _INSIDE.sub("", content) if message["role"] == "assistant" and "<think>" in content else content
 
 
 def answer_form(template: str, special_tokens: dict[str, Any]) -> AnswerForm:

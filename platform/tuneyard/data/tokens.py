@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from multiprocessing import get_context
 from typing import Any, Literal
 
@@ -75,7 +75,7 @@ class Encoder:
         return encoded
 
     def _add(self, encoded: Encoded, placed: Placed, ids: Ints, counted: npt.NDArray[np.bool_]) -> None:
-        labels = np.where(counted, ids, np.int32(IGNORED)).astype(np.int32)
+        labels = np.where(counted, ids, np.int32(IGNORED))
         borders = [(0, len(ids))]
         if len(ids) > self.max_length:
             if self.overlong == "error":
@@ -93,9 +93,9 @@ class Encoder:
                 borders = piece_borders(len(ids), self.max_length)
         digest = int.from_bytes(blake2b(canonical_json(placed.sample).encode(), digest_size=8).digest(), "little")
         for start, end in borders:
-            piece = labels[start:end].copy()
+            piece = labels[start:end]
             piece[:1] = IGNORED
-            if (piece == IGNORED).all():
+            if not (piece != IGNORED).any():
                 encoded.dropped.append(f"{placed.place}: no token left that carries loss")
                 continue
             encoded.ids.append(ids[start:end])
@@ -119,7 +119,7 @@ class Encoder:
             return
         encoded.muted = sum(rendered.muted for _, rendered in kept)
         encoded.reasons, encoded.tools = any(rendered.reasons for _, rendered in kept), any(rendered.tools for _, rendered in kept)
-        out = self.tokenizer([r.text for _, r in kept], add_special_tokens=False, return_offsets_mapping=need_spans, verbose=False)
+        out = self._tokens([r.text for _, r in kept], offsets=need_spans)
         if not need_spans:
             for (placed, _), ids in zip(kept, out["input_ids"], strict=True):
                 yield placed, ids, np.ones(len(ids), dtype=bool)
@@ -130,6 +130,17 @@ class Encoder:
         for i, (placed, rendered) in enumerate(kept):
             ids, borders = apart.get(i, (out["input_ids"][i], offsets[i]))
             yield placed, ids, _inside(borders, rendered.spans)
+
+    def _tokens(self, texts: list[str], *, offsets: bool) -> Any:
+        """Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats."""
+        return self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_offsets_mapping=offsets,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
 
     def _with_ends(self, rendered: Rendered) -> Rendered:
         if self._end is None or not rendered.spans:
@@ -152,7 +163,7 @@ class Encoder:
             return []
         borders = [sorted({0, len(chat.text), *(start for start, _ in chat.spans)}) for chat in chats]
         pieces = [chat.text[a:b] for chat, cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
-        out = self.tokenizer(pieces, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        out = self._tokens(pieces, offsets=True)
         tokenised = iter(zip(out["input_ids"], out["offset_mapping"], strict=True))
         whole = []
         for cuts in borders:
@@ -199,20 +210,22 @@ def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
-    return np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    return np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
 
 
 def _reaches_into(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> bool:
     """Whether some token begins before a span and ends inside it."""
-    return any(((offsets[:, 0] < start) & (offsets[:, 1] > start)).any() for start, _ in spans)
+    starts, ends = offsets.T
+    return any(((starts < start) & (ends > start)).any() for start, _ in spans)
 
 
 def _inside(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
     """True for tokens that overlap a span."""
+    starts, ends = offsets.T
     inside = np.zeros(len(offsets), dtype=bool)
     for start, end in spans:
-        inside |= (offsets[:, 1] > start) & (offsets[:, 0] < end) & (offsets[:, 1] > offsets[:, 0])
-    return inside
+        inside |= (ends > start) & (starts < end)
+    return inside & (ends > starts)
 
 
 # --- several processes ------------------------------------------------------------------------------------------------------------
