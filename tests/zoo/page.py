@@ -83,7 +83,8 @@ def _counts(findings: Sequence[Found]) -> str:
     return (
         f"Of {len(full)}, {full.count('works')} train in full, {full.count('refused')} are refused, {full.count('fails')} fail, "
         f"{full.count('not built')} cannot be built here.\n"
-        f"Of those that train, {packed.count('works')} can be packed, {packed.count('refused')} refuse packing; {lora.count('works')} take LoRA;\n"
+        f"Of those that train, {packed.count('works')} can be packed, {packed.count('refused')} refuse packing; "
+        f"{lora.count('works')} take LoRA;\n"
         f"{stopping} end each of 24 answers by themselves."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,8 @@ def _text(row: Mapping[str, Any], column: str, *, may_be_empty: bool = False, ma
     if value is None or value != value:
         raise BadSample(f"{column} is missing")
     if may_be_number and is_number(value):
+        if value in (math.inf, -math.inf):
+            raise BadSample(f"{column} is {value}, no number that can be written down")
         return str(value)
     if not isinstance(value, str):
         raise BadSample(f"{column} is {type(value).__name__}, not text")

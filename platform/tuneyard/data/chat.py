@@ -16,13 +16,14 @@ from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
 from tuneyard.data.answer_form import SWITCH, answer_form, reasoning_of
 from tuneyard.data.jinja_text import jinja_text
+from tuneyard.data.left_out import ANOTHER_TEMPLATE, check_shown
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_template import original
 from tuneyard.data.roles import Chat
 from tuneyard.data.time_limit import TooLong, within
 from tuneyard.data.tool_calls import Message
 from tuneyard.data.tool_form import REFUSALS, tool_form
-from tuneyard.data.turn_spans import ANOTHER_TEMPLATE, check_shown, counted_spans, merged
+from tuneyard.data.turn_spans import counted_spans, spans_of_turns
 from tuneyard.storage import NotFound, is_local, open_store
 
 # Ends turns with the tokenizer's own end token, so that engines stop there without being told.
@@ -112,13 +113,15 @@ def template_text(given: str) -> str:
 
 def _marked_twin(tokenizer: Any, own: str) -> str | None:
     """TRL keeps marked twins of well-known templates (Llama 3, Qwen, Gemma, …); it refuses templates that it does not know."""
-    from trl.chat_template_utils import get_training_chat_template
+    from trl import chat_template_utils as known
 
+    if own not in {text for name, text in vars(known).items() if name.endswith("_chat_template")}:
+        return None  # TRL would render it to find that out, without any bound
     if own != tokenizer.chat_template:
         tokenizer = copy.copy(tokenizer)
         tokenizer.chat_template = own
     try:
-        twin = get_training_chat_template(tokenizer)
+        twin = known.get_training_chat_template(tokenizer)
     except ValueError:
         return None
     return str(twin) if twin and _MARKER.search(twin) else None
@@ -137,8 +140,11 @@ def render(chat: Chat, template: ChatTemplate, special_tokens: dict[str, Any], *
     if not need_spans:  # a template that hides earlier turns may be wished
         check_shown([m for m in chat.messages if m["role"] == "system" or m is chat.messages[-1]], text, template, template.text)
         return Rendered(text, (), reasons=reasons, tools=tools)
-    spans = merged(marks) if template.marked else _spans_by_prefix(chat, text, text_of)
-    check_shown(chat.messages, text, template, template.text)
+    turns = sum(message["role"] == "assistant" for message in chat.messages)
+    if template.marked and turns and not marks:
+        raise BadSample(f"{template} marks no answer with {{% generation %}}", ANOTHER_TEMPLATE)
+    spans = spans_of_turns(marks, turns) if template.marked else _spans_by_prefix(chat, text, text_of)
+    check_shown(chat.messages, text, template, template.text, spans)
 
     def prompts_of(turn: int) -> list[str]:
         asks = (replace(text_of, text=template.prompts, thinking=thinking) for thinking in (True, False))

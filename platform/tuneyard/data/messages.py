@@ -25,6 +25,7 @@ _KEPT = ("name", "tool_call_id")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 """OpenAI's names of parts that are text; None is what Arrow fills in."""
 TEXT_ALONE = "models are tuned on text alone: images, sound and video would need the model's processor and its towers"
+_WEIGHTS = ("weight", "train")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """The same in data sets of DeepSeek and Qwen, of vLLM and OpenRouter, and of gpt-oss."""
 
@@ -122,12 +123,13 @@ def _reasoning(message: Mapping[str, Any], role: str, where: str) -> str:
 
 def _weight(message: Mapping[str, Any], where: str) -> int:
     """1, or 0 for a turn that must not be learnt: OpenAI's `weight`, axolotl's `train`."""
-    weight = message.get("weight", message.get("train"))
-    if weight is None:
-        return 1
-    if not isinstance(weight, (bool, int, float)) or weight not in (0, 1):
-        raise BadSample(f"{where}: weight is {weight!r}, neither 0 nor 1")
-    return int(weight)
+    found = {key: message[key] for key in _WEIGHTS if message.get(key) is not None}
+    for key, weight in found.items():
+        if not isinstance(weight, (bool, int, float)) or weight not in (0, 1):
+            raise BadSample(f"{where}: {key} is {weight!r}, neither 0 nor 1")
+    if len(set(found.values())) > 1:
+        raise BadSample(f"{where}: {' and '.join(f'{key} {value!r}' for key, value in found.items())} contradict each other")
+    return int(next(iter(found.values()), 1))
 
 
 def carries_loss(message: Message) -> bool:

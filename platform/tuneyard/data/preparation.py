@@ -31,7 +31,8 @@ from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
 from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
-CODE_VERSION = 5
+_MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
+CODE_VERSION = 6
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
@@ -205,7 +206,7 @@ class _Work:
         aside = held_out_items(items.hashes, self.spec.validation_fraction, self.seed)
         rows = self._layout(items, np.flatnonzero(~aside))
         if not rows:
-            raise BadInput(f"{self.train.uri}: no sample is left to train on", "raise data.maxLength, or lower data.validationFraction")
+            raise BadInput(f"{self.train.uri}: no sample is left to train on{loss_about.why_none()}", _MORE_SAMPLES)
         with_loss = items.write(folder / "train.arrow", rows, packed=packed)
         validation_rows = self._layout(items, np.flatnonzero(aside))
         if validation_rows:
@@ -230,10 +231,11 @@ class _Work:
     def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
         tally = Tally(located.uri, self.spec.max_bad_fraction)
         _, samples = self._open(located, source, tally)
-        items = self._encode(folder, "validation", encoder, samples, located, tally, _Losses())
+        loss_about = _Losses()
+        items = self._encode(folder, "validation", encoder, samples, located, tally, loss_about)
         rows = self._layout(items, np.arange(items.lengths.size))
         if not rows:
-            raise BadInput(f"{located.uri}: no sample is left to evaluate on", "raise data.maxLength")
+            raise BadInput(f"{located.uri}: no sample is left to evaluate on{loss_about.why_none()}", _MORE_SAMPLES)
         items.write(folder / "validation.arrow", rows, packed=self.spec.pack)
         items.discard()
         return rows
@@ -336,6 +338,10 @@ class _Losses:
         self.muted += encoded.muted
         self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
         self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
+
+    def why_none(self) -> str:
+        """Why nothing is left, where samples were dropped."""
+        return f": {self.dropped} were dropped, such as {self.dropped_examples[0]}" if self.dropped else ""
 
     def note(self) -> str | None:
         """What a person should know of turns without loss."""

@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput
+from tuneyard.data.borders import going_on, with_exact_offsets
 from tuneyard.data.chat import ChatTemplate, Rendered, render
 from tuneyard.data.messages import BadSample
 from tuneyard.data.packing import piece_borders
 from tuneyard.data.roles import Chat, Completion, Text, canonical_json
 from tuneyard.data.samples import Placed
-from tuneyard.data.turns import end_text, with_ends
+from tuneyard.data.turns import end_text, ends_of, with_ends
 
 IGNORED = -100
 Loss = Literal["assistant", "completion", "all"]
@@ -125,15 +126,16 @@ class Encoder:
                 yield placed, ids, np.ones(len(ids), dtype=bool)
             return
         offsets = [_as_offsets(pairs) for pairs in out["offset_mapping"]]
-        joined = [i for i, (_, rendered) in enumerate(kept) if _reaches_into(offsets[i], rendered.spans)]
-        apart = dict(zip(joined, self._cut_at_turns([kept[i][1] for i in joined]), strict=True))
+        joined = {i: cuts for i, (_, rendered) in enumerate(kept) if (cuts := _joined_starts(offsets[i], rendered.spans))}
+        apart = dict(zip(joined, self._cut([(kept[i][1].text, cuts) for i, cuts in joined.items()]), strict=True))
         for i, (placed, rendered) in enumerate(kept):
             ids, borders = apart.get(i, (out["input_ids"][i], offsets[i]))
             yield placed, ids, _inside(borders, rendered.spans)
 
     def _tokens(self, texts: list[str], *, offsets: bool) -> Any:
         """Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats."""
-        return self.tokenizer(
+        tokenizer = self._offsets_of if offsets else self.tokenizer
+        return tokenizer(
             texts,
             add_special_tokens=False,
             return_offsets_mapping=offsets,
@@ -145,31 +147,38 @@ class Encoder:
     def _with_ends(self, rendered: Rendered) -> Rendered:
         if self._end is None or not rendered.spans:
             return rendered
-        text, spans = with_ends(rendered.text, rendered.spans, self._end)
+        text, spans = with_ends(rendered.text, rendered.spans, self._end, self._ends)
         return replace(rendered, text=text, spans=tuple(spans))
+
+    @cached_property
+    def _offsets_of(self) -> Any:
+        return with_exact_offsets(self.tokenizer)
+
+    @cached_property
+    def _ends(self) -> tuple[str, ...]:
+        return ends_of(self.tokenizer)
 
     @cached_property
     def _end(self) -> str | None:
         assert self.template is not None
         return end_text(self.tokenizer, self.template.text)
 
-    def _cut_at_turns(self, chats: list[Rendered]) -> list[tuple[list[int], Offsets]]:
-        """Tokenise chats in pieces that begin where the assistant's turns do.
+    def _cut(self, chats: list[tuple[str, list[int]]]) -> list[tuple[list[int], Offsets]]:
+        """Tokenise texts, each in pieces that begin at the given characters.
 
         Needed where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE): an engine is given
         the prompt's own tokens and never sees the joined one, so training must not either.
         """
         if not chats:
             return []
-        borders = [sorted({0, len(chat.text), *(start for start, _ in chat.spans)}) for chat in chats]
-        pieces = [chat.text[a:b] for chat, cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
-        out = self._tokens(pieces, offsets=True)
-        tokenised = iter(zip(out["input_ids"], out["offset_mapping"], strict=True))
+        borders = [sorted({0, len(text), *cuts}) for text, cuts in chats]
+        pieces = [(text[a:b], a) for (text, _), cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
+        found = iter(zip(pieces, going_on(self._offsets_of, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
         whole = []
         for cuts in borders:
-            parts = [(next(tokenised), start) for start in cuts[:-1]]
-            ids = [token for (piece_ids, _), _ in parts for token in piece_ids]
-            whole.append((ids, np.concatenate([_as_offsets(pairs) + start for (_, pairs), start in parts])))
+            parts = [next(found) for _ in cuts[:-1]]
+            ids = [token for _, (piece_ids, _) in parts for token in piece_ids]
+            whole.append((ids, np.concatenate([_as_offsets(pairs) + start for (_, start), (_, pairs) in parts])))
         return whole
 
     def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
@@ -180,7 +189,8 @@ class Encoder:
             whole = ids
             if whole[: len(prompt)] != prompt:
                 # The tokenizer joins across the border, but engines see the prompt's own tokens: the completion is tokenised alone.
-                whole = prompt + self.tokenizer(pair.completion, add_special_tokens=False, verbose=False)["input_ids"]
+                ((completion, _),) = going_on(self.tokenizer, [(pair.completion, True)], offsets=False)
+                whole = prompt + completion
             whole = self._with_end(whole)
             counted = np.ones(len(whole), dtype=bool)
             if self.loss != "all":
@@ -198,7 +208,13 @@ class Encoder:
         return ids if end is None or (ids and ids[-1] == end) else [*ids, end]
 
     def _without_end(self, ids: list[int]) -> list[int]:
-        return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
+        """Without the end token that the tokenizer itself adds."""
+        return ids[:-1] if self._adds_end and ids and ids[-1] == self.tokenizer.eos_token_id else ids
+
+    @cached_property
+    def _adds_end(self) -> bool:
+        (ids,) = plain_tokens(self.tokenizer, ["a"])
+        return bool(ids) and ids[-1] == self.tokenizer.eos_token_id
 
 
 def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:
@@ -213,10 +229,10 @@ def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
     return np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
 
 
-def _reaches_into(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether some token begins before a span and ends inside it."""
+def _joined_starts(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Starts of spans into which a token reaches that begins before."""
     starts, ends = offsets.T
-    return any(((starts < start) & (ends > start)).any() for start, _ in spans)
+    return [start for start, _ in spans if ((starts < start) & (ends > start)).any()]
 
 
 def _inside(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
@@ -225,7 +241,8 @@ def _inside(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> npt.NDArray[n
     inside = np.zeros(len(offsets), dtype=bool)
     for start, end in spans:
         inside |= (ends > start) & (starts < end)
-    return inside & (ends > starts)
+    inside &= ends > starts
+    return inside
 
 
 # --- several processes ------------------------------------------------------------------------------------------------------------

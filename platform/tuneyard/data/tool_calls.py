@@ -7,6 +7,7 @@ Data sets also hold OpenAI's (arguments as JSON text), calls without the outer `
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 Message = dict[str, Any]
@@ -35,8 +36,18 @@ def _canonical(call: Any, where: str) -> dict[str, Any]:
     arguments = _parsed(arguments, f"{where}: arguments") if arguments not in (None, "") else {}
     if not isinstance(arguments, dict):
         raise ValueError(f"{where}: arguments are {type(arguments).__name__}, not an object")
+    if not _is_finite(arguments):
+        raise ValueError(f"{where}: arguments hold a number that JSON has not, such as NaN or 1e400")
     more = {"id": call["id"]} if call.get("id") else {}
     return {**more, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def canonical_tools(value: Any) -> list[Any] | None:

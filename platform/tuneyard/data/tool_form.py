@@ -17,7 +17,7 @@ from tuneyard.data.tool_calls import Message
 
 REFUSALS = (ValueError, TypeError, KeyError, AttributeError, LookupError, ArithmeticError, MemoryError, RecursionError)
 """Beside jinja2's own errors: the expressions of a template raise whatever Python raises."""
-_MARK, _KEY, _TOOL = "tuneyardvalue", "tuneyardkey", "tuneyard_tool"
+_MARK, _OTHER_MARK, _KEY, _TOOL = "tuneyardvalue", "tuneyardother", "tuneyardkey", "tuneyard_tool"
 _SPECIAL: dict[str, Any] = {name: f"<{name}>" for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
 
 
@@ -26,19 +26,30 @@ class ToolForm:
     """What a chat template does with tools.
 
     `arguments`: the form in which it writes the arguments of a call; None: it leaves calls out, or refuses them.
-    `schemas`: it shows the model the tools that it may call. `results`: it shows the model what a tool has answered.
+    `schemas`: it shows the model the tools that it may call. `results`: it shows the model what a tool has answered. `names`, `beside`,
+    `several`: it writes the name of a call, a call beside a content, each of several calls in a turn.
     """
 
     arguments: Literal["object", "text"] | None
     schemas: bool
     results: bool
+    names: bool
+    beside: bool
+    several: bool
 
     def lacks(self, messages: Sequence[Message], tools: Sequence[Any] | None) -> str | None:
         """The first part of a chat that the template would leave out."""
         if tools and not self.schemas:
             return "tools"
-        if self.arguments is None and any(message.get("tool_calls") for message in messages):
+        calling = [message for message in messages if message.get("tool_calls")]
+        if calling and self.arguments is None:
             return "tool calls"
+        if calling and not self.names:
+            return "names of tool calls"
+        if not self.beside and any(message["content"].strip() for message in calling):
+            return "tool calls beside a content"
+        if not self.several and any(len(message["tool_calls"]) > 1 for message in calling):
+            return "some of several tool calls in a turn"
         if not self.results and any(message["role"] == "tool" for message in messages):
             return "answers of tools"
         return None
@@ -68,13 +79,27 @@ def tool_form(template: str) -> ToolForm:
     final = {"role": "assistant", "content": "answer"}
     dialogue = [question, _call(arguments or "object"), answer, final]
     with_answer = _rendered(template, dialogue, refused=str(answer["content"]))
-    return ToolForm(arguments, _TOOL in _rendered(template, [question], tools=[schema]), str(answer["content"]) in with_answer)
+    form = arguments or "object"
+    alone = _rendered(template, [question, _call(form)], refused=_TOOL)
+    beside = _rendered(template, [question, _call(form, content="said")], refused=_MARK)
+    several = _rendered(template, [question, _call(form, _MARK, _OTHER_MARK)], refused=_MARK + _OTHER_MARK)
+    return ToolForm(
+        arguments,
+        schemas=_TOOL in _rendered(template, [question], tools=[schema]),
+        results=str(answer["content"]) in with_answer,
+        names=_TOOL in alone,
+        beside=_MARK in beside,
+        several=_MARK in several and _OTHER_MARK in several,
+    )
 
 
-def _call(form: str) -> Message:
-    arguments = {_KEY: _MARK}
-    function = {"name": _TOOL, "arguments": json.dumps(arguments) if form == "text" else arguments}
-    return {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": "function", "function": function}]}
+def _call(form: str, *values: str, content: str = "") -> Message:
+    calls = []
+    for number, value in enumerate(values or (_MARK,)):
+        arguments = {_KEY: value}
+        function = {"name": _TOOL, "arguments": json.dumps(arguments) if form == "text" else arguments}
+        calls.append({"id": f"abcdefgh{number}", "type": "function", "function": function})
+    return {"role": "assistant", "content": content, "tool_calls": calls}
 
 
 def _rendered(template: str, messages: list[Message], *, tools: list[Any] | None = None, refused: str = "") -> str:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuneyard.data.answer_form import REASONING, AnswerForm, reasoning_of, said_in
-from tuneyard.data.messages import ROLES, BadSample, carries_loss
+from tuneyard.data.left_out import ANOTHER_TEMPLATE, Span
+from tuneyard.data.messages import BadSample, carries_loss
 from tuneyard.data.roles import Chat
 from tuneyard.data.tool_calls import Message
 
-Span = tuple[int, int]
-ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
 _REASON_OR_TEMPLATE = (
     "if it opens answers with a thought, give them one (reasoning_content, or <think>…</think> in the content), or set data.chatTemplate"
 )
@@ -29,26 +28,17 @@ class Counted:
     muted: int = 0
 
 
-def check_shown(messages: Sequence[Message], text: str, template: object, jinja: str) -> None:
-    """Raises BadSample where the text lacks a message: many templates leave roles that they do not know out without an error, and others
-    print any. `jinja`: the template's text."""
-    for message in messages:
-        role = message["role"]
-        if role not in ROLES and f"'{role}'" not in jinja and f'"{role}"' not in jinja:
-            raise BadSample(f"{template} knows no role {role!r}", f"roles are {', '.join(ROLES)}; or {ANOTHER_TEMPLATE}")
-        if message["role"] != "tool" and not _shows(text, said_in(message)):
-            raise BadSample(f"{template} leaves what the {message['role']} says out", ANOTHER_TEMPLATE)
-
-
 def _shows(text: str, wished: str) -> bool:
     """Templates trim contents, and drop flags from them: one line is enough."""
     lines = [line.strip() for line in wished.splitlines() if line.strip()]
     return wished in text or not lines or any(line in text for line in lines)
 
 
-def merged(marks: Sequence[Span]) -> list[Span]:
-    """Spans without borders between neighbours: some templates mark reasoning, answer and end apart."""
+def spans_of_turns(marks: Sequence[Span], turns: int) -> list[Span]:
+    """Marked spans, one for each of so many turns where that can be told: some templates mark reasoning, answer and end apart."""
     spans: list[Span] = []
+    if len(marks) == turns:
+        return list(marks)
     for start, end in marks:
         if spans and spans[-1][1] == start:
             spans[-1] = (spans[-1][0], end)
@@ -69,11 +59,17 @@ def counted_spans(
     if last_only:
         wished = [i for i in wished if i == turns[-1]]
     if len(spans) != len(turns):
-        return _of_unknown_turns(wished == turns, spans, turns, last_only=last_only)
+        if wished != turns:
+            raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", ANOTHER_TEMPLATE)
+        return Counted(tuple(spans))
     found: list[Span] = []
     muted, before = 0, 0
     for turn, (start, end) in zip(turns, spans, strict=True):
         since, before = before, end
+        if wished != turns and not _shows(text[since:end], said_in(chat.messages[turn])):
+            raise BadSample(
+                "the chat template marks other parts than the assistant's turns, so single turns cannot be told", ANOTHER_TEMPLATE
+            )
         if turn not in wished:
             continue
         try:
@@ -83,14 +79,6 @@ def counted_spans(
                 raise
             muted += 1
     return Counted(tuple(found), muted)
-
-
-def _of_unknown_turns(all_count: bool, spans: Sequence[Span], turns: Sequence[int], *, last_only: bool) -> Counted:
-    if last_only:
-        return Counted(tuple(spans[-1:]))
-    if not all_count:
-        raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", ANOTHER_TEMPLATE)
-    return Counted(tuple(spans))
 
 
 def _counted(message: Message, text: str, span: Span, since: int, form: AnswerForm, prompts: Callable[[], list[str]]) -> list[Span]:
@@ -120,7 +108,7 @@ def _opened(text: str, span: Span, openings: Sequence[str]) -> int | None:
     """Where the first opening that the text has at the span's start ends."""
     start, end = span
     for opening in filter(None, openings):
-        at = text.rfind(opening, max(0, start - len(opening)), min(end, start + len(opening)))
+        at = text.find(opening, max(0, start - len(opening)), min(end, start + len(opening)))
         if at >= 0 and at <= start and at + len(opening) < end:
             return at + len(opening)
     return None

@@ -7,12 +7,12 @@ that has learned the template talk past its answer.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tuneyard.data.chat import whole_text
+from tuneyard.data.left_out import Span
 from tuneyard.data.messages import BadSample
-from tuneyard.data.turn_spans import Span
 
 _QUESTION, _ANSWER = "first question", "first answer"
 _EXCHANGE = ({"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER})
@@ -31,16 +31,23 @@ def turn_end(tokenizer: Any) -> int | None:
     for dialogue in _DIALOGUES:
         behind = _behind_answer(tokenizer, dialogue)
         if behind:
-            found = [content for content in tokens if behind.startswith(content)]
-            return tokens[max(found, key=len)] if found else None
+            found = _first(tokens, behind, anywhere=dialogue is _EXCHANGE)
+            return None if found is None else tokens[found]
     return None
 
 
 def ends_last_answer(tokenizer: Any, template: str) -> bool:
     """Whether a chat template, given as Jinja, puts a special or added token behind the last answer of a chat."""
     tokenizer = _with_template(tokenizer, template)
-    behind = _behind_answer(tokenizer, _EXCHANGE)
-    return any(behind.startswith(content) for content in _whole_tokens(tokenizer))
+    return _first(_whole_tokens(tokenizer), _behind_answer(tokenizer, _EXCHANGE), anywhere=True) is not None
+
+
+def _first(tokens: Collection[str], text: str, *, anywhere: bool) -> str | None:
+    """The first of the tokens that the text begins with, or holds in its first line; of those at one place the longest. Templates may put a
+    full stop or a quotation mark between an answer and its end."""
+    text = text.partition("\n")[0]
+    found = [(text.find(token), -len(token), token) for token in tokens if token in text]
+    return min(found)[2] if found and (anywhere or min(found)[0] == 0) else None
 
 
 def _with_template(tokenizer: Any, template: str) -> Any:
@@ -72,8 +79,13 @@ def end_text(tokenizer: Any, template: str) -> str | None:
     return None if end is None else str(tokenizer.convert_ids_to_tokens(end))
 
 
-def with_ends(text: str, spans: Sequence[Span], end: str) -> tuple[str, list[Span]]:
-    """A rendered chat whose counted turns hold the token that ends them.
+def ends_of(tokenizer: Any) -> tuple[str, ...]:
+    """Texts of tokens that may end a turn: a call of a tool often ends with another than an answer."""
+    return tuple(_whole_tokens(tokenizer))
+
+
+def with_ends(text: str, spans: Sequence[Span], end: str, others: tuple[str, ...] = ()) -> tuple[str, list[Span]]:
+    """A rendered chat whose counted turns hold the token that ends them: `end`, or one of `others` that the template has put there.
 
     Templates that are made for engines alone write it where another turn follows, and leave it out behind the last one (vLLM's ChatML): a
     model that has never been trained on it talks past its answer.
@@ -82,7 +94,7 @@ def with_ends(text: str, spans: Sequence[Span], end: str) -> tuple[str, list[Spa
     for i, (start, stop) in enumerate(spans):
         goes_on = i + 1 < len(spans) and spans[i + 1][0] == stop
         behind = text[stop:]
-        if end not in text[start:stop] and not goes_on:
+        if not goes_on and not text[start:stop].rstrip().endswith((end, *others)):
             if behind.lstrip().startswith(end):
                 stop += len(behind) - len(behind.lstrip()) + len(end)
             elif not behind.strip():

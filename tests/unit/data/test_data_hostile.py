@@ -16,7 +16,7 @@ from tokenizers import processors
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare
-from tuneyard.data.chat import ChatTemplate, render
+from tuneyard.data.chat import ChatTemplate, choose_template, render
 from tuneyard.data.messages import TEXT_ALONE, BadSample
 from tuneyard.data.roles import Chat, Text
 from tuneyard.data.samples import Placed
@@ -159,7 +159,7 @@ def test_a_role_that_the_template_does_not_name_is_a_bad_row(tmp_path: Path, tok
 
 MEASURED = """
 import resource, sys
-from tuneyard.data.chat import ChatTemplate, render
+from tuneyard.data.chat import ChatTemplate, choose_template, render
 from tuneyard.data.roles import Chat
 turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 render(Chat(turns), ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", "", False, True), {}, need_spans=False)
@@ -254,3 +254,14 @@ def test_a_tokenizer_without_offsets_trains_texts_and_refuses_chats(tmp_path: Pa
     slow.chat_template = TEMPLATE + OPEN
     with pytest.raises(BadInput, match="cannot say which characters a token stands for"):
         prepared(tmp_path, GOOD, slow)
+
+
+def test_a_template_that_trl_does_not_know_is_rendered_with_bounds_alone(monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> None:
+    """TRL renders a template to find out whether it takes tools, without any limit: one with nested loops took 388 s."""
+    from trl import chat_template_utils
+
+    def must_not_run(*_: Any) -> None:
+        raise AssertionError("rendered without bounds")
+
+    monkeypatch.setattr(chat_template_utils, "get_training_chat_template", must_not_run)
+    assert choose_template(tokenizer, None).text == TEMPLATE + OPEN

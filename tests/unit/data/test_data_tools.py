@@ -156,3 +156,10 @@ def test_a_template_without_tools_refuses_what_it_would_leave_out(messages: list
         rendered(DEFAULT_TEMPLATE, messages, tools)
     assert str(refused.value) == f"the chat template (the tokenizer's own) leaves {lacking} out"
     assert "data.chatTemplate" in refused.value.advice
+
+
+@pytest.mark.parametrize("arguments", ['{"days": 1e400}', '{"days": NaN}', '{"range": [1, {"to": -Infinity}]}'])
+def test_numbers_that_json_has_not_are_bad_rows(arguments: str) -> None:
+    for form in (arguments, json.loads(arguments)):
+        with pytest.raises(BadSample, match="a number that JSON has not"):
+            sample_of({"messages": [USER, called(form)]})

@@ -43,6 +43,7 @@ GLM_4 = (
 )
 PLAIN = "{% for m in messages %}{{ '### ' + m['role'] + '\\n' + m['content'] + '\\n### End\\n' }}{% endfor %}{{ eos_token }}"
 BLANKS = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '\\n\\n  <|end|>\\n' }}{% endfor %}"
+QUOTES = "{% for m in messages %}{{ m['role'] + ': \"' + m['content'] + '\".<|eot|>' }}{% endfor %}"
 SHOUTS = "{% for m in messages %}{{ m['content'] | upper + eos_token }}{% endfor %}"
 REFUSES = "{{ raise_exception('no') }}"
 THINKS = (
@@ -65,6 +66,7 @@ THINKS = (
         pytest.param(GLM_4, ["[gMASK]", "<|user|>", "<|assistant|>"], "<|endoftext|>", "<|user|>", id="glm-4"),
         pytest.param(DEFAULT_TEMPLATE, [], "<|end|>", "<|end|>", id="tuneyard's default"),
         pytest.param(BLANKS, ["<|user|>", "<|assistant|>"], "<|end|>", "<|end|>", id="blanks before the mark"),
+        pytest.param(QUOTES, ["<|eot|>"], "<|end|>", "<|eot|>", id="text before the mark"),
         pytest.param(PLAIN, [], "</s>", None, id="plain text"),
         pytest.param(SHOUTS, [], "</s>", None, id="content that is changed"),
         pytest.param(REFUSES, [], "</s>", None, id="a template that refuses"),
@@ -104,7 +106,9 @@ def test_of_several_templates_the_default_one_counts() -> None:
         ("q a<end>\nq b", [(2, 3), (11, 12)], ("q a<end>\nq b<end>", [(2, 8), (11, 17)])),
         ("q tab<end>", [(2, 3), (3, 10)], ("q tab<end>", [(2, 3), (3, 10)])),
         ("q a</s>", [(2, 3)], ("q a</s>", [(2, 3)])),
+        ("q call<|call|>", [(2, 14)], ("q call<|call|>", [(2, 14)])),
+        ("q a <end> b", [(2, 11)], ("q a <end> b<end>", [(2, 16)])),
     ],
 )
 def test_counted_turns_hold_the_token_that_ends_them(text: str, spans: list[Any], expected: Any) -> None:
-    assert with_ends(text, spans, "<end>") == expected
+    assert with_ends(text, spans, "<end>", ("<end>", "<|call|>")) == expected

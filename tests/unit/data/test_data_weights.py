@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tuneyard.data.chat import DEFAULT_TEMPLATE, ChatTemplate, render
+from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.roles import Chat
 
 SPECIAL = {"eos_token": "</s>"}
@@ -41,3 +42,22 @@ def test_spans_are_those_of_weighted_turns(weights: tuple[int, ...], last_only: 
     rendered = render(Chat(turns(*weights)), template, SPECIAL, need_spans=True, last_only=last_only)
     assert [rendered.text[start:end] for start, end in rendered.spans] == [f"answer {number}</s>" for number in learnt]
     assert all(f"answer {number}" in rendered.text for number in range(len(weights)))
+
+
+@pytest.mark.parametrize(
+    ("marks", "weight"),
+    [
+        ({"weight": None, "train": False}, 0),
+        ({"weight": 0, "train": None}, 0),
+        ({"weight": 1, "train": True}, None),
+        ({"weight": None, "train": None}, None),
+    ],
+)
+def test_either_mark_of_a_turn_counts(marks: dict[str, Any], weight: int | None) -> None:
+    (message,) = message_list([{"role": "assistant", "content": "a", **marks}], "messages")
+    assert message.get("weight") == weight
+
+
+def test_marks_of_a_turn_must_not_contradict_each_other() -> None:
+    with pytest.raises(BadSample, match="weight 1 and train False contradict each other"):
+        message_list([{"role": "assistant", "content": "a", "weight": 1, "train": False}], "messages")

@@ -1,0 +1,61 @@
+"""Tokens at the border of a prompt and an answer, as an engine meets them: it is given the prompt's own tokens, and the answer goes on."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Pairs = list[tuple[int, int]]
+_BEFORE = "\n"
+
+
+def with_exact_offsets(tokenizer: Any) -> Any:
+    """The tokenizer, or a copy of it whose offsets hold blanks too; for texts without special tokens added.
+
+    Post-processors of byte-level tokenizers trim by default (Llama 3's does): a token of blanks then spans no character, and one that
+    begins with a blank seems to begin behind it.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.post_processor is None or not _trims(json.loads(backend.post_processor.__getstate__())):
+        return tokenizer
+    from tokenizers.processors import ByteLevel
+
+    exact = copy.deepcopy(tokenizer)
+    exact.backend_tokenizer.post_processor = ByteLevel(trim_offsets=False)
+    return exact
+
+
+def _trims(processor: Any) -> bool:
+    return bool(processor.get("trim_offsets")) or any(map(_trims, processor.get("processors", ())))
+
+
+def going_on(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: bool) -> Iterator[tuple[list[int], Pairs]]:
+    """Tokens of texts, of which some go on from another text, and where asked for their `offsets` (else none).
+
+    Tokenizers in the manner of sentencepiece put a blank before whatever they are given; a text that goes on gets none.
+    """
+    before = _before(tokenizer)
+    found = _tokens(tokenizer, [_BEFORE + text if goes_on and before else text for text, goes_on in pieces], offsets)
+    for (text, goes_on), (ids, pairs) in zip(pieces, found, strict=True):
+        if not (goes_on and before):
+            yield ids, pairs
+        elif ids[: len(before)] == before:
+            shift = len(_BEFORE)
+            yield ids[len(before) :], [(max(0, start - shift), end - shift) for start, end in pairs[len(before) :]]
+        else:  # its first character joins with what was put before it
+            yield from _tokens(tokenizer, [text], offsets)
+
+
+def _before(tokenizer: Any) -> list[int]:
+    """Tokens of what is put before a text that goes on; none where the tokenizer adds no blank."""
+    (before, _), (alone, _), (behind, _) = _tokens(tokenizer, [_BEFORE, "x", f"{_BEFORE}x"], offsets=False)
+    return before if behind[: len(before)] == before and behind[len(before) :] != alone else []
+
+
+def _tokens(tokenizer: Any, texts: list[str], offsets: bool) -> list[tuple[list[int], Pairs]]:
+    if not texts:
+        return []
+    found = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=offsets, verbose=False)
+    return list(zip(found["input_ids"], found["offset_mapping"] if offsets else [[] for _ in texts], strict=True))

@@ -1,0 +1,66 @@
+"""What a chat template leaves out of a chat: it says nothing, and the model learns another chat than the one in the data.
+
+Each content has to stand in the text as often as in the chat; those of users, tools and the system outside of what carries loss.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from tuneyard.data.answer_form import said_in
+from tuneyard.data.messages import ROLES, BadSample
+from tuneyard.data.tool_calls import Message
+
+Span = tuple[int, int]
+ANOTHER_TEMPLATE = "give a chat template that takes such chats (data.chatTemplate), or change their system turns, tools or order"
+_SWITCHES = re.compile(r"/(?:no_)?think\b")
+"""What templates of models that think take out of a content, and act on."""
+
+
+def check_shown(messages: Sequence[Message], text: str, template: object, jinja: str, spans: Sequence[Span] = ()) -> None:
+    """Raises BadSample where the text lacks a message or a part of one, or where a message of somebody else stands in `spans`, which are
+    the assistant's. `jinja`: the template's text.
+
+    Many templates leave roles that they do not know out without an error, and others print any. Contents are compared without blanks
+    around them, and else line by line: templates trim.
+    """
+    for message in messages:
+        role = message["role"]
+        if role not in ROLES and f"'{role}'" not in jinja and f'"{role}"' not in jinja:
+            raise BadSample(f"{template} knows no role {role!r}", f"roles are {', '.join(ROLES)}; or {ANOTHER_TEMPLATE}")
+    contents = [said_in(message) for message in messages]
+    others = [content for message, content in zip(messages, contents, strict=True) if message["role"] != "assistant"]
+    outside = _outside(text, spans) if spans else text
+    all_said, said_by_others = "\0".join(contents), "\0".join(others)
+    for message, content in zip(messages, contents, strict=True):
+        own = message["role"] == "assistant"
+        if _stands_in(text if own else outside, content, all_said if own else said_by_others):
+            continue
+        if message["role"] == "tool" and any(_stands_in(outside, form, form) for form in _escaped(content)):
+            continue
+        if not own and spans and _stands_in(text, content, all_said):
+            raise BadSample(f"{template} marks what the {message['role']} says as the assistant's", ANOTHER_TEMPLATE)
+        raise BadSample(f"{template} leaves what the {message['role']} says out", ANOTHER_TEMPLATE)
+
+
+def _stands_in(text: str, content: str, said: str) -> bool:
+    """Whether the text has a content as often as what is said in the chat."""
+    wished = content.strip()
+    if not wished or text.count(wished) >= said.count(wished):
+        return True
+    lines = {line.strip() for line in _SWITCHES.sub("\n", content).splitlines()}
+    return all(text.count(line) >= said.count(line) for line in lines if line)
+
+
+def _escaped(content: str) -> Iterator[str]:
+    """Answers of tools as JSON texts."""
+    yield json.dumps(content, ensure_ascii=False)[1:-1]
+    yield json.dumps(content)[1:-1]
+
+
+def _outside(text: str, spans: Sequence[Span]) -> str:
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    return "\0".join(text[end:start] for end, start in zip(ends, starts, strict=True))
