@@ -6,6 +6,7 @@ nothing, so that any number of jobs and other Ray clusters can live on one machi
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -20,6 +21,8 @@ from tuneyard.api import BadInput, FailureKind, JobFailed
 from tuneyard.runtime.environment import environment, run_setup
 from tuneyard.warm import temporary_folder
 
+_SIGACTION_BYTES = 256
+"""More than the C library's struct has anywhere."""
 _START_TRIES = 6
 """Ray gives its node 30 s to come up, which a machine under load can miss."""
 _CONNECT_TIMEOUT_S = 5.0
@@ -225,15 +228,17 @@ def _node_preparation(values: dict[str, str], setup: list[str], secrets: list[st
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Put signal handlers back: ray.init takes SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kept = signal.getsignal(signal.SIGTERM)
+    """Put the handler of SIGTERM back, in any thread: ray.init takes it below Python too, prints a stack trace there, and ends the process
+    three seconds later."""
+    libc, kept = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
+    handler = signal.getsignal(signal.SIGTERM)
+    libc.sigaction(signal.SIGTERM, None, kept)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, kept)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+        libc.sigaction(signal.SIGTERM, kept, None)
 
 
 def _first_line(error: BaseException) -> str:
