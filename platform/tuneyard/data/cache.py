@@ -1,7 +1,8 @@
 """A content-addressed cache of folders: complete or absent, built once however many processes ask, rebuilt if damaged.
 
-An entry's name is a hash of everything its content depends on. It is built in a folder beside it, gets a manifest with file sizes, and is
-renamed into place. Entries are never changed, so deleting any of them (or all) is always safe.
+An entry's name is a hash of everything its content depends on. It is built in a folder beside it, gets a manifest with sizes and hashes of
+its files, and is renamed into place. Whoever opens it compares both; of files above 1 GiB, 64 parts of 1 MiB are hashed, the first and the
+last among them. Entries are never changed, so deleting any of them (or all) is always safe.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from tuneyard.api import StorageError
 
 MANIFEST = "entry.json"
+_HASHED_WHOLE_BYTES = 1 << 30
+_PARTS, _BLOCK_BYTES = 64, 1 << 20
 
 
 def cache_root(cache_dir: str | Path | None = None) -> Path:
@@ -57,10 +62,25 @@ def cached_folder(
 
 def _complete(entry: Path) -> bool:
     try:
-        sizes = json.loads((entry / MANIFEST).read_text())["files"]
-        return all((entry / name).stat().st_size == size for name, size in sizes.items())
+        files = json.loads((entry / MANIFEST).read_text())["files"]
+        return all(_facts(entry / name) == facts for name, facts in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _facts(path: Path) -> list[Any]:
+    """Size and hash of a file."""
+    size = path.stat().st_size
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as stream:
+        if size <= _HASHED_WHOLE_BYTES:
+            while block := stream.read(_BLOCK_BYTES):
+                digest.update(block)
+        else:
+            for part in range(_PARTS):
+                stream.seek((size - _BLOCK_BYTES) * part // (_PARTS - 1))
+                digest.update(stream.read(_BLOCK_BYTES))
+    return [size, digest.hexdigest()]
 
 
 def _build(entry: Path, key: str, build: Callable[[Path], None]) -> None:
@@ -70,8 +90,8 @@ def _build(entry: Path, key: str, build: Callable[[Path], None]) -> None:
     unfinished.mkdir()
     try:
         build(unfinished)
-        sizes = {str(p.relative_to(unfinished)): p.stat().st_size for p in sorted(unfinished.rglob("*")) if p.is_file()}
-        (unfinished / MANIFEST).write_text(json.dumps({"files": sizes, "key": json.loads(key)}, indent=1))
+        files = {str(p.relative_to(unfinished)): _facts(p) for p in sorted(unfinished.rglob("*")) if p.is_file()}
+        (unfinished / MANIFEST).write_text(json.dumps({"files": files, "key": json.loads(key)}, indent=1))
         unfinished.rename(entry)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
+from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
 
 LONGEST_TEXT = 256 << 20
 _LONGEST_NUMBER_BITS = 1 << 16
@@ -92,7 +93,10 @@ def _joined(compiled: Any, pieces: list[str], messages: list[Any], given: dict[s
         length += len(piece)
         if length > LONGEST_TEXT or len(pieces) > _MOST_PIECES:
             raise TooMuchText(f"it writes more than {LONGEST_TEXT >> 20} million characters, or {_MOST_PIECES:,} pieces")
-    return "".join(pieces)
+    text = "".join(pieces)
+    if not text.isascii() and has_half_character(text):
+        raise ValueError(f"it writes what is {HALF_CHARACTER}")
+    return text
 
 
 @contextmanager

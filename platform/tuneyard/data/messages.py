@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
 from tuneyard.data.tool_calls import Message, canonical_calls
 
 ROLE_NAMES = {
@@ -48,14 +49,16 @@ def unpacked(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip().startswith(("[{", "[ {")):
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
     return value
 
 
 def message_list(value: Any, column: str) -> list[Message]:
     """Messages in canonical form; JSON text of them too. Raises BadSample with the reason, which names `column`."""
-    value = unpacked(value)
+    given, value = value, unpacked(value)
+    if given is not value and has_half_character(value):
+        raise BadSample(f"{column}: {HALF_CHARACTER}")
     if value is None:
         raise BadSample(f"{column} is missing")
     if not isinstance(value, list):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuneyard.api import BadInput
+
 _KEY = "tuneyard_prompts"
 _CHAT, _PLAIN = "chat", "plain"
 
@@ -19,4 +21,8 @@ def set_prompt_form(tokenizer: Any, *, chats: bool) -> None:
 def prompts_are_chats(tokenizer: Any) -> bool:
     """The form that training has used; where none is noted, chats if the tokenizer has a template for them."""
     form = tokenizer.init_kwargs.get(_KEY)
+    if form not in (None, _CHAT, _PLAIN):
+        raise BadInput(
+            f"tokenizer_config.json: {_KEY} is {form!r}", f"set it to {_CHAT} or {_PLAIN}, as the model was trained, or remove it"
+        )
     return bool(tokenizer.chat_template is not None and form != _PLAIN)

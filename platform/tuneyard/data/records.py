@@ -5,10 +5,8 @@ Everything streams: at most one batch of a columnar file, or one line of a text 
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -17,9 +15,13 @@ import pyarrow as pa
 
 from tuneyard.api import BadInput
 from tuneyard.data.access import reading
+from tuneyard.data.columns import rows_of
+from tuneyard.data.csv_rows import CsvRows, header_of
 from tuneyard.data.encoding import Decoded, NotUtf8, convert, refuse_utf_16
 from tuneyard.data.file_types import DataFile
+from tuneyard.data.json_text import HALF_CHARACTER, has_half_character, parsed_json
 
+_ONE_ARRAY = "one row a line; a file that is one JSON array is named .json"
 BATCH_ROWS = 512
 LONGEST_ROW_BYTES = 64 << 20
 """Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
@@ -29,10 +31,6 @@ LONGEST_ROW_BYTES = 64 << 20
 class Record:
     place: str
     values: dict[str, Any]
-
-
-_TOO_DEEP = "not usable JSON: nested too deeply"
-HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,9 @@ def parquet_file(file: DataFile) -> Any:
 
     try:
         return pq.ParquetFile(file.path if file.is_local else file.open_raw())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and (error.errno or not file.is_local):
+            raise
         raise BadInput(
             f"{file.uri}: not a complete Parquet file ({file.size_bytes} bytes): {str(error).splitlines()[0]}",
             "was the copy or the write cut off? make the file again, or point at the folder's good files",
@@ -74,42 +74,35 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
         first, rows = row, parquet.metadata.row_group(group).num_rows
         try:
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
-                for values in _rows(batch):
+                for values in rows_of(batch):
                     row += 1
-                    yield Record(f"{file.uri}:row {row}", values)
+                    yield _of_columns(f"{file.uri}:row {row}", values)
         except (pa.ArrowException, OSError) as error:
             reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
             yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
         row = first + rows
 
 
-def without_fillers(value: Any) -> Any:
-    """Without the nulls that columnar files put into structs for keys that only other rows have."""
-    if isinstance(value, dict):
-        return {key: without_fillers(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [without_fillers(each) for each in value]
-    return value
-
-
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:
-    nested = [field.name for field in batch.schema if pa.types.is_nested(field.type)]
-    for values in batch.to_pylist():
-        yield {**values, **{name: without_fillers(values[name]) for name in nested}} if nested else values
+def _of_columns(place: str, values: dict[str, Any] | str) -> Record | BadRow:
+    return BadRow(place, values) if isinstance(values, str) else Record(place, values)
 
 
 def arrow_batches(file: DataFile) -> Iterator[Any]:
-    """Record batches of an Arrow IPC file or stream (what `datasets` keeps), memory-mapped where local."""
+    """Record batches of an Arrow IPC file or stream (what `datasets` keeps), memory-mapped where local, each checked: offsets that point
+    out of the file would end the process."""
     source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_raw(), "r")
     try:
         magic = source.read(6)
         source.seek(0)
         if magic == b"ARROW1":
             reader = pa.ipc.open_file(source)
-            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
-            yield from pa.ipc.open_stream(source)
-    except pa.ArrowInvalid as error:
+            batches = iter(pa.ipc.open_stream(source))
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
         raise BadInput(f"{file.uri}: not a complete Arrow file: {str(error).splitlines()[0]}", "save the data set again") from error
 
 
@@ -117,38 +110,22 @@ def _arrow(file: DataFile) -> Iterator[Record | BadRow]:
     row = 0
     for batch in arrow_batches(file):
         for start in range(0, batch.num_rows, BATCH_ROWS):
-            for values in _rows(batch.slice(start, BATCH_ROWS)):
+            for values in rows_of(batch.slice(start, BATCH_ROWS)):
                 row += 1
-                yield Record(f"{file.uri}:row {row}", values)
+                yield _of_columns(f"{file.uri}:row {row}", values)
 
 
 def parse_json_row(line: bytes) -> dict[str, Any]:
     """One line of JSONL. Raises ValueError with the reason for people."""
     try:
-        values = json.loads(line)
-        cut = b"\\u" in line and has_half_character(values)
+        values = parsed_json(line)
     except UnicodeDecodeError as error:
         raise NotUtf8(error) from error
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
     if not isinstance(values, dict):
         raise ValueError(f"a row must be an object, this is {_json_type(values)}")
-    if cut:
-        raise ValueError(HALF_CHARACTER)
     return values
-
-
-def has_half_character(values: Any) -> bool:
-    """Whether a text holds what Unicode calls a surrogate: JSON can write it, and no tokenizer or Parquet file takes it."""
-    try:
-        json.dumps(values, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    except RecursionError as error:  # a little deeper than what can be read
-        raise ValueError(_TOO_DEEP) from error
-    return False
 
 
 def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
@@ -161,7 +138,8 @@ def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
             except NotUtf8 as error:
                 yield BadRow(f"{file.uri}:{number}", str(error), advice=convert(file))
             except ValueError as error:
-                yield BadRow(f"{file.uri}:{number}", str(error))
+                advice = _ONE_ARRAY if number == 1 and line.lstrip().startswith(b"[") else ""
+                yield BadRow(f"{file.uri}:{number}", str(error), advice=advice)
 
 
 def _lines(file: DataFile, stream: IO[bytes], *, one_row: bool = False) -> Iterator[bytes]:
@@ -174,7 +152,7 @@ def _lines(file: DataFile, stream: IO[bytes], *, one_row: bool = False) -> Itera
             count += 1
             if len(line) == limit:
                 cause = f"{file.uri}:{count}: a row of more than {LONGEST_ROW_BYTES >> 20} MiB"
-                raise BadInput(cause, "one row a line; a file that is one JSON array is named .json")
+                raise BadInput(cause, _ONE_ARRAY)
             if count == 1:
                 refuse_utf_16(file, line)
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -218,42 +196,18 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
 
 
 def _csv(file: DataFile) -> Iterator[Record | BadRow]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     with file.open() as stream:
         lines = Decoded(_lines(file, stream))
-        header, delimiter = _csv_header(file, lines)
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        while True:
-            place = f"{file.uri}:{reader.line_num + 2}"
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield BadRow(place, f"not CSV: {error}")
-                continue
+        header, delimiter = header_of(file, lines)
+        rows = CsvRows(lines, header, delimiter)
+        for row in rows:
+            place = f"{file.uri}:{row.line + 1}"
             if fault := lines.take_fault():
                 yield BadRow(place, str(fault), advice=convert(file))
-            elif row and len(row) != len(header):
-                yield BadRow(place, f"{len(row)} fields where the header has {len(header)}")
-            elif row:
-                yield Record(place, dict(zip(header, row, strict=True)))
-
-
-def _csv_header(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
-    """Names of the columns, and the separator. Raises BadInput where the first line cannot be a header."""
-    line = next(lines, "")
-    if fault := lines.take_fault():
-        raise BadInput(f"{file.uri}:1: {fault}", convert(file))
-    delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=line.count)
-    try:
-        header = next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error as error:
-        cause = f"{file.uri}:1: the header is not CSV: {str(error).partition(' - ')[0]}"
-        raise BadInput(cause, "save it as CSV in UTF-8 whose lines end in LF or CRLF, or set data.fileType") from error
-    if len(set(header)) < len(header):
-        raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
-    return header, delimiter
+            elif row.fault:
+                yield BadRow(place, row.fault, row.lines, row.advice)
+            else:
+                yield Record(place, row.values)
 
 
 def _text(file: DataFile) -> Iterator[Record | BadRow]:

@@ -20,9 +20,10 @@ from tuneyard.api import BadInput, ScoreData
 from tuneyard.data.access import reading
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.canonical import with_input
+from tuneyard.data.columns import rows_of, without_fillers
 from tuneyard.data.file_types import DataFile, FoundFile
 from tuneyard.data.messages import BadSample, message_list
-from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records, without_fillers
+from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
 from tuneyard.data.roles import NAMES
 from tuneyard.data.sources import Located, locate
 from tuneyard.data.tool_calls import canonical_tools
@@ -78,7 +79,9 @@ class _Parquet:
                 reason = f"{self.file.uri}: row group {group} is damaged: {str(error).splitlines()[0]}"
                 yield from ({_ERROR: reason} for _ in range(high - low))
             else:
-                yield from table.to_pylist()
+                for batch in table.to_batches():
+                    rows = rows_of(batch, fillers=True)
+                    yield from ({_ERROR: f"{self.file.uri}: {values}"} if isinstance(values, str) else values for values in rows)
 
 
 @dataclass

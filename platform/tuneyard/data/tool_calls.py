@@ -10,6 +10,8 @@ import json
 import math
 from typing import Any
 
+from tuneyard.data.json_text import parsed_json
+
 Message = dict[str, Any]
 
 
@@ -70,8 +72,8 @@ def _parsed(value: Any, what: str) -> Any:
     if not isinstance(value, str) or not value.strip():
         return value
     try:
-        return json.loads(value)
-    except RecursionError as error:
-        raise ValueError(f"{what}: nested too deeply") from error
-    except ValueError as error:
+        return parsed_json(value)
+    except json.JSONDecodeError as error:
         raise ValueError(f"{what}: not JSON: {value[:60]!r}") from error
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error

@@ -1,0 +1,46 @@
+"""Batches of columnar files -> rows, cell by cell where a batch holds what Python cannot take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+_UNREADABLE = (ValueError, OverflowError, LookupError, ImportError, pa.ArrowException)
+"""Dates out of Python's range, time zones that nobody knows, bytes that are not UTF-8."""
+
+
+def rows_of(batch: Any, *, fillers: bool = False) -> Iterator[dict[str, Any] | str]:
+    """Rows, or what is wrong with one. A cell that cannot be read is missing, but for text that is not UTF-8: its row is bad. `fillers`:
+    with the nulls that columnar files put into structs."""
+    nested = [] if fillers else [field.name for field in batch.schema if pa.types.is_nested(field.type)]
+    try:
+        rows: Iterator[dict[str, Any] | str] = iter(batch.to_pylist())
+    except _UNREADABLE:
+        rows = (_row(batch, number) for number in range(batch.num_rows))
+    for values in rows:
+        if nested and isinstance(values, dict):
+            values = {**values, **{name: without_fillers(values[name]) for name in nested}}
+        yield values
+
+
+def _row(batch: Any, number: int) -> dict[str, Any] | str:
+    found: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            found[name] = column[number].as_py()
+        except UnicodeDecodeError as error:
+            return f"column {name} is not UTF-8: {error.reason} at byte {error.start + 1} of the text"
+        except _UNREADABLE:
+            found[name] = None
+    return found
+
+
+def without_fillers(value: Any) -> Any:
+    """Without the nulls that columnar files put into structs for keys that only other rows have."""
+    if isinstance(value, dict):
+        return {key: without_fillers(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_fillers(each) for each in value]
+    return value

@@ -1,0 +1,104 @@
+"""Rows of CSV, and what a stray quotation mark swallows."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuneyard.api import BadInput
+from tuneyard.data.encoding import Decoded, convert
+from tuneyard.data.file_types import DataFile
+
+_SWALLOWED_FROM = 5
+_LIKE_ROWS = 0.9
+_STRAY_QUOTE = "close the quotation mark, or double it if it is part of the text"
+
+
+@dataclass(frozen=True)
+class CsvRow:
+    """`line`: the one in which it begins, 1 for the first behind the header; `lines`: how many it takes. `fault`: why it is none."""
+
+    line: int
+    lines: int
+    values: dict[str, str] = field(default_factory=dict)
+    fault: str = ""
+    advice: str = ""
+
+
+class CsvRows:
+    """Rows by a header.
+
+    A field may hold line breaks: a quotation mark that is never closed takes all lines that follow, and one that another stray one closes
+    takes those between. Both count as bad rows, one for each line. Lines are taken for swallowed where a row spans seven or more, and nine
+    of ten of those inside are rows by themselves, with as many fields as the header.
+    """
+
+    def __init__(self, lines: Decoded, header: list[str], delimiter: str) -> None:
+        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        self._lines = lines
+        self._header = header
+        self._delimiter = delimiter
+        self._taken: list[str] = []
+        self._reader = csv.reader(self._taking(), delimiter=delimiter, strict=True)
+
+    def __iter__(self) -> Iterator[CsvRow]:
+        while True:
+            begins = self._reader.line_num + 1
+            self._taken.clear()
+            try:
+                fields = next(self._reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield self._bad(begins, f"not CSV: {error}", _STRAY_QUOTE if len(self._taken) > 1 else "")
+                continue
+            if not fields:
+                continue
+            if len(fields) != len(self._header):
+                yield self._bad(begins, f"{len(fields)} fields where the header has {len(self._header)}")
+            elif swallowed := self._swallowed():
+                yield self._bad(begins, f"a field holds {swallowed} lines that are rows by themselves", _STRAY_QUOTE)
+            else:
+                yield CsvRow(begins, len(self._taken), dict(zip(self._header, fields, strict=True)))
+
+    def _taking(self) -> Iterator[str]:
+        for line in self._lines:
+            self._taken.append(line)
+            yield line
+
+    def _bad(self, begins: int, fault: str, advice: str = "") -> CsvRow:
+        return CsvRow(begins, max(1, len(self._taken)), fault=fault, advice=advice)
+
+    def _swallowed(self) -> int:
+        """Lines inside of the last row that are rows by themselves, where they are too many to be text."""
+        inside = self._taken[1:-1]
+        if len(inside) < _SWALLOWED_FROM or len(self._header) < 2:
+            return 0
+        rows = sum(self._is_row(line) for line in inside)
+        return rows if rows >= _LIKE_ROWS * len(inside) else 0
+
+    def _is_row(self, line: str) -> bool:
+        try:
+            fields = next(csv.reader([line], delimiter=self._delimiter), [])
+        except csv.Error:
+            return False
+        return len(fields) == len(self._header)
+
+
+def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
+    """Names of the columns, and the separator. Raises BadInput where the first line cannot be a header."""
+    line = next(lines, "")
+    if fault := lines.take_fault():
+        raise BadInput(f"{file.uri}:1: {fault}", convert(file))
+    delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=line.count)
+    try:
+        header = next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error as error:
+        cause = f"{file.uri}:1: the header is not CSV: {str(error).partition(' - ')[0]}"
+        raise BadInput(cause, "save it as CSV in UTF-8 whose lines end in LF or CRLF, or set data.fileType") from error
+    names = [name if name.strip() else f"column {number}" for number, name in enumerate(header, start=1)]
+    if len(set(names)) < len(names):
+        raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
+    return names, delimiter

@@ -1,0 +1,38 @@
+"""JSON from data sets: what it cannot mean is said in words for people."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+TOO_DEEP = "not usable JSON: nested too deeply"
+HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
+_LONG_NUMBER = "not usable JSON: a number of more than 4,300 digits"
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """The value. Raises ValueError with the reason, and UnicodeDecodeError for bytes that are not UTF-8."""
+    try:
+        value = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        raise
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    except ValueError as error:  # Python's own limit
+        raise ValueError(_LONG_NUMBER) from error
+    escaped = "\\u" in text if isinstance(text, str) else b"\\u" in text
+    if escaped and has_half_character(value):
+        raise ValueError(HALF_CHARACTER)
+    return value
+
+
+def has_half_character(value: Any) -> bool:
+    """Whether a text holds what Unicode calls a surrogate: JSON can write it, and no tokenizer or Parquet file takes it. Raises ValueError
+    for what is nested a little deeper than what can be read."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    return False
