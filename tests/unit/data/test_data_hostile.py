@@ -89,7 +89,7 @@ DEEP = 100_000
         ),
         pytest.param(
             row(USER, {"role": "assistant", "tool_calls": [{"name": "f", "arguments": '{"a":' * DEEP}]}).encode(),
-            "arguments: nested too deeply",
+            "arguments: not usable JSON: nested too deeply",
             id="in a call",
         ),
         pytest.param(b'{"messages": [{"role": "user", "content": "\\ud83d"}]}', "half of a surrogate pair", id="surrogate"),
