@@ -81,6 +81,8 @@ class Placing:
         """Placements that no status holds yet: they count as taken."""
         self.going: dict[Key, dict[int, str]] = defaultdict(dict)
         """Victims not yet recorded in a status: attempts by number, each with the job that it makes room for."""
+        self.owed: dict[Key, dict[str, float]] = defaultdict(dict)
+        """When others were first asked to make room for a task, where no status holds that yet."""
         self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
         self.unfinished = False
         """Whether another cycle would go on at once where the last one ended."""
@@ -103,12 +105,14 @@ class Placing:
     def want(self, key: Key, asks: Mapping[str, Ask], now: float, *, names_team: bool = False) -> bool:
         """Set what a job waits for. True if that is new, so that a cycle is worth while. `names_team`: its team is no default."""
         before = self.asks.get(key, {})
+        asks = {task: self._with_owed(key, ask) for task, ask in asks.items()}
         for task in before.keys() - asks.keys():
             self.scheduler.withdraw(_name(key), task)
             self._drop_verdict(key, task)
             self._aside.pop((key, task), None)
+            self._forget_owed(key, task)
         if asks:
-            self.asks[key] = dict(asks)
+            self.asks[key] = asks
             if names_team:
                 self._named[key] = next(iter(asks.values())).team
         else:
@@ -126,10 +130,24 @@ class Placing:
                 self._unexplained[key, task] = None
         return bool(new)
 
+    def _with_owed(self, key: Key, ask: Ask) -> Ask:
+        since = self.owed.get(key, {}).get(ask.task)
+        if since is None or ask.owed_since is not None:
+            self._forget_owed(key, ask.task)
+            return ask
+        return replace(ask, owed_since=since)
+
+    def _forget_owed(self, key: Key, task: str) -> None:
+        if key in self.owed:
+            self.owed[key].pop(task, None)
+            if not self.owed[key]:
+                del self.owed[key]
+
     def recorded(self, key: Key, task: str, now: float) -> None:
         """A status holds the placement now: neither decided nor wanted any more."""
         if task in self.decided.get(key, {}):
             self._undo(key, task, now)
+        self._forget_owed(key, task)
         asks = self.asks.get(key, {})
         asks.pop(task, None)
         if not asks:
@@ -205,6 +223,7 @@ class Placing:
                 self._drop_verdict(key, decision.ask.task)
                 news.append(key)
             elif isinstance(decision, Preempt):
+                news.append(self._owe(decision.ask, now))
                 key = job_key(decision.victim.job)
                 if self._take_back(key, decision.victim.task, now):
                     continue
@@ -217,6 +236,14 @@ class Placing:
         news += self._explain(now)
         self.unfinished = self.scheduler.unfinished or bool(self._unexplained)
         return news
+
+    def _owe(self, ask: Ask, now: float) -> Key:
+        """Others make room for this ask, as the scheduler knows. Returns the key of its job."""
+        key = job_key(ask.job)
+        if ask.owed_since is None:
+            self.owed[key].setdefault(ask.task, now)
+            self.asks[key][ask.task] = replace(ask, owed_since=self.owed[key][ask.task])
+        return key
 
     def _explain(self, now: float) -> list[Key]:
         """Say why others wait: those first who have not been told, then those whose reason is old."""

@@ -31,6 +31,7 @@ class Recording:
     def record(self, key: Key, goal: Goal, outcome: Outcome, stored_message: str, now: datetime) -> Outcome:
         """The outcome with what was decided for this job, and what is to be done for that once it is stored."""
         status = outcome.status
+        self._owe(key, status)
         going = self._tell(key, status, now)
         starting = [self._start(goal, task, place, status, now) for task, place in self._placing.decided.get(key, {}).items()]
         verdicts = self._placing.verdicts.get(key, {})
@@ -51,6 +52,13 @@ class Recording:
                 actions.append(Action(Verb.STOP, attempt))
         return actions
 
+    def _owe(self, key: Key, status: JobStatus) -> None:
+        """Tasks for which others were asked to make room, so that the next leader looks at them first too."""
+        owed = self._placing.owed.get(key, {})
+        for task in status.tasks:
+            if task.name in owed and task.owed_since is None:
+                task.owed_since = written(datetime.fromtimestamp(owed[task.name], UTC))
+
     def _start(self, goal: Goal, task: str, place: Place, status: JobStatus, now: datetime) -> Action:
         number = max((attempt.number for attempt in status.attempts), default=0) + 1
         name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
@@ -63,7 +71,7 @@ class Recording:
         status.message, status.expected_start = "", None
         for each in status.tasks:
             if each.name == task:
-                each.phase = Phase.STARTING
+                each.phase, each.owed_since = Phase.STARTING, None
         return Action(Verb.START, attempt)
 
     def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict], stored: str) -> None:

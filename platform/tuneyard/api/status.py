@@ -104,6 +104,7 @@ class TaskStatus(StatusFields):
     phase: Phase = Field(default=Phase.PENDING, description="where it stands")
     progress: Progress = Field(default_factory=Progress)
     message: str = Field(default="", description="what is going on, or why it waits")
+    owed_since: Moment | None = Field(default=None, description="when others were first asked to make room for it (RFC 3339)")
     metrics: dict[str, Any] = Field(default_factory=dict, description="figure -> value, as in report.json")
     artifacts: list[str] = Field(default_factory=list, description="URIs of what it made")
 

@@ -54,6 +54,8 @@ class Cycles:
         self._judged = (-1, -1)
         self._never: list[Line] = []
         self._failed: dict[Key, tuple[int, int]] = {}
+        self._owed: list[Ask] = []
+        """For whom others were asked to go in this cycle."""
 
     def explainer(self) -> Explainer:
         """Says why somebody waits, as of the last cycle."""
@@ -69,6 +71,7 @@ class Cycles:
         self._now = now
         self._reserved = 0
         self._decisions = []
+        self._owed.clear()
         self.reservations.clear()
         self._promises.begin()
         self.preempting.begin()
@@ -77,6 +80,7 @@ class Cycles:
         for priority in self._lines.priorities():
             if self._decide(self._heads(self._lines.groups(priority))):
                 break
+        self._owe()
         return self._decisions
 
     def ahead(self, key: Key, now: float) -> int:
@@ -130,6 +134,8 @@ class Cycles:
 
     def _head(self, line: Line, at: int) -> _Head:
         entry = line.entries[at]
+        if entry.ask.owed_since is not None:
+            return (entry.rank, entry.created, entry.job, entry.task, at, line, None)
         put_back_s = self._penalties.get(line.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(line) else 0.0)
         return (entry.rank + put_back_s, entry.created, entry.job, entry.task, at, line, None)
 
@@ -201,9 +207,18 @@ class Cycles:
         for going in making.going:
             self._decisions.append(going)
             self._hold(replace(going.victim, stopping=True, ends=self._now + self._policy.grace_s), self._now)
+        if making.going:
+            self._owed.append(ask)
         if making.kept is not None:
             self._keep(ask, making.kept, ask.worlds[-1])
         return bool(making.going) or making.kept is not None
+
+    def _owe(self) -> None:
+        """From the next cycle on those for whom others go are looked at before all of their priority: whoever went would else take what
+        it has freed, and be asked again."""
+        for ask in self._owed:
+            if ask.owed_since is None and self._lines.remove((ask.job, ask.task)) is not None:
+                self._lines.add(replace(ask, owed_since=self._now))
 
     def _keep(self, ask: Ask, kept: Reservation, workers: int) -> None:
         self.reservations.append(kept)
@@ -273,8 +288,7 @@ class Cycles:
                     self._decisions.append(Fail(ask=entry.ask, reason=self._why_never(entry.ask, line.shape)))
 
     def _why_never(self, ask: Ask, shape: Shape) -> str:
-        explainer = self.explainer()
-        return explainer.why_never_by_quota(ask, shape) if shape.ever(self._pools) else explainer.why_never(ask, shape)
+        return self.explainer().why_never(ask, shape)
 
 
 @contextmanager

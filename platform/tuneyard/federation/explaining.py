@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -28,11 +29,10 @@ class Explainer:
         closed = self._teams[ask.team].team.closed
         if closed:
             return Wait(ask=ask, reasons={}, held=closed)
-        if self._pools.members and not shape.ever(self._pools):
-            return Wait(ask=ask, reasons={}, held=f"no cluster could ever run it: {self.why_never(ask, shape)}")
-        never = self.why_never_by_quota(ask, shape)
+        never = self.why_never(ask, shape) if self._pools.members else ""
         if never:
-            return Wait(ask=ask, reasons={}, held=never)
+            prefix = "" if shape.ever(self._pools) else "no cluster could ever run it: "
+            return Wait(ask=ask, reasons={}, held=prefix + never)
         allowed = shape.allowed(self._pools)
         reasons: dict[str, list[str]] = {}
         times: list[float] = []
@@ -54,7 +54,24 @@ class Explainer:
         return Wait(ask=ask, reasons={name: "; ".join(parts) for name, parts in reasons.items()}, starts=starts)
 
     def why_never(self, ask: Ask, shape: Shape) -> str:
-        """Why no member would do even if all were empty, and what would."""
+        """Why it could not run even if all members were empty, and what would help; an empty text where it could."""
+        least = shape.least_by_sku(self._pools)
+        if not least:
+            return self._why_no_member(ask, shape)
+        allowed = {sku: self._teams.most(ask.team, sku) for sku in shape.skus(self._pools)}
+        if any(allowed[sku] >= workers for sku, workers in least.items()):
+            return ""
+        limits = ", ".join(f"{most:.0f} {sku}" for sku, most in allowed.items() if most < math.inf)
+        by_quota = f"team {ask.team} may hold at most {limits} with what it may borrow"
+        asked = min(ask.worlds)
+        small = [sku for sku, most in allowed.items() if most >= asked]
+        if not small:
+            return f"{by_quota}, and {asked} are asked for: ask for fewer, or raise its quota"
+        raised = " or ".join(sorted(least))
+        return f"{by_quota}, and no cluster has room for {asked} {' or '.join(small)}: ask for fewer, or raise its quota of {raised}"
+
+    def _why_no_member(self, ask: Ask, shape: Shape) -> str:
+        """What no member has, and what would help."""
         allowed = shape.allowed(self._pools)
         least = min(ask.worlds)
         wanted = f"{least} x {' or '.join(ask.skus) or 'any SKU'}"
@@ -74,16 +91,6 @@ class Explainer:
             return f"{reason}; allow {' or '.join(elsewhere)}, or ask for fewer workers"
         largest = max((_largest(pool, ask.unit) for pool in allowed), default=0)
         return f"{reason}; ask for at most {largest} workers" if largest else reason
-
-    def why_never_by_quota(self, ask: Ask, shape: Shape) -> str:
-        """Why the team's quota rules the ask out for good, or an empty text."""
-        skus = shape.skus(self._pools)
-        least = min(ask.worlds)
-        if not skus or any(self._teams.most(ask.team, sku) >= least for sku in skus):
-            return ""
-        limits = ", ".join(f"{self._teams.most(ask.team, sku):.0f} {sku}" for sku in skus)
-        most = f"team {ask.team} may hold at most {limits} with what it may borrow"
-        return f"{most}, and {least} are asked for: ask for fewer, or raise its quota"
 
     def _why(self, ask: Ask, shape: Shape, pool: Pool, now: float, times: list[float]) -> str:
         least = ask.worlds[-1]

@@ -6,6 +6,7 @@ The hub and `tuneyard submit --dry-run` read the world by the same rules.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -58,6 +59,7 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, plan
         basis=basis,
         near=tuple(_near(gang, status)),
         preemptible=job.preemptible,
+        owed_since=next((_at(task.owed_since) for task in status.tasks if task.name == task_name), None),
     )
 
 
@@ -68,8 +70,11 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
     priority = spec.get("priority") if spec.get("priority") in list(PRIORITIES) else "normal"
     preemptible = spec.get("preemptible") if isinstance(spec.get("preemptible"), bool) else None
     team = spec.get("team") if isinstance(spec.get("team"), str) and spec.get("team") else namespace
+    preempted: Counter[str] = Counter()
     for attempt in status.attempts:
         placement = attempt.placement
+        before = preempted[attempt.task]
+        preempted[attempt.task] += attempt.stopping == "Preempted"
         if placement is None or attempt.cleaned:
             continue
         started = _at(attempt.placed_at) or now
@@ -88,6 +93,8 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
             saved=_at(attempt.checkpoint_at) or _at(attempt.started_at) or started,
             preemptible=preemptible if preemptible is not None else priority != "urgent",
             stopping=stopping,
+            ended=attempt.ended_at is not None,
+            preempted=before,
         )
 
 

@@ -12,6 +12,10 @@ from tuneyard.federation.shapes import Shape, ShapeKey
 from tuneyard.federation.world import PRIORITIES, Ask
 
 
+OWED_FIRST_S = 1e11
+"""Puts whoever is owed room before all others of its priority, whatever the policy's order."""
+
+
 class Entry(NamedTuple):
     """`rank`: by which asks of one priority and one team are ordered, in seconds since the epoch or of GPU-time. No two are equal in job
     and task, so that entries compare without their asks."""
@@ -131,6 +135,8 @@ class Lines:
             del self._groups[priority]
 
     def _rank(self, ask: Ask) -> float:
+        if ask.owed_since is not None:
+            return ask.owed_since - OWED_FIRST_S
         if self._policy.order == "age":
             return ask.created
         size = ask.seconds * max(1, ask.worlds[0])

@@ -62,8 +62,12 @@ class Policy:
     """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
+    longest_settled_s: float = 8 * 3600.0
+    """It runs for twice as long each time that it was asked to go before, up to this."""
     grace_s: float = 120.0
     """What a victim has to checkpoint and to stop."""
+    restart_s: float = 60.0
+    """From the placement of an attempt to its first step: GPUs are held, and nothing is gained."""
     far_s: float = 600.0
     """What it counts for that data or the last checkpoint lie beside another cluster."""
     preference_s: float = 60.0

@@ -58,6 +58,7 @@ class Preempting:
         self._pools = pools
         self._teams = teams
         self._promises = promises
+        self._overhead_s = policy.grace_s + policy.restart_s
         self._census = _Census()
         self._searches = 0
         self._lower_in: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
@@ -131,7 +132,7 @@ class Preempting:
             return Making()
         victims, pool, size = best
         gone = [replace(attempt, stopping=True, ends=now + self._policy.grace_s) for attempt in victims.attempts]
-        stopping = [*(each for each in pool.attempts.values() if each.stopping), *gone]
+        stopping = [*stopping_in(pool), *(each for each in gone if (each.cluster, each.sku) == (pool.member, pool.sku.name))]
         claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
         start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping)
         kept = reservation((ask.job, ask.task), start) if start is not None else None
@@ -159,17 +160,19 @@ class Preempting:
         free = self._pools.free_gpus()
         bounds = []
         for pool in pools:
+            deficits = [Deficit(teams, gpus) for teams, gpus in self._missing(ask, pool.sku.name)]
             candidates = self._candidates(ask, pool, now)
+            if deficits:
+                candidates = self._with_others(candidates, ask, pool, deficits, now)
             if candidates.attempts:
                 have = int(free[pool.index]) + pool.stopping
-                least_s = least_cost_s(candidates.attempts, max(1, workers - have), now)
+                least_s = least_cost_s(candidates.attempts, max(1, workers - have), now, self._overhead_s)
                 if least_s < math.inf:
-                    bounds.append((least_s, pool.member, pool.sku.name, pool, candidates))
+                    bounds.append((least_s, pool.member, pool.sku.name, pool, candidates, deficits))
         best: tuple[Victims, Pool, int] | None = None
-        for least_s, _, _, pool, candidates in sorted(bounds, key=lambda each: each[:3]):
+        for least_s, _, _, pool, candidates, deficits in sorted(bounds, key=lambda each: each[:3]):
             if best is not None and least_s >= best[0].cost[0]:
                 break
-            deficits = [Deficit(teams, gpus) for teams, gpus in self._missing(ask, pool.sku.name)]
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
             below = best[0].cost if best is not None else None
             found = self._search_in(pool, shape, candidates, workers, now, claimed, deficits, below)
@@ -205,11 +208,25 @@ class Preempting:
                 borrowed=candidates.borrowed,
                 taken_back=candidates.taken_back,
                 deficits=deficits,
+                overhead_s=self._overhead_s,
             )
             found = cheapest_victims(search)
             if found is not None:
                 return (found, size) if found.attempts and (below is None or found.cost < below) else None
         return None
+
+    def _with_others(self, here: _Candidates, ask: Ask, pool: Pool, deficits: Sequence[Deficit], now: float) -> _Candidates:
+        """Also those in other pools of the SKU who could give back the quota that is missing."""
+        over = frozenset().union(*(deficit.teams for deficit in deficits))
+        attempts, taken_back = list(here.attempts), set(here.taken_back)
+        borrowed = dict(here.borrowed)
+        for other in self._pools.all:
+            if other is not pool and other.sku.name == pool.sku.name and not over.isdisjoint(other.teams()):
+                there = self._candidates(ask, other, now)
+                attempts += [attempt for attempt in there.attempts if attempt.team in over]
+                taken_back |= there.taken_back
+                borrowed |= there.borrowed
+        return _Candidates(sorted(attempts, key=by_age), frozenset(taken_back), borrowed)
 
     def _candidates(self, ask: Ask, pool: Pool, now: float) -> _Candidates:
         """Attempts of lower priority, and those of the same whose teams hold what is the asker's."""
@@ -221,13 +238,18 @@ class Preempting:
         borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
         lent = [attempt for attempt in equal if attempt.team in borrowed]
-        back = [attempt for attempt in lent if attempt.started + self._policy.settled_s <= now]
+        back = [attempt for attempt in lent if self._settled_at(attempt) <= now]
         if len(back) < len(lent):
-            settles = (attempt.started + self._policy.settled_s for attempt in lent)
+            settles = (self._settled_at(attempt) for attempt in lent)
             self._settles = min(self._settles, min(at for at in settles if at > now))
         if not back:
             return _Candidates(lower)
         return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)
+
+    def _settled_at(self, attempt: Running) -> float:
+        """When an attempt may be asked to give back what it has borrowed."""
+        doublings = min(attempt.preempted, 32)
+        return attempt.started + min(self._policy.longest_settled_s, self._policy.settled_s * 2.0**doublings)
 
     def _lower(self, pool: Pool, mine: int) -> Sequence[Running]:
         """Attempts of lower priority that may be asked to go, youngest checkpoint first; remembered until the pool changes."""
@@ -252,8 +274,8 @@ class Preempting:
         large ask is left to it."""
         free = self._pools.free_gpus()
         room = [(int(free[pool.index]) + pool.stopping - self._kept[pool.index], pool.member, pool.sku.name, pool) for pool in pools]
-        for _, _, sku, pool in sorted((each for each in room if each[0] >= workers and each[3].stopping), key=lambda each: each[:3]):
-            if self._missing(ask, sku):
+        for _, _, sku, pool in sorted((each for each in room if each[0] >= workers), key=lambda each: each[:3]):
+            if not (pool.stopping or self._teams.gets_back(ask.team, sku)) or self._missing(ask, sku):
                 continue
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
             stopping = stopping_in(pool)
@@ -282,7 +304,9 @@ class Preempting:
         return other != one and self._teams.lend_to_each_other(one, other)
 
     def _why(self, ask: Ask, victim: Running, now: float) -> str:
-        lost = f"; {victim.lost_s(now) / 3600:.2f} GPU-hours since its last checkpoint"
+        unsaved_s = victim.lost_s(now)
+        whole_s = unsaved_s + victim.gpus * self._overhead_s
+        lost = f"; it loses {whole_s / 3600:.2f} GPU-hours, {unsaved_s / 3600:.2f} of them since its last checkpoint"
         if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
             return f"{ask.job} has priority {ask.priority}{lost}"
         return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"

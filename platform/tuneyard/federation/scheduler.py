@@ -76,8 +76,8 @@ class Scheduler:
             before = None
         if before is not None:
             self._cycles.preempting.count(before, -1)
-            self.teams.hold(before, now, -1)
-        self.teams.hold(attempt, now)
+            self._count(before, now, -1)
+        self._count(attempt, now, 1)
         self._cycles.preempting.count(attempt, 1)
         self.pools.hold(attempt)
         self._running[key] = attempt
@@ -88,7 +88,11 @@ class Scheduler:
         if attempt is not None:
             self._cycles.preempting.count(attempt, -1)
             self.pools.release(attempt)
-            self.teams.hold(attempt, now, -1)
+            self._count(attempt, now, -1)
+
+    def _count(self, attempt: Running, now: float, sign: int) -> None:
+        if not attempt.ended:
+            self.teams.hold(attempt, now, sign)
 
     # --- what is known
 

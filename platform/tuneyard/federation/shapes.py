@@ -42,7 +42,7 @@ class Shape:
         self._options: tuple[Option, ...] = ()
         self._least: tuple[Option, ...] = ()
         self._allowed: tuple[Pool, ...] = ()
-        self._ever = False
+        self._least_by_sku: dict[str, int] = {}
         self._only_on_failed = False
 
     @staticmethod
@@ -62,7 +62,12 @@ class Shape:
     def ever(self, pools: Pools) -> bool:
         """Whether any pool would do if nothing ran there. A member that cannot be seen might."""
         self._refresh(pools)
-        return self._ever
+        return bool(self._least_by_sku)
+
+    def least_by_sku(self, pools: Pools) -> Mapping[str, int]:
+        """The smallest world that some pool of a SKU would take if nothing ran there; SKUs of which none would do are left out."""
+        self._refresh(pools)
+        return self._least_by_sku
 
     def only_on_failed(self, pools: Pools) -> bool:
         """Whether nothing would ever do but nodes that have failed this ask."""
@@ -111,8 +116,14 @@ class Shape:
         least = min(self.ask.worlds)
         smallest = min((option.size for option in self._options if option.workers == least), default=0)
         self._least = tuple(option for option in self._options if option.workers == least and option.size == smallest)
-        self._ever = any(self._would_do(pool, frozenset()) for pool in self._allowed)
-        self._only_on_failed = bool(self.ask.avoid) and not any(self._would_do(pool, self.ask.avoid) for pool in self._allowed)
+        self._least_by_sku = {}
+        for pool in self._allowed:
+            worlds = [workers for workers in self.ask.worlds if self._would_do(pool, workers, frozenset())]
+            if worlds:
+                self._least_by_sku[pool.sku.name] = min(*worlds, self._least_by_sku.get(pool.sku.name, worlds[0]))
+        self._only_on_failed = bool(self.ask.avoid) and not any(
+            self._would_do(pool, workers, self.ask.avoid) for pool in self._allowed for workers in self.ask.worlds
+        )
 
     def _lets_in(self, pool: Pool) -> bool:
         ask = self.ask
@@ -129,13 +140,10 @@ class Shape:
                 found.append(Option(workers, workers // size if size else 0, size, np.array(by_size[size], np.intp)))
         return found
 
-    def _would_do(self, pool: Pool, without: frozenset[tuple[str, str]]) -> bool:
+    def _would_do(self, pool: Pool, workers: int, without: frozenset[tuple[str, str]]) -> bool:
         if not pool.usable:
             return not without  # a member that is away may come back; but a task does not wait for it that has a place elsewhere
-        for workers in self.ask.worlds:
-            if workers == 0:
-                return True
-            for size in self.sizes(workers, pool):
-                if sum(gpus // size for name, gpus in pool.total.items() if (pool.member, name) not in without) * size >= workers:
-                    return True
-        return False
+        if workers == 0:
+            return True
+        gpus_of = [gpus for name, gpus in pool.total.items() if (pool.member, name) not in without]
+        return any(sum(gpus // size for gpus in gpus_of) * size >= workers for size in self.sizes(workers, pool))

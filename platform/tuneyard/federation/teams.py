@@ -168,6 +168,14 @@ class Teams:
             found.append((frozenset(self._cohorts[team.cohort]), missing))
         return [(teams, missing) for teams, missing in found if missing > 0]
 
+    def gets_back(self, name: str, sku: str) -> bool:
+        """Whether quota that a team may use is about to become free: something of it, or of its cohort, has been asked to go."""
+        account = self[name]
+        if account.team.quota is None:
+            return False
+        others = self._cohorts[account.team.cohort] if account.team.cohort else ()
+        return account.leaving[sku] > 0 or any(self[other].leaving[sku] for other in others)
+
     def most(self, name: str, sku: str) -> float:
         """The most that a team may ever hold of a SKU at once."""
         team = self[name].team

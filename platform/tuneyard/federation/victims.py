@@ -1,4 +1,5 @@
-"""Who is to go, so that a gang finds room: the legal set of attempts that loses least GPU-time since their last checkpoints.
+"""Who is to go, so that a gang finds room: the legal set of attempts that loses least GPU-time. An attempt loses its work since the last
+checkpoint, and what all of its GPUs spend on stopping and on starting again.
 
 Gangs that span nodes make this a covering problem, which is NP-hard. A greedy choice gives a first answer, branch and bound the best one;
 with more than a dozen attempts to choose from the search ends at `_STEPS` steps, with the best found so far.
@@ -21,6 +22,9 @@ _STEPS = 4000
 _MOST = 24
 """Attempts among which the best set is searched for; of more, those of the greedy answer and the cheapest others."""
 
+Cost = tuple[float, int, int]
+"""GPU-seconds lost, GPUs, attempts."""
+
 
 @dataclass(frozen=True)
 class Deficit:
@@ -36,7 +40,8 @@ class Search:
 
     `claimed`: GPUs by node that are promised to others, or not to be used; `leaving`: GPUs by node of those who go anyway. `taken_back`:
     the candidates that may go only because their teams hold more than their own, and only as long as that is so without all others who go;
-    `borrowed`: by team, how much more.
+    `borrowed`: by team, how much more. `overhead_s`: what each GPU of a victim spends on stopping and starting again. Candidates in other
+    pools give back quota alone.
     """
 
     pool: Pool
@@ -49,6 +54,17 @@ class Search:
     borrowed: Mapping[str, int] = field(default_factory=dict)
     taken_back: frozenset[Key] = frozenset()
     deficits: Sequence[Deficit] = ()
+    overhead_s: float = 0.0
+
+    def lost_s(self, attempt: Running) -> float:
+        """GPU-seconds that are lost if it goes."""
+        return attempt.lost_s(self.now) + attempt.gpus * self.overhead_s
+
+    def cost_of(self, attempts: Iterable[Running]) -> Cost:
+        lost_s, gpus, count = 0.0, 0, 0
+        for attempt in attempts:
+            lost_s, gpus, count = lost_s + self.lost_s(attempt), gpus + attempt.gpus, count + 1
+        return lost_s, gpus, count
 
     @cached_property
     def room_now(self) -> int:
@@ -60,10 +76,6 @@ class Search:
         """GPUs that must become free at least."""
         most = sum(min(_free(self, name, 0), gpus // self.size * self.size) for name, gpus in self.pool.base.items())
         return max(1, self.pods * self.size - most, *(deficit.gpus for deficit in self.deficits))
-
-
-Cost = tuple[float, int, int]
-"""GPU-seconds lost, GPUs, attempts."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | Non
     return _BranchAndBound(search, candidates, bound).run() or best
 
 
-def least_cost_s(by_age: Iterable[Running], missing: int, now: float) -> float:
+def least_cost_s(by_age: Iterable[Running], missing: int, now: float, overhead_s: float) -> float:
     """No set that frees so many GPUs costs less GPU-seconds: those whose last checkpoint is youngest (`by_age`), in fractions. This is the
     bound of the fractional knapsack (Dantzig 1957)."""
     cost = 0.0
@@ -97,7 +109,7 @@ def least_cost_s(by_age: Iterable[Running], missing: int, now: float) -> float:
         if missing <= 0:
             return cost
         gpus = attempt.gpus
-        cost += attempt.lost_s(now) * min(1.0, missing / gpus) if gpus else 0.0
+        cost += (attempt.lost_s(now) + gpus * overhead_s) * min(1.0, missing / gpus) if gpus else 0.0
         missing -= gpus
     return cost if missing <= 0 else math.inf
 
@@ -105,13 +117,6 @@ def least_cost_s(by_age: Iterable[Running], missing: int, now: float) -> float:
 def by_age(attempt: Running) -> tuple[float, int, str, str]:
     """Youngest checkpoint first."""
     return (-attempt.saved, attempt.gpus, attempt.job, attempt.task)
-
-
-def cost_of(attempts: Iterable[Running], now: float) -> Cost:
-    lost_s, gpus, count = 0.0, 0, 0
-    for attempt in attempts:
-        lost_s, gpus, count = lost_s + attempt.lost_s(now), gpus + attempt.gpus, count + 1
-    return lost_s, gpus, count
 
 
 class Going:
@@ -165,6 +170,8 @@ class Going:
     def _count(self, attempt: Running, sign: int) -> None:
         search = self._search
         self._of_team[attempt.team] += sign * attempt.gpus
+        if not _is_in(search.pool, attempt):
+            return
         for name, gpus in attempt.nodes.items():
             if name in search.pool.base:
                 before = self._freed[name]
@@ -178,13 +185,18 @@ def _free(search: Search, name: str, freed: int) -> int:
     return max(0, pool.base[name] - max(0, held) - search.claimed.get(name, 0))
 
 
+def _is_in(pool: Pool, attempt: Running) -> bool:
+    """Node names are those of one cluster."""
+    return attempt.cluster == pool.member and attempt.sku == pool.sku.name
+
+
 def _greedy(search: Search, candidates: Sequence[Running]) -> Victims | None:
     """Cheapest first until there is room, then without those that it turns out not to need; and once more node by node."""
     answers = []
     for going in (_cheapest_first(search, candidates), _node_by_node(search, candidates)):
         if going is not None:
             _drop_needless(search, going)
-            answers.append(Victims(tuple(going.attempts), cost_of(going.attempts, search.now)))
+            answers.append(Victims(tuple(going.attempts), search.cost_of(going.attempts)))
     return min(answers, key=lambda answer: answer.cost, default=None)
 
 
@@ -203,7 +215,7 @@ def _node_by_node(search: Search, candidates: Sequence[Running]) -> Going | None
     """Clear the cheapest nodes, each of as much as one pod needs."""
     on_node: dict[str, list[Running]] = {}
     for attempt in candidates:
-        for name in attempt.nodes:
+        for name in attempt.nodes if _is_in(search.pool, attempt) else ():
             on_node.setdefault(name, []).append(attempt)
     prices: list[tuple[Cost, str, list[Running]]] = []
     for name, attempts in on_node.items():
@@ -217,7 +229,7 @@ def _node_by_node(search: Search, candidates: Sequence[Running]) -> Going | None
             cleared.append(attempt)
             freed += attempt.nodes[name]
         if _free(search, name, freed) >= search.size:
-            prices.append((cost_of(cleared, search.now), name, cleared))
+            prices.append((search.cost_of(cleared), name, cleared))
     going = Going(search)
     for _, _, cleared in sorted(prices, key=lambda price: price[:2]):
         if going.makes_room():
@@ -232,7 +244,7 @@ def _node_by_node(search: Search, candidates: Sequence[Running]) -> Going | None
 
 
 def _drop_needless(search: Search, going: Going) -> None:
-    for attempt in sorted(going.attempts, key=lambda attempt: (-attempt.lost_s(search.now), -attempt.gpus, attempt.job, attempt.task)):
+    for attempt in sorted(going.attempts, key=lambda attempt: (-search.lost_s(attempt), -attempt.gpus, attempt.job, attempt.task)):
         going.drop(attempt)
         if not going.makes_room():
             going.add(attempt)
@@ -269,7 +281,7 @@ class _BranchAndBound:
         attempt = self._candidates[at]
         lost_s, gpus, count = cost
         self._chosen.add(attempt)
-        self._branch(at + 1, (lost_s + attempt.lost_s(self._search.now), gpus + attempt.gpus, count + 1))
+        self._branch(at + 1, (lost_s + self._search.lost_s(attempt), gpus + attempt.gpus, count + 1))
         self._chosen.drop(attempt)
         self._possible.drop(attempt)
         self._branch(at + 1, cost)
@@ -279,5 +291,5 @@ class _BranchAndBound:
         if self._bound is None:
             return False
         missing = max(1, self._search.missing - cost[1])
-        least = cost[0] + least_cost_s(islice(self._candidates, at, None), missing, self._search.now)
+        least = cost[0] + least_cost_s(islice(self._candidates, at, None), missing, self._search.now, self._search.overhead_s)
         return (least, cost[1] + missing, cost[2] + math.ceil(missing / self._largest)) >= self._bound

@@ -104,12 +104,16 @@ class Ask:
     near: tuple[str, ...] = ()
     """URIs that it reads much of: its data, its last checkpoint."""
     preemptible: bool = True
+    owed_since: float | None = None
+    """When others were first asked to go for it: what they free is its own, so that it is looked at first within its priority."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """An attempt that holds GPUs. `ends`: predicted; `saved`: when its last checkpoint was committed, its start where there is none.
-    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more."""
+    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more. `ended`: it is over,
+    but something of it may still be on its machines, as on a member that is lost: it holds them, and no quota. `preempted`: how often
+    attempts of its task have been asked to go before."""
 
     job: str
     task: str
@@ -123,6 +127,8 @@ class Running:
     saved: float
     preemptible: bool = True
     stopping: bool = False
+    ended: bool = False
+    preempted: int = 0
 
     @cached_property
     def gpus(self) -> int:
@@ -133,7 +139,7 @@ class Running:
         return self.job, self.task
 
     def lost_s(self, now: float) -> float:
-        """GPU-seconds since its last checkpoint: what ending it now would throw away."""
+        """GPU-seconds of work since its last checkpoint."""
         return self.gpus * max(0.0, now - self.saved)
 
 

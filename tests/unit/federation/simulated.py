@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuneyard.federation import Member, Node, SkuFacts
+from tuneyard.federation import Member, Node, Policy, SkuFacts, Team
 from tuneyard.federation.simulation import Checkpoints, Failures, Run, Scenario, TraceJob, simulate
 
 SKU = SkuFacts("a100-80gb", 8)
@@ -21,13 +21,14 @@ def job(name: str, submit_s: float, duration_s: float, gpus: int = 8, team: str 
 
 def play(
     *jobs: TraceJob,
-    policy: str = "tuneyard",
+    policy: Policy | str = "tuneyard",
     members: tuple[Member, ...] = (member(),),
     noise: float = 0.0,
     checkpoints: Checkpoints = Checkpoints(),
     failures: Failures = Failures(),
+    teams: tuple[Team, ...] = (),
     until_s: float | None = None,
     seed: int = 1,
 ) -> Run:
-    scenario = Scenario(policy=policy, noise=noise, checkpoints=checkpoints, failures=failures, until_s=until_s)
+    scenario = Scenario(policy=policy, noise=noise, checkpoints=checkpoints, failures=failures, teams=teams, until_s=until_s)
     return simulate(jobs, members, scenario, np.random.default_rng(seed))

@@ -12,7 +12,7 @@ from tests.worlds import ask, decide, member, running
 
 from tuneyard.federation import PRIORITIES, Decision, Place, Preempt, Running, Scheduler, Team, Wait, pod_sizes, scheduler_of
 from tuneyard.federation.pools import Pools
-from tuneyard.federation.victims import Deficit, Search, cheapest_victims, cost_of
+from tuneyard.federation.victims import Deficit, Search, cheapest_victims
 from tuneyard.federation.world import World
 
 NOW = 10_000.0
@@ -28,7 +28,7 @@ def test_the_one_that_has_just_saved_goes() -> None:
     decisions = decide([member("east", 0, 0)], ask("a", 8, priority="high"), running=(old, young), now=NOW)
     assert victims(decisions) == {"young"}
     (asked,) = (each for each in decisions if isinstance(each, Preempt))
-    assert asked.reason == "a has priority high; 2.22 GPU-hours since its last checkpoint"
+    assert asked.reason == "a has priority high; it loses 2.62 GPU-hours, 2.22 of them since its last checkpoint"
 
 
 def test_two_small_ones_go_where_they_lose_less_than_a_large_one() -> None:
@@ -175,7 +175,12 @@ def test_no_legal_set_of_victims_would_lose_less(held: list[tuple[dict[int, int]
         assert not chosen
     else:
         assert chosen
-        assert sum(each.lost_s(NOW) for each in chosen) <= best + 1e-6
+        assert sum(_lost_s(each) for each in chosen) <= best + 1e-6
+
+
+def _lost_s(attempt: Running) -> float:
+    """Work since its last checkpoint, two minutes of grace and one of starting again."""
+    return attempt.gpus * (NOW - attempt.saved + 180.0)
 
 
 def cheapest_by_trying_all(left: list[int], legal: list[Running], workers: int) -> float | None:
@@ -187,7 +192,7 @@ def cheapest_by_trying_all(left: list[int], legal: list[Running], workers: int) 
             for each in some:
                 freed.update(each.nodes)
             if sum((gpus + freed[f"east-{spot}"]) // size for spot, gpus in enumerate(left)) * size >= workers:
-                costs.append(sum(each.lost_s(NOW) for each in some))
+                costs.append(sum(_lost_s(each) for each in some))
         if costs:
             return min(costs)
     return None
@@ -220,7 +225,9 @@ def test_no_legal_set_takes_back_for_less(
                 taken_back.add(attempts[-1].key)
     (pool,) = pools.all
     deficits = (Deficit(frozenset("xy"), over),) if over else ()
-    search = Search(pool, pods, size, attempts, NOW, borrowed=borrowed, taken_back=frozenset(taken_back), deficits=deficits)
+    search = Search(
+        pool, pods, size, attempts, NOW, borrowed=borrowed, taken_back=frozenset(taken_back), deficits=deficits, overhead_s=180.0
+    )
     costs = []
     for some in chain.from_iterable(combinations(attempts, count) for count in range(len(attempts) + 1)):
         freed: Counter[str] = Counter()
@@ -232,7 +239,7 @@ def test_no_legal_set_takes_back_for_less(
         legal = all(not last or of_team[team] - last < borrowed[team] for team, last in largest.items())
         room = sum((gpus + freed[f"east-{spot}"]) // size for spot, gpus in enumerate(left)) >= pods
         if legal and room and of_team["x"] + of_team["y"] >= over:
-            costs.append(cost_of(some, NOW))
+            costs.append(search.cost_of(some))
     found = cheapest_victims(search)
     assert (found.cost if found is not None else None) == (min(costs) if costs else None)
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.worlds import H100, HOUR, ask, decide, member, placed, running
+from tests.worlds import A100, H100, HOUR, ask, decide, member, placed, running
 
 from tuneyard.federation import POLICIES, Ask, Fail, Place, Preempt, Scheduler, Team, Wait
 
@@ -61,6 +61,46 @@ def test_more_than_a_team_may_ever_hold_fails_at_once() -> None:
     assert never.reason == (
         "team t may hold at most 8 h100-80gb with what it may borrow, and 16 are asked for: ask for fewer, or raise its quota"
     )
+
+
+def test_what_one_sku_lacks_in_room_and_another_in_quota_fails_at_once() -> None:
+    """No SKU would ever do, though no cluster and no quota alone rules the ask out."""
+    teams = (Team(name="t", quota={SKU: 4, A100.name: 16}, borrowing={SKU: 0, A100.name: 0}),)
+    (never,) = decide([member("east", 8, 8), member("west", 8, sku=A100)], ask("a", 16), teams=teams)
+    assert isinstance(never, Fail)
+    assert never.reason == (
+        "team t may hold at most 16 a100-80gb, 4 h100-80gb with what it may borrow, and no cluster has room for 16 a100-80gb: "
+        "ask for fewer, or raise its quota of h100-80gb"
+    )
+    assert not any(isinstance(each, Fail) for each in decide([member("west", 8, 8, sku=A100)], ask("a", 16), teams=teams))
+
+
+def test_an_attempt_that_has_ended_holds_machines_and_no_quota() -> None:
+    """As on a member that is lost: its job is placed elsewhere, though nobody knows what is left there."""
+    ghost = running("r", {"east-0": 8}, task="train/1", stopping=True, ended=True)
+    away = replace(member("east", 0), usable=False, why_not="its heartbeat is late")
+    decisions = decide([away, member("west", 8)], ask("r", 8), running=(ghost,), teams=(team("t", 8, 0),))
+    assert placed(decisions) == {"r": "west"}
+    assert not placed(decide([member("east", 0)], ask("r", 8), running=(ghost,), teams=(team("t", 8, 0),)))
+
+
+def test_quota_is_given_back_by_those_in_other_clusters() -> None:
+    """An urgent ask of a team at its quota waited for its own low job in another cluster, though there was room."""
+    low = running("low", {"west-0": 8}, cluster="west", priority="low", ends=50 * HOUR)
+    scheduler = Scheduler()
+    for each in (member("east", 8), member("west", 8)):
+        scheduler.set_member(each)
+    scheduler.set_team(team("t", 8, 0))
+    scheduler.hold(low, 0.0)
+    scheduler.add(ask("now", 8, priority="urgent", clusters=("east",)))
+    scheduler.add(ask("other", 8, team="u", seconds=50 * HOUR))
+    (asked,) = scheduler.cycle(HOUR)
+    assert isinstance(asked, Preempt)
+    assert asked.victim.job == "low"
+    assert scheduler.cycle(HOUR + 60) == []  # what is free in east is kept meanwhile
+    scheduler.release("low", "train", HOUR + 120)
+    decisions = scheduler.cycle(HOUR + 120)
+    assert {each.ask.job: each.cluster for each in decisions if isinstance(each, Place)} == {"now": "east", "other": "west"}
 
 
 def test_owners_come_before_those_who_would_borrow() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -76,6 +77,20 @@ def test_who_was_told_to_go_is_told_once_however_often_its_status_changes_before
     told = placing.scheduler.attempt("maps/a", "train/1")
     assert told is not None
     assert told.stopping
+
+
+def test_for_whom_others_go_is_known_until_the_status_says_so_and_then_by_it() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.hold(KEY, {}, status(), 0)
+    wanted = ask("maps/b", 16, priority="high")
+    placing.want(OTHER, {"train": wanted}, 99)
+    assert OTHER in cycle(placing), "its status is to be written"
+    assert placing.owed[OTHER] == {"train": 100.0}
+    assert not placing.want(OTHER, {"train": wanted}, 101), "nothing new, though the stored ask does not say it yet"
+    assert next(iter(placing.scheduler.lines)).owed_since == 100.0
+    placing.want(OTHER, {"train": replace(wanted, owed_since=100.0)}, 102)
+    assert not placing.owed
+    assert next(iter(placing.scheduler.lines)).owed_since == 100.0
 
 
 def test_a_team_that_was_missed_is_missed_no_more_when_there_are_no_teams() -> None:

@@ -114,6 +114,7 @@ class Life:
             ends=attempt.started + place.seconds,
             saved=self.saved_at(now),
             stopping=attempt.notice is not None,
+            preempted=self.preemptions,
         )
 
     def _stop(self, now: float, kept_s: float) -> None:
