@@ -11,7 +11,6 @@ from tuneyard.federation.pools import Key
 from tuneyard.federation.shapes import Shape, ShapeKey
 from tuneyard.federation.world import PRIORITIES, Ask
 
-
 OWED_FIRST_S = 1e11
 """Puts whoever is owed room before all others of its priority, whatever the policy's order."""
 

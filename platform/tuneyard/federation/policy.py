@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,7 +42,9 @@ class Policy:
     `age`: first come, first served. `shortest`: least predicted GPU-time first. `stretch`: by *deadline of fairness*, the time of
     submission plus `stretch` seconds for each predicted second of one GPU, approaching `longest_s`, plus `fairness_s` for each time that
     the team has had its fair share of the dominant resource (DRF; Ghodsi et al. 2011) lately. Short work overtakes long work by what it
-    is shorter, not for ever: nobody is overtaken by who comes `longest_s` later and owes no more.
+    is shorter, not for ever: nobody is overtaken by who comes `longest_s` later and owes no more. With `fairness_s` of half-life / ln 2, a
+    team is put back by the time in which it would have used as much at its fair rate (the virtual time of fair queueing; Demers et al.
+    1989): who floods a cluster waits behind those who have not used theirs.
     """
 
     name: str
@@ -91,7 +94,7 @@ POLICIES: Mapping[str, Policy] = {
             choice="score",
             reservations=1,
             preempts=True,
-            fairness_s=600.0,
+            fairness_s=7 * 86400.0 / math.log(2),
             borrowing_s=60 * 86400.0,
             settled_s=1800.0,
         ),

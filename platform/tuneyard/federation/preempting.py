@@ -1,7 +1,7 @@
 """Who may ask others to go, and whom: by priority, or to take back what others have borrowed of a team's own quota.
 
-No circle can come of it: whoever goes for a higher priority cannot come back against it; and who takes back stays within its quota, so
-that nobody can take back from it.
+Whoever goes for a higher priority cannot come back against it. Who gives back borrowed quota is below its own then, and may rank before the
+asker: so an ask for which others go is owed what they free, and is looked at first (`Cycles`).
 """
 
 from __future__ import annotations

@@ -213,15 +213,19 @@ class Teams:
 
     def shares(self, capacity: Mapping[str, int], now: float) -> dict[str, float]:
         """How often each team with work here has had its fair share of the resource that it uses most (DRF; Ghodsi et al., NSDI 2011),
-        usage counting half after each half-life. 1: as much as its weight entitles it to among the teams that have work now."""
+        usage counting half after each half-life. 1: as much as its weight entitles it to among the teams that have work now. Of a team with
+        a quota that alone counts which goes beyond it: its own is not held against it."""
         present = [account for account in self._accounts.values() if account.waits or any(account.holds.values())]
         weights = sum(account.team.weight for account in present) or 1.0
         whole_s = self._half_life_s / math.log(2)
         found: dict[str, float] = {}
         for account in present:
             self._settle(account, now)
-            dominant = max((used / (whole_s * capacity[sku]) for sku, used in account.used_s.items() if capacity.get(sku)), default=0.0)
-            found[account.team.name] = dominant * weights / account.team.weight
+            quota, fair = account.team.quota, account.team.weight / weights
+            entitled = {sku: gpus * fair if quota is None else max(1, quota.get(sku, 0)) for sku, gpus in capacity.items() if gpus}
+            used = ((amount, entitled.get(sku)) for sku, amount in account.used_s.items())
+            share = max((amount / (whole_s * gpus) for amount, gpus in used if gpus), default=0.0)
+            found[account.team.name] = share if quota is None else max(0.0, share - 1.0)
         return found
 
     def usage(self, name: str, now: float) -> dict[str, float]:

@@ -111,8 +111,8 @@ class Ask:
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """An attempt that holds GPUs. `ends`: predicted; `saved`: when its last checkpoint was committed, its start where there is none.
-    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more. `ended`: it is over,
-    but something of it may still be on its machines, as on a member that is lost: it holds them, and no quota. `preempted`: how often
+    `stopping`: it has been asked to checkpoint and to go, so that its GPUs are spoken for and it is no victim any more. `ended`: it is
+    over, but something of it may still be on its machines, as on a member that is lost: it holds them, and no quota. `preempted`: how often
     attempts of its task have been asked to go before."""
 
     job: str

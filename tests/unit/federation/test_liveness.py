@@ -37,6 +37,26 @@ def test_who_was_asked_before_is_left_alone_for_longer() -> None:
     assert all(life.waited_s <= POLICY.longest_settled_s + START_S + 0.5 * HOUR * len(owners) for life in run.lives[1:])
 
 
+def test_a_flood_of_small_jobs_does_not_keep_others_out() -> None:
+    """400 jobs of an hour on 8 GPUs: others, who ask for less than their share, waited 44 hours in the median."""
+    flood = [job(f"f{number}", 0, HOUR, 1, team="flood") for number in range(400)]
+    others = [job(f"{team}{hour}", hour * HOUR + 60, 2 * HOUR, 1, team=team) for hour in range(24) for team in "xy"]
+    run = play(*flood, *others)
+    waits = sorted(life.waited_s for life in run.lives[len(flood) :])
+    assert waits[len(waits) // 2] <= 6 * HOUR
+    assert waits[-1] <= 8 * HOUR
+
+
+def test_a_team_that_uses_its_own_quota_is_not_put_back_for_that() -> None:
+    busy = [job(f"b{number}", 600 * number, HOUR, 4, team="busy") for number in range(60)]
+    idle = job("late", 12 * HOUR, HOUR, 4, team="idle")
+    waiting = job("b-late", 12 * HOUR - 60, HOUR, 4, team="busy")
+    run = play(*busy, waiting, idle, teams=(team("busy", 8), team("idle", 0)))
+    ends = {life.job.name: life.ended_at for life in run.lives}
+    assert all(end is not None for end in ends.values())
+    assert (ends["b-late"] or 0) <= (ends["late"] or 0)
+
+
 asks = st.lists(
     st.tuples(
         st.integers(0, 40_000),

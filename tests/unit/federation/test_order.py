@@ -43,7 +43,7 @@ class TestOrder:
 
     def test_what_a_team_had_long_ago_counts_less(self) -> None:
         teams = (Team(name="had", used_s={"h100-80gb": 1e6}, used_at=0.0), Team(name="new"))
-        weeks = 10 * 7 * 86400.0
+        weeks = 20 * 7 * 86400.0
         asks = (ask("a", team="had", created=weeks), ask("b", team="new", created=weeks + 60.0))
         assert first_of(*asks, teams=teams, now=weeks + 60) == "a"
 
