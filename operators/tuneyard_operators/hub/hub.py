@@ -18,6 +18,7 @@ from tuneyard.federation import Place, Undecidable, own_sku
 from tuneyard_operators.hub import doing, last_resort
 from tuneyard_operators.hub.connecting import Connect
 from tuneyard_operators.hub.events import Events
+from tuneyard_operators.hub.forecasts import Forecasts
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
 from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
@@ -77,6 +78,7 @@ class Hub:
             self.teams.run(),
             self._events.run(),
             self._schedules.run(),
+            Forecasts(lambda: self.placing.scheduler, self.placing.foresee).run(),
             self._place_forever(),
             self._sweep.run(),
         ]
@@ -362,7 +364,12 @@ def _must_be_on_record(item: Object, before: JobStatus, outcome: Outcome) -> boo
     if not item.get("status"):  # where it waits, and what for, will be known after the next scheduling cycle
         return bool(acts or after.message or after.attempts or after.phase.final)
     weighty = [
-        (status.phase.final, status.observed_generation, [(a.number, a.stopping, a.ended_at, a.cleaned) for a in status.attempts])
+        (
+            status.phase.final,
+            status.observed_generation,
+            [(a.number, a.stopping, a.ended_at, a.cleaned) for a in status.attempts],
+            [task.owed_since for task in status.tasks],
+        )
         for status in (before, after)
     ]
     return acts or weighty[0] != weighty[1]

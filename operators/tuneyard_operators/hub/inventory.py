@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +26,17 @@ class _Machines:
 
 def inventory(cluster: Cluster, nodes: Iterable[Object], foreign_pods: Iterable[Object]) -> list[NodeInventory]:
     """The nodes of a member that belong to one of its SKUs. `free`: what pods of others leave; attempts of the hub are not counted here."""
-    foreign, listed, names = list(foreign_pods), _listed(cluster), kinds()
+    listed, names = _listed(cluster), kinds()
+    held: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for pod in foreign_pods:
+        held[str(pod["spec"].get("nodeName"))].update(pod.get("asked", {}))
     found = []
     for node in nodes:
         machines = _machines_of(node, listed, names.of_node(_labels(node)))
         if machines is None:
             continue
         sku, slots = machines.sku, _slots(node, machines)
-        taken = sum(_asked(pod, machines.resource) for pod in foreign if pod["spec"].get("nodeName") == node["metadata"]["name"])
+        taken = held[str(node["metadata"]["name"])][machines.resource]
         ready = is_ready(node) and not _closed(node, cluster, sku)
         found.append(NodeInventory(name=hostname(node), sku=sku.name, gpus=slots, free=max(0, slots - taken) if ready else 0, ready=ready))
     return _at_most(found, cluster)
@@ -142,10 +145,6 @@ def counted(amount: object) -> int:
     """A number of devices, as Kubernetes writes it (`8`, `1k`); 0 for what is none."""
     found = re.fullmatch(r"([0-9]{1,9})(k?)", str(amount), re.ASCII)
     return int(found[1]) * (1000 if found[2] else 1) if found else 0
-
-
-def _asked(pod: Object, resource: str) -> int:
-    return int(pod.get("asked", {}).get(resource, 0))
 
 
 def _closed(node: Object, cluster: Cluster, sku: Sku) -> bool:

@@ -29,6 +29,7 @@ from tuneyard.federation import (
     running_of,
     unknown_team,
 )
+from tuneyard_operators.hub.forecasts import Starts
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.kube import Key
 
@@ -84,6 +85,7 @@ class Placing:
         self.owed: dict[Key, dict[str, float]] = defaultdict(dict)
         """When others were first asked to make room for a task, where no status holds that yet."""
         self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
+        self._foreseen: Starts = {}
         self.unfinished = False
         """Whether another cycle would go on at once where the last one ended."""
         self._held: dict[Key, set[str]] = {}
@@ -181,6 +183,10 @@ class Placing:
         if not going:
             self.going.pop(key, None)
 
+    def foresee(self, starts: Starts) -> None:
+        """When tasks are predicted to start, all those before them counted; what is absent starts later, or never."""
+        self._foreseen = starts
+
     def set_teams(self, teams: Iterable[Team]) -> None:
         """All teams that there are."""
         known = {team.name: team for team in teams}
@@ -260,9 +266,10 @@ class Placing:
             except Exception as error:  # who waits behind is told all the same
                 log.exception("why %s/%s waits cannot be told", _name(key), task)
                 wait = Wait(ask=self.asks[key][task], reasons={}, held=f"why it waits cannot be told: {type(error).__name__}: {error}")
-            self.verdicts[key][task] = Verdict(wait.reason, wait.starts, now)
+            starts = self._foreseen.get((_name(key), task), wait.starts)
+            self.verdicts[key][task] = Verdict(wait.reason, starts, now)
             self._explained[key, task] = None
-            if before is None or before.reason != wait.reason:
+            if before is None or before.reason != wait.reason or _has_moved(before.starts, starts, now):
                 news.append(key)
         return news
 
@@ -351,6 +358,13 @@ class Placing:
         if not self.decided[key]:
             del self.decided[key]
         self.scheduler.release(place.ask.job, task, now)
+
+
+def _has_moved(before: float | None, starts: float | None, now: float) -> bool:
+    """Whether a predicted start is another than was said, by more than a tenth of the wait and a minute."""
+    if before is None or starts is None:
+        return before is not starts
+    return abs(starts - before) > max(60.0, 0.1 * (starts - now))
 
 
 def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None) -> PlacementStatus:

@@ -74,7 +74,7 @@ class Cycles:
         self._owed.clear()
         self.reservations.clear()
         self._promises.begin()
-        self.preempting.begin()
+        self.preempting.begin(now)
         self._penalties = self._had_already(now)
         self._judge()
         for priority in self._lines.priorities():

@@ -63,6 +63,11 @@ class Policy:
     """By how much whoever would borrow is put back behind those who ask for their team's own (Kueue orders its workloads so too)."""
     settled_s: float = 0.0
     """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
+    starves_from: int = 0
+    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may."""
+    starves_after: float = 10.0
+    """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
+    starves_least_s: float = 4 * 3600.0
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
     longest_settled_s: float = 8 * 3600.0

@@ -61,6 +61,7 @@ class Preempting:
         self._overhead_s = policy.grace_s + policy.restart_s
         self._census = _Census()
         self._searches = 0
+        self._now = 0.0
         self._lower_in: dict[tuple[int, int], tuple[int, Sequence[Running]]] = {}
         self._equal_in: dict[tuple[int, int], tuple[int, Sequence[Running], frozenset[str]]] = {}
         self._refusals = Refusals(pools, teams)
@@ -77,8 +78,9 @@ class Preempting:
         self.unfinished = False
         """Somebody was not looked at in this cycle, for lack of time."""
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """A new cycle."""
+        self._now = now
         self._searches = 0
         self._none_go_for.clear()
         self._kept.clear()
@@ -100,7 +102,15 @@ class Preempting:
         mine = PRIORITIES[ask.priority]
         if any(count for priority, count in self._census.by_priority.items() if priority < mine):
             return True
-        return bool(self._census.by_priority[mine]) and self._takes_back(ask)
+        return bool(self._census.by_priority[mine]) and (self._takes_back(ask) or self._has_starved(ask))
+
+    def _has_starved(self, ask: Ask) -> bool:
+        """Whether a gang has waited so long for its size that others of its priority are to make room: small jobs that come all the time
+        would else never leave it enough at once."""
+        policy, gpus = self._policy, ask.worlds[-1]
+        if not policy.starves_from or gpus < policy.starves_from:
+            return False
+        return self._now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
 
     def make_room(self, ask: Ask, shape: Shape, now: float, reservations: Sequence[Reservation]) -> Making:
         """Whom to ask to go, for the smallest world that would do; nobody where others that go already make the room."""
@@ -109,7 +119,7 @@ class Preempting:
             return Making()
         pools = [pool for pool in shape.allowed(self._pools) if pool.usable]
         team = self._team_that_matters(ask)
-        kind = (shape, ask.priority, team)
+        kind = (shape, ask.priority, team, self._has_starved(ask))
         if self._census.stopping and kind not in self._none_go_for:
             kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
             if kept is not None:
@@ -232,6 +242,8 @@ class Preempting:
         """Attempts of lower priority, and those of the same whose teams hold what is the asker's."""
         mine = PRIORITIES[ask.priority]
         lower = self._lower(pool, mine)
+        if self._has_starved(ask):
+            return self._lower_and_equal(lower, pool, mine, now)
         if not self._takes_back_of(ask, pool.sku.name):
             return _Candidates(lower)
         equal, teams = self._equal(pool, mine)
@@ -245,6 +257,13 @@ class Preempting:
         if not back:
             return _Candidates(lower)
         return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)
+
+    def _lower_and_equal(self, lower: Sequence[Running], pool: Pool, mine: int, now: float) -> _Candidates:
+        equal, _ = self._equal(pool, mine)
+        settled = [attempt for attempt in equal if self._settled_at(attempt) <= now]
+        if len(settled) < len(equal):
+            self._settles = min(self._settles, min(at for attempt in equal if (at := self._settled_at(attempt)) > now))
+        return _Candidates(sorted([*lower, *settled], key=by_age) if settled else lower)
 
     def _settled_at(self, attempt: Running) -> float:
         """When an attempt may be asked to give back what it has borrowed."""
@@ -309,6 +328,8 @@ class Preempting:
         lost = f"; it loses {whole_s / 3600:.2f} GPU-hours, {unsaved_s / 3600:.2f} of them since its last checkpoint"
         if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
             return f"{ask.job} has priority {ask.priority}{lost}"
+        if self._has_starved(ask):
+            return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.worlds[-1]} GPUs at once{lost}"
         return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
 
 

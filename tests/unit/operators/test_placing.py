@@ -134,6 +134,21 @@ def test_a_notice_is_forgotten_once_the_status_holds_it() -> None:
     assert KEY not in cycle(placing), "nobody is asked twice"
 
 
+def test_a_start_is_told_as_foreseen_and_told_anew_when_it_moves() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.hold(KEY, {}, status(), 0)
+    placing.want(OTHER, {"train": ask("maps/b", 16)}, 100)
+    key = ("maps/b", "train")
+    placing.foresee({key: 9_000.0})
+    cycle(placing)
+    assert placing.verdicts[OTHER]["train"].starts == 9_000.0
+    placing.foresee({key: 9_100.0})
+    assert cycle(placing, 140) == [], "a little later is no news"
+    placing.foresee({key: 20_000.0})
+    assert cycle(placing, 180) == [OTHER]
+    assert placing.verdicts[OTHER]["train"].starts == 20_000.0
+
+
 @pytest.mark.parametrize("basis", ["pace", "given", "plan", "assumed"])
 def test_a_placement_records_where_its_duration_comes_from(basis: Basis) -> None:
     wanted = Ask(job="d/j", task="train", team="d", priority="normal", created=0.0, worlds=(8,), basis=basis)

@@ -303,4 +303,5 @@ def _may_preempt(jobs: Sequence[TraceJob], scenario: Scenario) -> bool:
     """Whether the scheduler could ask anybody to go. Where it cannot, it need not hear of the checkpoints of every
     job, which are more than all events."""
     ranks = {job.priority for job in jobs}
-    return scenario.settings.preempts and (len(ranks) > 1 or any(team.quota is not None for team in scenario.teams))
+    settings = scenario.settings
+    return settings.preempts and (len(ranks) > 1 or settings.starves_from > 0 or any(team.quota is not None for team in scenario.teams))

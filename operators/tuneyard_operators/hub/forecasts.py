@@ -1,0 +1,65 @@
+"""When each waiting task is likely to start: the scheduler run forward over predicted ends, in a process beside the hub's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
+
+from tuneyard.federation import Policy, Scheduler, World, forecast
+
+log = logging.getLogger(__name__)
+Starts = Mapping[tuple[str, str], float]
+"""Job and task -> seconds since the epoch."""
+_MOST_OF_A_CORE = 0.1
+_MOMENTS = 5000
+
+
+class Forecasts:
+    """Tells `told` of predicted starts, again and again, for at most a tenth of a core. `scheduler`: the one of the hub, as it is now."""
+
+    def __init__(self, scheduler: Callable[[], Scheduler], told: Callable[[Starts], None], least_pause_s: float = 15.0) -> None:
+        self._scheduler = scheduler
+        self._told = told
+        self._least_pause_s = least_pause_s
+
+    async def run(self) -> None:
+        """Go on until cancelled. A process that dies is replaced."""
+        while True:
+            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            try:
+                with suppress(BrokenProcessPool):
+                    await self._run(pool)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+            log.warning("the process that predicts starts has died")
+            await asyncio.sleep(self._least_pause_s)
+
+    async def _run(self, pool: ProcessPoolExecutor) -> None:
+        pause_s = self._least_pause_s
+        while True:
+            await asyncio.sleep(pause_s)
+            scheduler, now = self._scheduler(), time.time()
+            if not len(scheduler.lines):
+                self._told({})
+                continue
+            began = time.monotonic()
+            found: Starts = {}
+            try:
+                world, policy = scheduler.world(now), scheduler.policy
+                found = await asyncio.get_running_loop().run_in_executor(pool, _starts, world, policy, now)
+            except BrokenProcessPool:
+                raise
+            except Exception:  # what cannot be predicted is told as before
+                log.exception("starts cannot be predicted")
+            self._told(found)
+            pause_s = max(self._least_pause_s, (time.monotonic() - began) / _MOST_OF_A_CORE)
+
+
+def _starts(world: World, policy: Policy, now: float) -> Starts:
+    return forecast(world, policy, now, limit=_MOMENTS)
