@@ -64,7 +64,8 @@ class Policy:
     settled_s: float = 0.0
     """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
     starves_from: int = 0
-    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may."""
+    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may. Of other teams those
+    that hold more than their quota."""
     starves_after: float = 10.0
     """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0
@@ -102,6 +103,7 @@ POLICIES: Mapping[str, Policy] = {
             fairness_s=7 * 86400.0 / math.log(2),
             borrowing_s=60 * 86400.0,
             settled_s=1800.0,
+            starves_from=8,
         ),
     )
 }

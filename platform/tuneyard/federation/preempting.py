@@ -243,7 +243,7 @@ class Preempting:
         mine = PRIORITIES[ask.priority]
         lower = self._lower(pool, mine)
         if self._has_starved(ask):
-            return self._lower_and_equal(lower, pool, mine, now)
+            return self._of_starved(ask, lower, pool, now)
         if not self._takes_back_of(ask, pool.sku.name):
             return _Candidates(lower)
         equal, teams = self._equal(pool, mine)
@@ -258,12 +258,20 @@ class Preempting:
             return _Candidates(lower)
         return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)
 
-    def _lower_and_equal(self, lower: Sequence[Running], pool: Pool, mine: int, now: float) -> _Candidates:
-        equal, _ = self._equal(pool, mine)
-        settled = [attempt for attempt in equal if self._settled_at(attempt) <= now]
-        if len(settled) < len(equal):
-            self._settles = min(self._settles, min(at for attempt in equal if (at := self._settled_at(attempt)) > now))
-        return _Candidates(sorted([*lower, *settled], key=by_age) if settled else lower)
+    def _of_starved(self, ask: Ask, lower: Sequence[Running], pool: Pool, now: float) -> _Candidates:
+        """For a gang that has starved also settled attempts of its priority: its own team's, and what others hold beyond their quota, which
+        is all where they have none."""
+        equal, teams = self._equal(pool, PRIORITIES[ask.priority])
+        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
+        borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
+        legal = [attempt for attempt in equal if attempt.team == ask.team or attempt.team in borrowed]
+        settled = [attempt for attempt in legal if self._settled_at(attempt) <= now]
+        if len(settled) < len(legal):
+            self._settles = min(self._settles, min(at for attempt in legal if (at := self._settled_at(attempt)) > now))
+        if not settled:
+            return _Candidates(lower)
+        back = frozenset(attempt.key for attempt in settled if attempt.team != ask.team)
+        return _Candidates(sorted([*lower, *settled], key=by_age), back, borrowed)
 
     def _settled_at(self, attempt: Running) -> float:
         """When an attempt may be asked to give back what it has borrowed."""

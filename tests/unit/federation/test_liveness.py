@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.federation.simulated import SKU, job, member, play
+from tests.worlds import ask, decide, running
+from tests.worlds import member as worlds_member
 
-from tuneyard.federation import POLICIES, Team
+from tuneyard.federation import POLICIES, Preempt, Running, Team
 from tuneyard.federation.simulation import TraceJob
 
 HOUR = 3600.0
@@ -87,3 +92,44 @@ def test_all_that_wait_start_once_nobody_comes_any_more(
     run = play(*jobs, members=(member("east", nodes),), teams=teams, noise=noise, until_s=bound_s)
     assert all(life.ended_at is not None for life in run.lives)
     assert all(life.preemptions < len(jobs) for life in run.lives)
+
+
+def stream(days: int, *, gpus: int, seed: int = 5) -> list[TraceJob]:
+    """Small jobs of four teams that keep so many GPUs in use at a load of about nine tenths."""
+    rng, jobs, at = np.random.default_rng(seed), [], 0.0
+    while at < days * 24 * HOUR:
+        size, duration_s = int(rng.choice([1, 1, 1, 2, 4, 8])), float(rng.lognormal(np.log(2 * HOUR), 1.0))
+        jobs.append(job(f"s{len(jobs)}", int(at), int(duration_s) + 1, size, team="abcd"[len(jobs) % 4]))
+        at += float(rng.exponential(2.83 * 3.3 * HOUR / (gpus * 0.9)))
+    return jobs
+
+
+def test_a_large_gang_does_not_wait_for_weeks_behind_small_jobs() -> None:
+    """It waited 19 days of 40; and where one job of a single GPU took 50 days instead of four hours, 49 days."""
+    gang = job("gang", int(48 * HOUR), 4 * HOUR, 32, team="e")
+    run = play(*stream(20, gpus=32), gang, members=(member("east", 4),), noise=0.7)
+    (found,) = (life for life in run.lives if life.job.name == "gang")
+    assert 10 * 4 * HOUR / 3 <= found.waited_s <= 4 * 24 * HOUR
+    assert all(life.ended_at is not None for life in run.lives)
+    assert max(life.preemptions for life in run.lives) <= 10
+
+
+NOW = 100 * HOUR
+
+
+def gang_of(*attempts: Running, teams: tuple[Team, ...] = (), created: float = 0.0) -> set[str]:
+    """Jobs that are asked to go for a gang of 8 that has waited since `created` for an hour of work."""
+    wanted = ask("gang", 8, created=created)
+    decisions = decide([worlds_member("east", 0)], wanted, running=attempts, teams=teams, now=NOW)
+    return {each.victim.job for each in decisions if isinstance(each, Preempt)}
+
+
+def test_who_may_be_asked_by_a_gang_that_has_starved() -> None:
+    settled = running("r", {"east-0": 8}, team="other", ends=NOW + 50 * HOUR)
+    assert gang_of(settled) == {"r"}
+    assert gang_of(settled, created=NOW - 9 * HOUR) == set(), "it has waited for less than ten times its duration"
+    assert gang_of(replace(settled, started=NOW - 60.0)) == set(), "it has just begun"
+    owner = Team(name="other", quota={"h100-80gb": 8})
+    assert gang_of(settled, teams=(owner,)) == set(), "a quota is its team's"
+    assert gang_of(settled, teams=(replace(owner, quota={"h100-80gb": 4}),)) == {"r"}
+    assert gang_of(replace(settled, team="t"), teams=(Team(name="t", quota={"h100-80gb": 8}),)) == {"r"}, "its own team's"
