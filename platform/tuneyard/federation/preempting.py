@@ -239,32 +239,17 @@ class Preempting:
         return _Candidates(sorted(attempts, key=by_age), frozenset(taken_back), borrowed)
 
     def _candidates(self, ask: Ask, pool: Pool, now: float) -> _Candidates:
-        """Attempts of lower priority, and those of the same whose teams hold what is the asker's."""
-        mine = PRIORITIES[ask.priority]
-        lower = self._lower(pool, mine)
-        if self._has_starved(ask):
-            return self._of_starved(ask, lower, pool, now)
-        if not self._takes_back_of(ask, pool.sku.name):
+        """Attempts of lower priority, and settled ones of the same: those whose teams hold what is the asker's; and for a gang that has
+        starved, its own team's, and where its team has no quota what others hold beyond theirs."""
+        lower, starved = self._lower(pool, PRIORITIES[ask.priority]), self._has_starved(ask)
+        takes_back = self._takes_back_of(ask, pool.sku.name)
+        if not (takes_back or starved):
             return _Candidates(lower)
-        equal, teams = self._equal(pool, mine)
-        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
-        borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
-        lent = [attempt for attempt in equal if attempt.team in borrowed]
-        back = [attempt for attempt in lent if self._settled_at(attempt) <= now]
-        if len(back) < len(lent):
-            settles = (self._settled_at(attempt) for attempt in lent)
-            self._settles = min(self._settles, min(at for at in settles if at > now))
-        if not back:
-            return _Candidates(lower)
-        return _Candidates(sorted([*lower, *back], key=by_age), frozenset(attempt.key for attempt in back), borrowed)
-
-    def _of_starved(self, ask: Ask, lower: Sequence[Running], pool: Pool, now: float) -> _Candidates:
-        """For a gang that has starved also settled attempts of its priority: its own team's, and what others hold beyond their quota, which
-        is all where they have none."""
         equal, teams = self._equal(pool, PRIORITIES[ask.priority])
-        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
+        of_others = takes_back or self._teams[ask.team].team.quota is None
+        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if of_others and self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
-        legal = [attempt for attempt in equal if attempt.team == ask.team or attempt.team in borrowed]
+        legal = [attempt for attempt in equal if attempt.team in borrowed or (starved and attempt.team == ask.team)]
         settled = [attempt for attempt in legal if self._settled_at(attempt) <= now]
         if len(settled) < len(legal):
             self._settles = min(self._settles, min(at for attempt in legal if (at := self._settled_at(attempt)) > now))
