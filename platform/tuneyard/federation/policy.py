@@ -69,6 +69,8 @@ class Policy:
     starves_after: float = 10.0
     """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0
+    starves_unsaved_s: float = 3600.0
+    """Nobody goes for it whose last checkpoint is older: what starts from scratch is left alone."""
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
     longest_settled_s: float = 8 * 3600.0

@@ -249,7 +249,13 @@ class Preempting:
         of_others = takes_back or self._teams[ask.team].team.quota is None
         borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if of_others and self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
-        legal = [attempt for attempt in equal if attempt.team in borrowed or (starved and attempt.team == ask.team)]
+        saved = now - self._policy.starves_unsaved_s
+        legal = [
+            attempt
+            for attempt in equal
+            if (takes_back and attempt.team in borrowed)
+            or (starved and attempt.saved >= saved and (attempt.team == ask.team or attempt.team in borrowed))
+        ]
         settled = [attempt for attempt in legal if self._settled_at(attempt) <= now]
         if len(settled) < len(legal):
             self._settles = min(self._settles, min(at for attempt in legal if (at := self._settled_at(attempt)) > now))

@@ -125,8 +125,9 @@ def gang_of(*attempts: Running, teams: tuple[Team, ...] = (), created: float = 0
 
 
 def test_who_may_be_asked_by_a_gang_that_has_starved() -> None:
-    settled = running("r", {"east-0": 8}, team="other", ends=NOW + 50 * HOUR)
+    settled = running("r", {"east-0": 8}, team="other", ends=NOW + 50 * HOUR, saved=NOW - HOUR)
     assert gang_of(settled) == {"r"}
+    assert gang_of(replace(settled, saved=NOW - 2 * HOUR)) == set(), "it would lose too much"
     assert gang_of(settled, created=NOW - 9 * HOUR) == set(), "it has waited for less than ten times its duration"
     assert gang_of(replace(settled, started=NOW - 60.0)) == set(), "it has just begun"
     owner = Team(name="other", quota={"h100-80gb": 8})
