@@ -64,8 +64,8 @@ class Policy:
     settled_s: float = 0.0
     """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
     starves_from: int = 0
-    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may. Those
-    of their own team; and where that has no quota, those of others that hold more than theirs."""
+    """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may.
+    For teams without quota; those of their own team, and of others that hold more than their quota."""
     starves_after: float = 10.0
     """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0

@@ -106,9 +106,9 @@ class Preempting:
 
     def _has_starved(self, ask: Ask) -> bool:
         """Whether a gang has waited so long for its size that others of its priority are to make room: small jobs that come all the time
-        would else never leave it enough at once."""
+        would else never leave it enough at once. Who has a quota has its guarantee by that."""
         policy, gpus = self._policy, ask.worlds[-1]
-        if not policy.starves_from or gpus < policy.starves_from:
+        if not policy.starves_from or gpus < policy.starves_from or self._teams[ask.team].team.quota is not None:
             return False
         return self._now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
 
@@ -240,14 +240,13 @@ class Preempting:
 
     def _candidates(self, ask: Ask, pool: Pool, now: float) -> _Candidates:
         """Attempts of lower priority, and settled ones of the same: those whose teams hold what is the asker's; and for a gang that has
-        starved, its own team's, and where its team has no quota what others hold beyond theirs."""
+        starved, its own team's, and what others hold beyond their quotas."""
         lower, starved = self._lower(pool, PRIORITIES[ask.priority]), self._has_starved(ask)
         takes_back = self._takes_back_of(ask, pool.sku.name)
         if not (takes_back or starved):
             return _Candidates(lower)
         equal, teams = self._equal(pool, PRIORITIES[ask.priority])
-        of_others = takes_back or self._teams[ask.team].team.quota is None
-        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if of_others and self._lends(ask.team, team)}
+        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
         saved = now - self._policy.starves_unsaved_s
         legal = [
