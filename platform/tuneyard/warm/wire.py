@@ -30,8 +30,8 @@ def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Seq
     body = json.dumps(message).encode()
     data = _LENGTH.pack(len(body)) + body
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sent = connection.sendmsg([data], rights)
-    connection.sendall(data[sent:])
+    if rest := data[connection.sendmsg([data], rights) :]:  # sending nothing fails too, once the other side has its message and is gone
+        connection.sendall(rest)
 
 
 def receive(connection: socket.socket, limit_s: float | None = None) -> tuple[dict[str, Any], list[int]] | None:
