@@ -1,10 +1,14 @@
 # `make quickstart` and `make test` set up what is missing first. CONTRIBUTING.md says what the others are for.
 SHELL := /bin/bash
 PY := .venv/bin/python
+CORE := platform/tuneyard/federation/_core.abi3.so
 
 .PHONY: setup quickstart lint check test test-long cluster-up cluster-down bench docs pictures charts format lock
 
-setup: .venv/.ready
+setup: .venv/.ready $(CORE)
+
+$(CORE): hatch_build.py $(wildcard platform/tuneyard/federation/core/*) | .venv/.ready
+	@$(PY) hatch_build.py
 
 .venv/.ready: requirements/cpu.txt requirements/gpu.txt scripts/setup.sh pyproject.toml
 	bash scripts/setup.sh

@@ -45,7 +45,7 @@ class Forecasts:
         while True:
             await asyncio.sleep(pause_s)
             scheduler, now = self._scheduler(), time.time()
-            if not len(scheduler.lines):
+            if not scheduler.waiting:
                 self._told({})
                 continue
             began = time.monotonic()

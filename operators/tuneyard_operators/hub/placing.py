@@ -20,12 +20,12 @@ from tuneyard.federation import (
     Policy,
     Preempt,
     Running,
-    Scheduler,
     Team,
     Undecidable,
     Wait,
     attempts_of,
     member_of,
+    new_scheduler,
     running_of,
     unknown_team,
 )
@@ -76,7 +76,7 @@ class Placing:
     """Bookkeeping around a `Scheduler`; one cycle at a time."""
 
     def __init__(self, policy: Policy) -> None:
-        self.scheduler = Scheduler(policy)
+        self.scheduler = new_scheduler(policy)
         self.asks: dict[Key, dict[str, Ask]] = {}
         self.decided: dict[Key, dict[str, Place]] = defaultdict(dict)
         """Placements that no status holds yet: they count as taken."""
@@ -306,7 +306,7 @@ class Placing:
 
     def start_over(self, now: float) -> None:
         """Make the scheduler anew. What attempts hold is to be told again (`hold`); who waits, and what was decided, is known."""
-        self.scheduler = Scheduler(self.scheduler.policy)
+        self.scheduler = new_scheduler(self.scheduler.policy)
         self._facts.clear()
         self._held.clear()
         self._missing_teams.clear()

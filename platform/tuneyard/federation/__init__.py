@@ -4,6 +4,7 @@
 """
 
 from tuneyard.federation.cycle import running_of
+from tuneyard.federation.deciding import schedule
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
 from tuneyard.federation.from_api import (
@@ -19,8 +20,9 @@ from tuneyard.federation.from_api import (
     unknown_team,
     worlds_of,
 )
+from tuneyard.federation.native import NativeScheduler, new_scheduler, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
-from tuneyard.federation.scheduler import Scheduler, schedule, scheduler_of
+from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.world import (
     PRIORITIES,
     UNKNOWN_DURATION_S,
@@ -51,6 +53,7 @@ __all__ = [
     "Decision",
     "Fail",
     "Member",
+    "NativeScheduler",
     "Node",
     "Place",
     "Policy",
@@ -71,6 +74,7 @@ __all__ = [
     "held_hours",
     "job_name",
     "member_of",
+    "new_scheduler",
     "own_sku",
     "pod_sizes",
     "running_of",

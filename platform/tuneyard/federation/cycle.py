@@ -281,11 +281,10 @@ class Cycles:
                     self._never.append(line)
         self._lines.fresh.clear()
         self._judged = stamp
-        for line in self._never:
-            for entry in line.entries:
-                if self._failed.get(entry.key) != stamp:
-                    self._failed[entry.key] = stamp
-                    self._decisions.append(Fail(ask=entry.ask, reason=self._why_never(entry.ask, line.shape)))
+        unsaid = [(entry, line.shape) for line in self._never for entry in line.entries if self._failed.get(entry.key) != stamp]
+        for entry, shape in sorted(unsaid, key=lambda each: (each[0].created, each[0].key)):
+            self._failed[entry.key] = stamp
+            self._decisions.append(Fail(ask=entry.ask, reason=self._why_never(entry.ask, shape)))
 
     def _why_never(self, ask: Ask, shape: Shape) -> str:
         return self.explainer().why_never(ask, shape)

@@ -6,10 +6,10 @@ import heapq
 from dataclasses import replace
 
 from tuneyard.federation.cycle import running_of
+from tuneyard.federation.native import scheduler_of
 from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.pools import Key
 from tuneyard.federation.reserving import expected_end
-from tuneyard.federation.scheduler import scheduler_of
 from tuneyard.federation.world import Place, World
 
 _MOMENT_S = 1.0
@@ -35,7 +35,7 @@ def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, 
                 attempt = running_of(decision, at)
                 starts[attempt.key] = at
                 heapq.heappush(ends, (attempt.ends, *attempt.key))
-        if not ends or not len(scheduler.lines):
+        if not ends or not scheduler.waiting:
             break
         at = max(at, ends[0][0])
         while ends and ends[0][0] <= at + _MOMENT_S:

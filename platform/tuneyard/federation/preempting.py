@@ -146,7 +146,11 @@ class Preempting:
         claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
         start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping)
         kept = reservation((ask.job, ask.task), start) if start is not None else None
-        going = tuple(Preempt(victim=victim, ask=ask, reason=self._why(ask, victim, now)) for victim in victims.attempts)
+        starved = self._has_starved(ask)
+        going = tuple(
+            Preempt(victim=victim, ask=ask, reason=why_it_goes(ask, victim, now, self._policy, has_starved=starved))
+            for victim in victims.attempts
+        )
         return self._keep(Making(going, kept))
 
     def _keep(self, making: Making) -> Making:
@@ -320,15 +324,17 @@ class Preempting:
     def _lends(self, one: str, other: str) -> bool:
         return other != one and self._teams.lend_to_each_other(one, other)
 
-    def _why(self, ask: Ask, victim: Running, now: float) -> str:
-        unsaved_s = victim.lost_s(now)
-        whole_s = unsaved_s + victim.gpus * self._overhead_s
-        lost = f"; it loses {whole_s / 3600:.2f} GPU-hours, {unsaved_s / 3600:.2f} of them since its last checkpoint"
-        if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
-            return f"{ask.job} has priority {ask.priority}{lost}"
-        if self._has_starved(ask):
-            return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.worlds[-1]} GPUs at once{lost}"
-        return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
+
+def why_it_goes(ask: Ask, victim: Running, now: float, policy: Policy, *, has_starved: bool) -> str:
+    """Why an attempt is asked to go for an ask, and what it loses, for people."""
+    unsaved_s = victim.lost_s(now)
+    whole_s = unsaved_s + victim.gpus * (policy.grace_s + policy.restart_s)
+    lost = f"; it loses {whole_s / 3600:.2f} GPU-hours, {unsaved_s / 3600:.2f} of them since its last checkpoint"
+    if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
+        return f"{ask.job} has priority {ask.priority}{lost}"
+    if has_starved:
+        return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.worlds[-1]} GPUs at once{lost}"
+    return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
 
 
 def stopping_in(pool: Pool) -> list[Running]:

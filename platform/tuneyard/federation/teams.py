@@ -234,6 +234,11 @@ class Teams:
         self._settle(account, now)
         return dict(account.used_s)
 
+    def set_usage(self, name: str, used_s: Mapping[str, float], at: float) -> None:
+        """Put right what a team has used: decayed GPU-seconds by SKU, as of `at`."""
+        account = self[name]
+        account.used_s, account.at = dict(used_s), at
+
     def all(self) -> list[Account]:
         return list(self._accounts.values())
 

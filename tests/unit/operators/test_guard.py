@@ -10,7 +10,8 @@ from tests.worlds import ask
 
 from tuneyard.api import JobStatus, NodeInventory, Phase
 from tuneyard.api.cluster import Cluster
-from tuneyard.federation import POLICIES, Undecidable
+from tuneyard.federation import POLICIES, NativeScheduler, Undecidable
+from tuneyard.federation.native import SWITCH
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.goals import LARGEST_SPEC, goal_of
 from tuneyard_operators.hub.guard import Guard, Unreadable, reason_of, with_stalled
@@ -168,6 +169,7 @@ class OneMember:
 
 
 def test_an_ask_that_makes_a_cycle_raise_is_set_aside_and_the_others_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "0")
     placing = Placing(POLICIES["tuneyard"])
     placing.want(("maps", "bad"), {"train": ask("maps/bad", 4, priority="high")}, 0)
     placing.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
@@ -195,6 +197,19 @@ def test_an_ask_that_makes_a_cycle_raise_is_set_aside_and_the_others_start(monke
     monkeypatch.setattr(Finder, "find", known)
     assert placing.cycle([OneMember()], {}, 20.0) == []  # type: ignore[list-item]
     assert placing.cycle([OneMember()], {}, 33.0) == [("maps", "bad")]  # type: ignore[list-item]
+
+
+def test_an_ask_that_the_core_cannot_take_in_is_set_aside_and_the_others_start() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placing.want(("maps", "bad"), {"train": ask("maps/bad", 1 << 70)}, 0)
+    placing.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
+    if isinstance(placing.scheduler, NativeScheduler):
+        with pytest.raises(Undecidable):
+            placing.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
+        placing.start_over(1.0)
+    placing.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
+    assert "train" in placing.decided["maps", "good"]
+    assert "bad" not in {key[1] for key in placing.decided}
 
 
 # --- paths of API servers

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from tuneyard.federation.scheduler import Scheduler
+from tuneyard.federation.native import new_scheduler
 from tuneyard.federation.simulation.fleet import Fleet, Slot
 from tuneyard.federation.simulation.life import TASK, Life
 from tuneyard.federation.simulation.outages import Outages
@@ -84,7 +84,7 @@ class _Simulation:
         noises, failures = rng.spawn(2)
         self._scenario = scenario
         self._clock = clock
-        self._scheduler = Scheduler(scenario.policy)
+        self._scheduler = new_scheduler(scenario.policy)
         self._fleet = Fleet(members)
         self._outages = Outages(members, scenario.failures, failures)
         self._series = Series()

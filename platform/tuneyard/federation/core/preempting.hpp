@@ -1,0 +1,438 @@
+// Who may ask others to go, and whom. As preempting.py and refusing.py.
+#pragma once
+
+#include <set>
+
+#include "victims.hpp"
+
+namespace tuneyard {
+
+constexpr size_t kTightest = 4;
+constexpr int kMostSearches = 24;
+constexpr size_t kMostRemembered = 100000;
+constexpr int kPriorities = 4;
+
+struct Kind {
+  long long shape;
+  int priority, team;  // team -1: it does not matter
+  bool has_starved;
+  bool operator<(const Kind& other) const {
+    return std::tie(shape, priority, team, has_starved) < std::tie(other.shape, other.priority, other.team, other.has_starved);
+  }
+};
+
+// For which kinds of ask nobody could be asked to go, remembered until something changes that matters.
+class Refusals {
+ public:
+  Refusals(Pools& pools, Teams& teams) : pools_(pools), teams_(teams) {}
+
+  void begin() {
+    if (known_.size() > kMostRemembered) known_.clear();
+  }
+
+  void refuse(const Kind& kind, const Reservations& reservations) {
+    Refusal made{pools_.layout, teams_.version, pools_.changes, teams_.changes, {}};
+    for (auto& each : reservations) made.claimed.insert(each.pool->index);
+    known_[kind] = std::move(made);
+  }
+
+  // Those of the pools of which a refusal may not hold any more.
+  std::vector<int> worth_a_look(const Kind& kind, const std::vector<int>& pools) {
+    auto found = known_.find(kind);
+    if (found == known_.end()) return pools;
+    const Refusal& known = found->second;
+    if (known.layout != pools_.layout || known.rules != teams_.version) return pools;
+    if (kind.team >= 0 && teams_.changed_at(kind.team) > known.teams) return pools;
+    if (known.pools == pools_.changes && known.claimed.empty()) return {};
+    std::vector<bool> grown;
+    if (kind.team >= 0) grown = teams_.grown_since(known.teams);
+    std::vector<int> worth;
+    for (int index : pools) {
+      Pool& pool = *pools_.all[index];
+      bool is_worth = pool.version > known.pools || known.claimed.count(index);
+      if (!is_worth && kind.team >= 0) {
+        for (int team : pool.teams()) is_worth = is_worth || grown[team];
+      }
+      if (is_worth) worth.push_back(index);
+    }
+    return worth;
+  }
+
+ private:
+  struct Refusal {
+    long long layout, rules, pools, teams;
+    std::set<int> claimed;
+  };
+  Pools& pools_;
+  Teams& teams_;
+  std::map<Kind, Refusal> known_;
+};
+
+struct Making {
+  Attempts going;
+  bool is_kept = false;
+  Reservation kept;
+};
+
+class Preempting {
+ public:
+  Preempting(const Policy& policy, Pools& pools, Teams& teams, Promises& promises)
+      : policy_(policy), pools_(pools), teams_(teams), promises_(promises), overhead_s_(policy.grace_s + policy.restart_s), refusals_(pools, teams) {}
+
+  double again_at = kInfinity;
+  bool unfinished = false;
+
+  void begin(double now) {
+    now_ = now;
+    searches_ = 0;
+    none_go_for_.clear();
+    kept_.clear();
+    refused_now_.clear();
+    again_at = kInfinity;
+    unfinished = false;
+    refusals_.begin();
+  }
+
+  void count(const Attempt& attempt, int sign) {
+    stopping_ += sign * attempt.stopping;
+    if (attempt.preemptible || attempt.stopping) by_priority_[attempt.priority] += sign;
+  }
+
+  // Whether it is worth a look.
+  bool may(const Ask& ask) { return may(ask.priority, ask.team, ask.last_world(), ask.created, ask.seconds); }
+  bool first_may(const Line& line) { return may(line.priority, line.team, line.shape->worlds.back(), line.created, line.first_s); }
+
+  // Whether nobody of a group may, for as long as this priority is looked at.
+  bool nobody_may(const Group& group, int priority) {
+    Gpus workers = group.shape->worlds.back();
+    if (!policy_.preempts || !workers) return true;
+    for (int lower = 0; lower < priority; ++lower) {
+      if (by_priority_[lower] > 0) return false;
+    }
+    if (policy_.starves_from && workers >= policy_.starves_from) return false;
+    return std::none_of(group.lines.begin(), group.lines.end(), [&](const Line* line) { return teams_[line->team].team.has_quota; });
+  }
+
+  bool has_starved(const Ask& ask) { return has_starved(ask.team, ask.last_world(), ask.created, ask.seconds); }
+
+  Making make_room(const Ask& ask, double now, const Reservations& reservations) {
+    Gpus workers = ask.last_world();
+    if (!teams_[ask.team].team.closed.empty()) return {};
+    std::vector<int> pools;
+    for (int index : ask.shape->allowed) {
+      if (pools_.all[index]->usable) pools.push_back(index);
+    }
+    Kind kind{ask.shape->serial, ask.priority, team_that_matters(ask), has_starved(ask)};
+    if (stopping_ && !none_go_for_.count(kind)) {
+      Making made;
+      if (by_those_who_go(ask, pools, workers, now, reservations, made.kept)) {
+        made.is_kept = true;
+        return keep(std::move(made));
+      }
+      none_go_for_.insert(kind);
+    }
+    if (refused_now_.count(kind)) return {};
+    std::vector<int> worth = refusals_.worth_a_look(kind, pools);
+    if (!worth.empty() && searches_ >= kMostSearches) {
+      unfinished = true;
+      return {};
+    }
+    settles_ = kInfinity;
+    Best best;
+    if (!cheapest(ask, worth, workers, now, reservations, best)) {
+      refused_now_.insert(kind);
+      if (!(kind.team >= 0 && promises_.any()) && settles_ == kInfinity) refusals_.refuse(kind, reservations);
+      again_at = std::min(again_at, settles_);
+      return {};
+    }
+    std::vector<Ending> stopping = endings(*best.pool);
+    for (const Attempt* each : best.victims.attempts) {
+      if (each->pool == best.pool->index) stopping.push_back({each, now + policy_.grace_s});
+    }
+    std::sort(stopping.begin(), stopping.end(), ending_before);
+    Takes claimed = claimed_in(*best.pool, reservations, ask.shape->avoided(*best.pool));
+    Start start;
+    Making made;
+    made.going = best.victims.attempts;
+    if (start_in(*best.pool, workers / best.size, best.size, now, claimed, &stopping, start)) {
+      made.is_kept = true;
+      made.kept = reservation(ask.key, start);
+    }
+    return keep(std::move(made));
+  }
+
+ private:
+  struct Candidates {
+    Attempts attempts;
+    std::vector<const Attempt*> taken_back;
+    std::map<int, Gpus> borrowed;
+  };
+  struct Best {
+    Victims victims;
+    Pool* pool = nullptr;
+    Gpus size = 0;
+  };
+  struct Known {
+    long long version = -1;
+    Attempts attempts;
+    std::vector<int> teams;
+  };
+
+  const Policy& policy_;
+  Pools& pools_;
+  Teams& teams_;
+  Promises& promises_;
+  double overhead_s_, now_ = 0.0, settles_ = kInfinity;
+  Refusals refusals_;
+  long long by_priority_[kPriorities] = {0, 0, 0, 0};
+  long long stopping_ = 0;
+  int searches_ = 0;
+  std::map<std::pair<int, int>, Known> lower_in_, equal_in_;
+  std::set<Kind> none_go_for_, refused_now_;
+  std::unordered_map<int, Gpus> kept_;
+
+  bool may(int priority, int team, Gpus workers, double created, double seconds) {
+    if (!policy_.preempts || !workers) return false;
+    for (int lower = 0; lower < priority; ++lower) {
+      if (by_priority_[lower] > 0) return true;
+    }
+    return by_priority_[priority] && (takes_back(team, workers) || has_starved(team, workers, created, seconds));
+  }
+
+  bool has_starved(int team, Gpus workers, double created, double seconds) {
+    if (!policy_.starves_from || workers < policy_.starves_from || teams_[team].team.has_quota) return false;
+    return now_ - created >= std::max(policy_.starves_least_s, policy_.starves_after * seconds);
+  }
+
+  Making keep(Making made) {
+    if (made.is_kept) {
+      for (auto [id, gpus] : made.kept.needs) kept_[made.kept.pool->index] += gpus;
+    }
+    return made;
+  }
+
+  static std::vector<Ending> endings(const Pool& pool) {
+    std::vector<Ending> found;
+    if (!pool.stopping) return found;
+    for (const Attempt* each : pool.running) {
+      if (each->stopping) found.push_back({each, each->ends});
+    }
+    return found;
+  }
+
+  std::vector<Deficit> missing(const Ask& ask, int sku) {
+    return teams_.deficits(ask.team, sku, ask.last_world() + promises_.gpus(ask.team, sku));
+  }
+
+  bool takes_back_of(int team, Gpus workers, int sku) { return teams_.within_quota(team, sku, workers + promises_.gpus(team, sku)); }
+  bool takes_back_of(const Ask& ask, int sku) { return takes_back_of(ask.team, ask.last_world(), sku); }
+
+  bool takes_back(int team, Gpus workers) {
+    if (!teams_[team].team.has_quota) return false;
+    for (auto& each : pools_.capacity()) {
+      if (takes_back_of(team, workers, each.first)) return true;
+    }
+    return false;
+  }
+
+  // Asks of one shape and priority are refused together, but where a team has quota to take back by, or quota stands in its way.
+  int team_that_matters(const Ask& ask) {
+    if (!teams_[ask.team].team.has_quota) return -1;
+    bool mine = by_priority_[ask.priority] != 0;
+    for (auto& each : pools_.capacity()) {
+      if ((mine && takes_back_of(ask, each.first)) || !missing(ask, each.first).empty()) return ask.team;
+    }
+    return -1;
+  }
+
+  // The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found.
+  bool cheapest(const Ask& ask, const std::vector<int>& pools, Gpus workers, double now, const Reservations& reservations, Best& best) {
+    struct Bound {
+      double least_s;
+      Pool* pool;
+      Candidates candidates;
+      std::vector<Deficit> deficits;
+    };
+    std::vector<Bound> bounds;
+    for (int index : pools) {
+      Pool& pool = *pools_.all[index];
+      std::vector<Deficit> deficits = missing(ask, pool.sku);
+      Candidates candidates = this->candidates(ask, pool, now);
+      if (!deficits.empty()) add_others(candidates, ask, pool, deficits, now);
+      if (candidates.attempts.empty()) continue;
+      Gpus have = pool.free_gpus() + pool.stopping;
+      double least_s = least_cost_s(candidates.attempts, 0, std::max<Gpus>(1, workers - have), now, overhead_s_);
+      if (least_s < kInfinity) bounds.push_back({least_s, &pool, std::move(candidates), std::move(deficits)});
+    }
+    std::sort(bounds.begin(), bounds.end(), [](const Bound& one, const Bound& other) {
+      return std::tie(one.least_s, *one.pool->member_name, *one.pool->sku_name) <
+             std::tie(other.least_s, *other.pool->member_name, *other.pool->sku_name);
+    });
+    bool has_best = false;
+    for (auto& bound : bounds) {
+      if (has_best && bound.least_s >= best.victims.cost.lost_s) break;
+      Takes claimed = claimed_in(*bound.pool, reservations, ask.shape->avoided(*bound.pool));
+      Best found;
+      found.pool = bound.pool;
+      if (search_in(ask, bound.candidates, workers, now, claimed, bound.deficits, found) && !found.victims.attempts.empty() &&
+          (!has_best || found.victims.cost < best.victims.cost)) {
+        best = std::move(found);
+        has_best = true;
+      }
+    }
+    return has_best;
+  }
+
+  // The cheapest victims in one pool, for the largest size of pod for which there are any.
+  bool search_in(const Ask& ask, Candidates& candidates, Gpus workers, double now, const Takes& claimed, const std::vector<Deficit>& deficits,
+                 Best& found) {
+    ++searches_;
+    Takes leaving;
+    for (auto& each : endings(*found.pool)) {
+      for (auto [id, gpus] : each.attempt->nodes) add_to(leaving, id, gpus);
+    }
+    std::vector<Gpus> sizes;
+    ask.shape->sizes(workers, *found.pool, sizes);
+    std::sort(candidates.attempts.begin(), candidates.attempts.end(), by_age);
+    std::sort(candidates.taken_back.begin(), candidates.taken_back.end());
+    for (Gpus size : sizes) {
+      Search search{*found.pool, workers / size, size, now, claimed, leaving, candidates.borrowed, candidates.taken_back, deficits, overhead_s_,
+                    {}, {}, 0, 1};
+      search.prepare();
+      if (CheapestVictims(search).find(candidates.attempts, found.victims)) {
+        found.size = size;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Also those in other pools of the SKU who could give back the quota that is missing.
+  void add_others(Candidates& here, const Ask& ask, const Pool& pool, const std::vector<Deficit>& deficits, double now) {
+    auto is_over = [&](int team) {
+      return std::any_of(deficits.begin(), deficits.end(), [&](const Deficit& deficit) { return deficit.has(team); });
+    };
+    for (auto& other : pools_.all) {
+      if (other.get() == &pool || other->sku != pool.sku) continue;
+      auto& teams = other->teams();
+      if (std::none_of(teams.begin(), teams.end(), is_over)) continue;
+      Candidates there = candidates(ask, *other, now);
+      for (const Attempt* each : there.attempts) {
+        if (is_over(each->team)) here.attempts.push_back(each);
+      }
+      here.taken_back.insert(here.taken_back.end(), there.taken_back.begin(), there.taken_back.end());
+      for (auto [team, gpus] : there.borrowed) here.borrowed[team] = gpus;
+    }
+    std::sort(here.attempts.begin(), here.attempts.end(), by_age);
+  }
+
+  // Attempts of lower priority, and settled ones of the same that may be taken back, or asked by a gang that has starved.
+  Candidates candidates(const Ask& ask, Pool& pool, double now) {
+    Candidates found;
+    found.attempts = of_priority(pool, ask.priority, lower_in_, [&](const Attempt& each) { return each.priority < ask.priority; }).attempts;
+    bool starved = has_starved(ask), takes_back = takes_back_of(ask, pool.sku);
+    if (!takes_back && !starved) return found;
+    const Known& equal = of_priority(pool, ask.priority, equal_in_, [&](const Attempt& each) { return each.priority == ask.priority; });
+    std::map<int, Gpus> borrowed;
+    for (int team : equal.teams) {
+      if (team == ask.team || !teams_.lend_to_each_other(ask.team, team)) continue;
+      Gpus gpus = teams_.borrowed(team, pool.sku);
+      if (gpus > 0) borrowed[team] = gpus;
+    }
+    double saved = now - policy_.starves_unsaved_s;
+    Attempts settled;
+    for (const Attempt* each : equal.attempts) {
+      bool is_lent = borrowed.count(each->team) > 0;
+      if (!((takes_back && is_lent) || (starved && each->saved >= saved && (each->team == ask.team || is_lent)))) continue;
+      double at = settled_at(*each);
+      if (at <= now) {
+        settled.push_back(each);
+      } else {
+        settles_ = std::min(settles_, at);
+      }
+    }
+    if (settled.empty()) return found;
+    for (const Attempt* each : settled) {
+      found.attempts.push_back(each);
+      if (each->team != ask.team) found.taken_back.push_back(each);
+    }
+    found.borrowed = std::move(borrowed);
+    std::sort(found.attempts.begin(), found.attempts.end(), by_age);
+    return found;
+  }
+
+  double settled_at(const Attempt& attempt) const {
+    double doublings = static_cast<double>(std::min<long long>(attempt.preempted, 32));
+    return attempt.started + std::min(policy_.longest_settled_s, policy_.settled_s * power(2.0, doublings));
+  }
+
+  // Attempts of a pool that may be asked to go, youngest checkpoint first; remembered until the pool changes.
+  template <class Is>
+  const Known& of_priority(Pool& pool, int priority, std::map<std::pair<int, int>, Known>& memory, Is is) {
+    Known& known = memory[{pool.index, priority}];
+    if (known.version != pool.version) {
+      known.version = pool.version;
+      known.attempts.clear();
+      known.teams.clear();
+      for (const Attempt* each : pool.running) {
+        if (!each->preemptible || each->stopping || !is(*each)) continue;
+        known.attempts.push_back(each);
+        known.teams.push_back(each->team);
+      }
+      std::sort(known.attempts.begin(), known.attempts.end(), by_age);
+      std::sort(known.teams.begin(), known.teams.end());
+      known.teams.erase(std::unique(known.teams.begin(), known.teams.end()), known.teams.end());
+    }
+    return known;
+  }
+
+  // The room that is made by those who have been asked to go already, where it is enough: the tightest.
+  bool by_those_who_go(const Ask& ask, const std::vector<int>& pools, Gpus workers, double now, const Reservations& reservations,
+                       Reservation& kept) {
+    struct Room {
+      Gpus gpus;
+      Pool* pool;
+    };
+    std::vector<Room> rooms;
+    for (int index : pools) {
+      Pool& pool = *pools_.all[index];
+      auto taken = kept_.find(index);
+      Gpus gpus = pool.free_gpus() + pool.stopping - (taken == kept_.end() ? 0 : taken->second);
+      if (gpus >= workers) rooms.push_back({gpus, &pool});
+    }
+    std::sort(rooms.begin(), rooms.end(), [](const Room& one, const Room& other) {
+      return std::tie(one.gpus, *one.pool->member_name, *one.pool->sku_name) <
+             std::tie(other.gpus, *other.pool->member_name, *other.pool->sku_name);
+    });
+    std::vector<Gpus> sizes;
+    for (auto& room : rooms) {
+      Pool& pool = *room.pool;
+      if (!(pool.stopping || teams_.gets_back(ask.team, pool.sku)) || !missing(ask, pool.sku).empty()) continue;
+      Takes claimed = claimed_in(pool, reservations, ask.shape->avoided(pool));
+      std::vector<Ending> stopping = endings(pool), enough;
+      for (auto& each : stopping) {
+        if (each.attempt->gpus >= workers) enough.push_back(each);
+      }
+      std::sort(enough.begin(), enough.end(), [](const Ending& one, const Ending& other) {
+        if (one.attempt->gpus != other.attempt->gpus) return one.attempt->gpus < other.attempt->gpus;
+        return ending_before(one, other);
+      });
+      if (enough.size() > kTightest) enough.resize(kTightest);
+      std::sort(stopping.begin(), stopping.end(), ending_before);
+      ask.shape->sizes(workers, pool, sizes);
+      Start start;
+      for (size_t at = 0; at <= enough.size(); ++at) {
+        std::vector<Ending> going = at < enough.size() ? std::vector<Ending>{enough[at]} : stopping;
+        for (Gpus size : sizes) {
+          if (start_in(pool, workers / size, size, now, claimed, &going, start)) {
+            kept = reservation(ask.key, start);
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+};
+
+}  // namespace tuneyard

@@ -1,0 +1,236 @@
+"""The scheduler on a core of C++: the same decisions, by the same rules, many times as fast.
+
+The core holds the state and decides. What needs words (why, what is ahead) is asked of the Python scheduler, which is told of all changes
+before it answers. `Scheduler` is the oracle in tests, and what runs where the core was not built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tuneyard.federation.cycle import running_of
+from tuneyard.federation.lines import Lines
+from tuneyard.federation.policy import Policy, by_roofline, policy_of, speed_factor
+from tuneyard.federation.pools import Key, Pool, Pools
+from tuneyard.federation.preempting import why_it_goes
+from tuneyard.federation.reserving import Reservation
+from tuneyard.federation.scheduler import Scheduler
+from tuneyard.federation.teams import Teams
+from tuneyard.federation.world import Ask, Fail, Member, Place, Preempt, Running, Team, Undecidable, Wait, World
+
+try:
+    from tuneyard.federation import _core
+except ImportError:  # there was no compiler
+    _core = None  # type: ignore[assignment]
+
+SWITCH = "TUNEYARD_NATIVE"
+"""An environment variable: with 0, the Python scheduler decides."""
+
+
+def new_scheduler(policy: Policy | str = "tuneyard") -> Scheduler:
+    """The fastest scheduler that there is for a policy. Raises KeyError on an unknown one."""
+    settings = policy_of(policy)
+    return NativeScheduler(settings) if _may_be_native(settings) else Scheduler(settings)
+
+
+def scheduler_of(world: World, policy: Policy | str, now: float) -> Scheduler:
+    """A scheduler that knows this world."""
+    settings = policy_of(policy)
+    return NativeScheduler.of(world, settings, now) if _may_be_native(settings) else Scheduler.of(world, settings, now)
+
+
+def _may_be_native(policy: Policy) -> bool:
+    """The core knows one way of predicting speed."""
+    return _core is not None and policy.speed is by_roofline and os.environ.get(SWITCH) != "0"
+
+
+class NativeScheduler(Scheduler):
+    """Decides in the core. Raises ImportError where it was not built."""
+
+    def __init__(self, policy: Policy | str = "tuneyard") -> None:  # all that the base class keeps is in the core
+        if _core is None:
+            raise ImportError("the scheduler's core is not built: make setup")
+        self.policy = policy_of(policy)
+        self._core = _core.Core(
+            self.policy, Place, object.__new__, running_of, _stopped, _owed, partial(_preempt, self.policy), speed_factor
+        )
+        self._now = 0.0
+        self._unreadable: dict[Key, tuple[Ask, Exception]] = {}
+        """Asks that the core could not take in: no cycle gets past them."""
+        self._known: Scheduler | World = World(members=(), asks=())
+        """The Python scheduler, or the world that it is to be made from; and members and teams of which it has not been told since."""
+        self._members: dict[str, Member | None] = {}
+        self._told_teams: dict[str, Team] = {}
+
+    @classmethod
+    def of(cls, world: World, policy: Policy | str, now: float) -> Scheduler:
+        made = cls(policy)
+        made._now = now
+        try:
+            made._core.load(world, now)
+        except Exception:  # noqa: BLE001 - one by one, what cannot be taken in is found
+            made = cls(policy)
+            made._take_in(world, now)
+            return made
+        made._known = world
+        return made
+
+    # --- changes
+
+    def set_member(self, member: Member) -> None:
+        self._core.set_member(member)
+        self._members.pop(member.name, None)
+        self._members[member.name] = member
+
+    def remove_member(self, name: str) -> None:
+        self._core.remove_member(name)
+        self._members[name] = None
+
+    def set_team(self, team: Team) -> None:
+        self._core.set_team(team)
+        self._told_teams[team.name] = team
+
+    def add(self, ask: Ask) -> None:
+        if self._unreadable:
+            self._unreadable.pop((ask.job, ask.task), None)
+        try:
+            self._core.add(ask)
+        except Exception as error:  # noqa: BLE001 - said by the next cycle, on account of this ask alone
+            self.withdraw(ask.job, ask.task)
+            self._unreadable[ask.job, ask.task] = (ask, error)
+
+    def withdraw(self, job: str, task: str) -> None:
+        if self._unreadable:
+            self._unreadable.pop((job, task), None)
+        self._core.withdraw(job, task)
+
+    def hold(self, attempt: Running, now: float) -> None:
+        self._now = now
+        if self._unreadable:
+            self._unreadable.pop(attempt.key, None)
+        self._core.hold(attempt, now)
+
+    def release(self, job: str, task: str, now: float) -> None:
+        self._now = now
+        self._core.release(job, task, now)
+
+    # --- what is known
+
+    @property
+    def running(self) -> Iterable[Running]:
+        return self._core.running()
+
+    @property
+    def asks(self) -> Sequence[Ask]:
+        return [*self._core.asks(), *(ask for ask, _ in self._unreadable.values())]
+
+    @property
+    def waiting(self) -> int:
+        return self._core.waiting() + len(self._unreadable)
+
+    @property
+    def pools(self) -> Pools:
+        return self._python().pools
+
+    @property
+    def teams(self) -> Teams:
+        return self._python().teams
+
+    @property
+    def lines(self) -> Lines:
+        return self._python().lines
+
+    @property
+    def reservations(self) -> list[Reservation]:
+        return self._python().reservations
+
+    @property
+    def unfinished(self) -> bool:
+        return self._core.unfinished()
+
+    @property
+    def again_at(self) -> float:
+        return self._core.again_at()
+
+    def attempt(self, job: str, task: str) -> Running | None:
+        return self._core.attempt(job, task)
+
+    def wait(self, job: str, task: str, now: float) -> Wait:
+        return self._python().wait(job, task, now)
+
+    def ahead(self, job: str, task: str, now: float) -> int:
+        return self._python().ahead(job, task, now)
+
+    def score(self, place: Place) -> str:
+        return self._python().score(place)
+
+    def world(self, now: float) -> World:
+        self._now = now
+        self._core.settle(now)
+        return self._python().world(now)
+
+    # --- decisions
+
+    def cycle(self, now: float) -> list[Place | Preempt | Fail]:
+        for ask, error in self._unreadable.values():
+            raise Undecidable(ask, error) from error
+        self._now = now
+        decisions, never = self._core.cycle(now)
+        if never:
+            never.sort(key=lambda ask: (ask.created, ask.job, ask.task))
+            decisions[:0] = [Fail(ask=ask, reason=self._python().why_never(ask)) for ask in never]
+        return decisions
+
+    # --- the Python scheduler
+
+    def _python(self) -> Scheduler:
+        """The Python scheduler, told of all that it does not know yet."""
+        if isinstance(self._known, World):
+            self._known = Scheduler.of(self._known, self.policy, self._now)
+        known = self._known
+        for name, member in self._members.items():
+            if member is None:
+                known.remove_member(name)
+            else:
+                known.set_member(member)
+        for team in self._told_teams.values():
+            known.set_team(team)
+        for job, task in self._core.changed():
+            attempt, ask = self._core.attempt(job, task), self._core.ask(job, task)
+            if attempt is None:
+                known.release(job, task, self._now)
+            else:
+                known.hold(attempt, self._now)
+            if ask is None:
+                known.withdraw(job, task)
+            else:
+                known.add(ask)
+        self._members, self._told_teams = {}, {}
+        for name, (used_s, at) in self._core.usage().items():
+            known.teams.set_usage(name, used_s, at)
+        known.reservations[:] = (
+            Reservation(key, _pool(known.pools, cluster, sku), until, needs, withheld, lent_until)
+            for key, cluster, sku, until, needs, withheld, lent_until in self._core.reservations()
+        )
+        return known
+
+
+def _pool(pools: Pools, cluster: str, sku: str) -> Pool:
+    found = pools.get(cluster, sku)
+    assert found is not None, f"{cluster} has no {sku}"
+    return found
+
+
+def _stopped(attempt: Running, ends: float) -> Running:
+    return replace(attempt, stopping=True, ends=ends)
+
+
+def _owed(ask: Ask, since: float) -> Ask:
+    return replace(ask, owed_since=since)
+
+
+def _preempt(policy: Policy, victim: Running, ask: Ask, now: float, has_starved: bool) -> Preempt:
+    return Preempt(victim=victim, ask=ask, reason=why_it_goes(ask, victim, now, policy, has_starved=has_starved))
