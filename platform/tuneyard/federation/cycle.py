@@ -104,6 +104,8 @@ class Cycles:
         if not self._policy.fairness_s:
             return {}
         shares = self._teams.shares(self._pools.capacity(), now)
+        if self._policy.fairness == "halving":
+            return {name: self._policy.fairness_s * (1 - 2.0**-share) for name, share in shares.items()}
         return {name: self._policy.fairness_s * min(share, 100.0) for name, share in shares.items()}
 
     def _heads(self, groups: Iterable[Group]) -> list[_Head]:
@@ -141,10 +143,11 @@ class Cycles:
 
     def _would_borrow(self, line: Line) -> bool:
         """Whether their team has nothing left of its own, on whatever SKU would do for a line. Who takes the last of it and more does
-        not: a team's large asks stay before its small ones."""
+        not, unless the policy counts the whole ask: a team's large asks stay before its small ones."""
         if not self._policy.borrowing_s or self._teams[line.team].team.quota is None:
             return False
-        return not any(self._teams.within_quota(line.team, sku, 1) for sku in line.shape.skus(self._pools))
+        gpus = line.shape.ask.worlds[0] if self._policy.borrows_whole else 1
+        return not any(self._teams.within_quota(line.team, sku, gpus) for sku in line.shape.skus(self._pools))
 
     def _decide(self, heads: list[_Head]) -> bool:
         """Go through the asks of one priority. True where nobody further may be looked at."""
@@ -184,7 +187,7 @@ class Cycles:
             self._remember_held(shape, found)
             return self._shorter(line, at + 1, found.held_s)
         if found.lacks_quota:
-            if not self._teams[line.team].team.closed:
+            if self._policy.reserves_quota and not self._teams[line.team].team.closed:
                 self._promises.make_when_free(line.team, found.lacks_quota, entry.ask.worlds[0], self._now)
             return None
         self._reserve(entry.ask, shape)
@@ -207,7 +210,7 @@ class Cycles:
         for going in making.going:
             self._decisions.append(going)
             self._hold(replace(going.victim, stopping=True, ends=self._now + self._policy.grace_s), self._now)
-        if making.going:
+        if making.going and self._policy.owes_freed:
             self._owed.append(ask)
         if making.kept is not None:
             self._keep(ask, making.kept, ask.worlds[-1])

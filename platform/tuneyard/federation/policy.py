@@ -1,4 +1,7 @@
-"""How a scheduler orders and chooses: four policies, which differ in values alone, so that a simulation compares nothing else."""
+"""How a scheduler orders and chooses: policies, which differ in values alone, so that a simulation compares nothing else.
+
+Two of them are peers' rules, as far as these values can express them: `KUEUE_RULES` and `SLURM_RULES`.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,23 @@ class Policy:
     """How many of the first who wait are kept GPUs for, at the time at which they are predicted to be free (EASY backfilling with one;
     Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
     preempts: bool = False
+    victims: Literal["cheapest", "youngest"] = "cheapest"
+    """Which attempts go of those that may. `cheapest`: the set that loses the least GPU-time, over all pools. `youngest`: in order, until
+    there is room: what is taken back first, then the lowest priority, then the latest start; in the first pool where that makes room."""
+    owes_freed: bool = True
+    """An ask for which others go is looked at before all others of its priority until it starts."""
     stretch: float = 10.0
     longest_s: float = 60 * 86400.0
     fairness_s: float = 0.0
+    fairness: Literal["linear", "halving"] = "linear"
+    """How a team's share puts its asks back. `linear`: by `fairness_s` for each fair share. `halving`: by `fairness_s` x (1 - 2^-share), at
+    most `fairness_s` (the classic fair-share factor of Slurm)."""
     borrowing_s: float = 0.0
     """By how much whoever would borrow is put back behind those who ask for their team's own (Kueue orders its workloads so too)."""
+    borrows_whole: bool = False
+    """An ask counts as borrowing where any of its GPUs would be borrowed, as in Kueue; otherwise only where all would be."""
+    reserves_quota: bool = True
+    """The first ask of a team that lacks quota is promised the quota that is predicted to become free first."""
     settled_s: float = 0.0
     """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
     starves_from: int = 0
@@ -90,6 +105,46 @@ class Policy:
     speed: Speed = by_roofline
 
 
+_DAY_S = 86400.0
+
+KUEUE_RULES = Policy(
+    name="kueue-rules",
+    preempts=True,
+    victims="youngest",
+    owes_freed=False,
+    borrowing_s=3650 * _DAY_S,
+    borrows_whole=True,
+    reserves_quota=False,
+)
+"""Kueue with `BestEffortFIFO`, classic preemption, `withinClusterQueue: LowerPriority` and `reclaimWithinCohort: Any`.
+
+Expressed: priority, then borrowers last, then age. Owners take quota back from borrowers at once. Victims go by lowest priority, then
+youngest admission, without those that turn out not to be needed. Neither durations nor reservations.
+
+Not expressed: Kueue puts borrowers behind owners of lower priority too. It looks at one head of each queue in a cycle. It spares lower
+priority in queues that do not borrow, and takes back from borrowers of higher priority. Fair sharing and `waitForPodsReady` are off. Kueue
+counts quota, and sees nodes within one cluster alone, by its topology feature: these rules see the free nodes of all clusters.
+"""
+
+SLURM_RULES = Policy(
+    name="slurm-rules",
+    reservations=1,
+    preempts=True,
+    victims="youngest",
+    fairness_s=70 / 15 * 7 * _DAY_S,
+    fairness="halving",
+)
+"""Slurm with `priority/multifactor`, `sched/backfill`, and preemption by QOS with `youngest_first`.
+
+Expressed: priority, then the sum of an age factor (weight 15, full after the `PriorityMaxAge` of 7 days) and the classic fair-share factor
+2^-(usage / share) (weight 70, half-life 7 days). These weights are the example of Slurm's documentation, without the size factor. Backfill
+around one reservation. Victims go by lowest priority, then latest start, whatever their checkpoints.
+
+Not expressed: the age factor stops to grow after 7 days. Fair Tree ranks. Slurm reserves for up to `bf_max_job_test` asks (100), whole
+nodes each, within a window of a day. Slurm ends a job at its limit, so that limits are too long rather than too short. Slurm has no quota
+that others borrow: give its teams weights instead.
+"""
+
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
@@ -107,6 +162,8 @@ POLICIES: Mapping[str, Policy] = {
             settled_s=1800.0,
             starves_from=8,
         ),
+        KUEUE_RULES,
+        SLURM_RULES,
     )
 }
 

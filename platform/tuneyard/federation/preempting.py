@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuneyard.federation.policy import Policy
@@ -19,6 +19,7 @@ from tuneyard.federation.reserving import Reservation, claimed_in, reservation, 
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.victims import Cost, Deficit, Search, Victims, by_age, cheapest_victims, least_cost_s
+from tuneyard.federation.victims_in_order import youngest_victims
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
 
 _TIGHTEST = 4
@@ -59,6 +60,7 @@ class Preempting:
         self._teams = teams
         self._promises = promises
         self._overhead_s = policy.grace_s + policy.restart_s
+        self._choose: Callable[[Search], Victims | None] = youngest_victims if policy.victims == "youngest" else cheapest_victims
         self._census = _Census()
         self._searches = 0
         self._now = 0.0
@@ -170,8 +172,10 @@ class Preempting:
     def _cheapest(
         self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
     ) -> tuple[Victims, Pool, int] | None:
-        """The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found."""
+        """The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found. Where the policy
+        takes the youngest, those of the first pool that has any."""
         free = self._pools.free_gpus()
+        takes_first = self._policy.victims == "youngest"
         bounds = []
         for pool in pools:
             deficits = [Deficit(teams, gpus) for teams, gpus in self._missing(ask, pool.sku.name)]
@@ -182,10 +186,10 @@ class Preempting:
                 have = int(free[pool.index]) + pool.stopping
                 least_s = least_cost_s(candidates.attempts, max(1, workers - have), now, self._overhead_s)
                 if least_s < math.inf:
-                    bounds.append((least_s, pool.member, pool.sku.name, pool, candidates, deficits))
+                    bounds.append((0.0 if takes_first else least_s, pool.member, pool.sku.name, pool, candidates, deficits))
         best: tuple[Victims, Pool, int] | None = None
         for least_s, _, _, pool, candidates, deficits in sorted(bounds, key=lambda each: each[:3]):
-            if best is not None and least_s >= best[0].cost[0]:
+            if best is not None and (takes_first or least_s >= best[0].cost[0]):
                 break
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
             below = best[0].cost if best is not None else None
@@ -224,7 +228,7 @@ class Preempting:
                 deficits=deficits,
                 overhead_s=self._overhead_s,
             )
-            found = cheapest_victims(search)
+            found = self._choose(search)
             if found is not None:
                 return (found, size) if found.attempts and (below is None or found.cost < below) else None
         return None
