@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.unit.federation.simulated import job, member, play
 
-from tuneyard.federation import Ask, Place
-from tuneyard.federation.simulation import Checkpoints, Failures, Run, Series, jain, results_of, starved
+from tuneyard.federation import Ask, Member, Node, Place, Scheduler, SkuFacts, speed_factor
+from tuneyard.federation.simulation import (
+    Checkpoints,
+    Failures,
+    Run,
+    Scenario,
+    Series,
+    Stay,
+    TraceJob,
+    jain,
+    results_of,
+    simulate,
+    starved,
+)
 from tuneyard.federation.simulation.fleet import Fleet
 from tuneyard.federation.simulation.life import Life
 
@@ -169,3 +183,40 @@ def test_samples_are_averages_over_time() -> None:
     assert found.until_s.tolist() == [20, 40]
     assert np.allclose(found.queued_jobs, [2, 1])
     assert np.allclose(found.utilisation, [1, 0.5])
+
+
+def test_an_elastic_job_starts_small_and_takes_longer() -> None:
+    half = TraceJob(name="half", submit_s=0.0, duration_s=100.0, gpus=4, team="maps")
+    elastic = TraceJob(name="elastic", submit_s=10.0, duration_s=50.0, gpus=8, team="maps", least_gpus=2)
+    assert elastic.worlds == (8, 4, 2)
+    run = play(half, elastic, policy="kueue-rules")
+    assert ends(run) == {"half": 100, "elastic": 110}
+    assert run.lives[1].stays == [Stay("a100-80gb", 4, 10.0, 110.0)]
+    assert run.lives[1].held_gpu_s == 4 * 100
+
+
+def test_a_job_takes_only_what_it_accepts() -> None:
+    h100 = Member(name="north", skus=(SkuFacts("h100-80gb", 8),), nodes=(Node("n", "h100-80gb", 8, 8),))
+    accepted = {"old": ("a100-80gb",), "new": ("h100-80gb",), "also": ("h100-80gb",)}
+    jobs = [replace(job(name, 0, 100), skus=skus) for name, skus in accepted.items()]
+    run = play(*jobs, members=(member(), h100), policy="best-effort-fifo")
+    assert {life.job.name: (life.stays[0].sku,) for life in run.lives} == accepted
+    on_h100 = 100 / speed_factor("h100-80gb")
+    assert ends(run) == {"old": 100, "new": pytest.approx(2 * on_h100), "also": pytest.approx(on_h100)}
+
+
+def test_what_a_team_states_changes_what_the_scheduler_hears_and_not_what_happens() -> None:
+    jobs = (job("first", 0, 100), job("honest", 1, 50), replace(job("liar", 2, 100, team="liars"), stated_over_true=0.1))
+    assert ends(play(*jobs)) == {"first": 100, "liar": 200, "honest": 250}
+    assert ends(play(*jobs, policy="shortest-first-oracle")) == {"first": 100, "honest": 150, "liar": 250}
+
+
+def test_an_observer_sees_the_scheduler_after_each_cycle() -> None:
+    seen: list[tuple[float, int]] = []
+
+    def observe(scheduler: Scheduler, now: float) -> None:
+        seen.append((now, len(scheduler.lines)))
+
+    simulate(THREE, (member(),), Scenario(policy="tuneyard"), np.random.default_rng(1), observe=observe)
+    assert [now for now, _ in seen][:3] == [0, 10, 20]
+    assert [waiting for _, waiting in seen] == [0, 1, 2, 1, 0, 0]

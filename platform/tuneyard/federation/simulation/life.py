@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuneyard.federation.simulation.scenario import Checkpoints, TraceJob
 from tuneyard.federation.world import Ask, Place, Running
@@ -30,9 +30,20 @@ class Attempt:
         return max(0.0, min(now, self.ends) - self.ready)
 
 
+@dataclass(frozen=True)
+class Stay:
+    """GPUs of a SKU that an attempt held from `started` to `ended`."""
+
+    sku: str
+    gpus: int
+    started: float
+    ended: float
+
+
 @dataclass
 class Life:
-    """`factor`: the scheduler's estimates over the truth. `left_s`: work that no checkpoint holds, in seconds on the reference SKU."""
+    """`factor`: the scheduler's estimates over the truth. `left_s`: work that no checkpoint holds, in seconds on the reference SKU.
+    `stays`: its attempts that are over."""
 
     index: int
     job: TraceJob
@@ -49,6 +60,7 @@ class Life:
     preemptions: int = 0
     failures: int = 0
     refused: str = ""
+    stays: list[Stay] = field(default_factory=list)
 
     def ask(self) -> Ask:
         """What it asks the scheduler for now. Its age is that of its submission, however often it was interrupted."""
@@ -60,7 +72,8 @@ class Life:
             team=job.team,
             priority=job.priority,
             created=job.submit_s,
-            worlds=(job.gpus,),
+            worlds=job.worlds,
+            skus=job.skus,
             seconds=self.left_s * self.factor + restart_s,
         )
 
@@ -129,6 +142,7 @@ class Life:
         held_s = now - attempt.started
         self.held_gpu_s += attempt.place.workers * held_s
         self.lost_gpu_s += attempt.place.workers * (held_s - kept_s)
+        self.stays.append(Stay(attempt.place.sku, attempt.place.workers, attempt.started, now))
         self.attempt = None
 
     def _running(self) -> Attempt:

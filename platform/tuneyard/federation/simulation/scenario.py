@@ -13,7 +13,12 @@ ORACLES = frozenset({"shortest-first-oracle"})
 
 @dataclass(frozen=True, kw_only=True)
 class TraceJob:
-    """A job of a trace. `duration_s`: what it takes on the reference SKU without interruption, its start included."""
+    """A job of a trace. `duration_s`: what it takes with `gpus` on the reference SKU without interruption, its start included.
+
+    `skus`: those that would do, in order of preference; empty: any. `least_gpus`: it may start with `gpus` halved down to this, and takes
+    longer in proportion; None: it is rigid. `stated_over_true`: the duration that its team states over the true one, before the scenario's
+    noise; below 1: the team understates.
+    """
 
     name: str
     submit_s: float
@@ -21,6 +26,17 @@ class TraceJob:
     gpus: int
     team: str
     priority: str = "normal"
+    skus: tuple[str, ...] = ()
+    least_gpus: int | None = None
+    stated_over_true: float = 1.0
+
+    @property
+    def worlds(self) -> tuple[int, ...]:
+        """Numbers of GPUs that would do, best first."""
+        found = [self.gpus]
+        while self.least_gpus is not None and found[-1] % 2 == 0 and found[-1] // 2 >= self.least_gpus:
+            found.append(found[-1] // 2)
+        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ from tuneyard.federation.world import Fail, Member, Place, Preempt
 
 Progress = Callable[[int, float], None]
 """Told how many jobs have ended, and the time of the simulation."""
+Observe = Callable[[Scheduler, float], None]
+"""Shown the scheduler after each cycle, and the time; must not change it."""
 
 _MOMENT_S = 1.0
 _EVERY_MOMENTS = 200
@@ -68,13 +70,15 @@ def simulate(
     *,
     clock: Callable[[], float] = lambda: 0.0,
     progress: Progress | None = None,
+    observe: Observe | None = None,
 ) -> Run:
     """Run a trace to its end, or to `scenario.until_s`.
 
     `rng`: source of noise and failures; the same seed gives the same under every policy. `clock`: seconds, for the cost of a cycle.
+    `observe`: sees the scheduler after each cycle.
     Raises KeyError on an unknown policy, and RuntimeError where the scheduler gives GPUs away that it has not.
     """
-    return _Simulation(jobs, members, scenario, rng, clock).run(progress or (lambda *_: None))
+    return _Simulation(jobs, members, scenario, rng, clock).run(progress or (lambda *_: None), observe or (lambda *_: None))
 
 
 class _Simulation:
@@ -100,7 +104,7 @@ class _Simulation:
         self._cycle_s = 0.0
         self._looks_at = math.inf
 
-    def run(self, progress: Progress) -> Run:
+    def run(self, progress: Progress, observe: Observe) -> Run:
         self._begin()
         now = 0.0
         moments = 0
@@ -114,6 +118,7 @@ class _Simulation:
             for event in due:
                 self._happen(event)
             self._cycle(now)
+            observe(self._scheduler, now)
             self._series.note(now, self._queued_jobs, self._queued_gpus, self._fleet.held)
             moments += 1
             if moments % _EVERY_MOMENTS == 0:
@@ -290,7 +295,7 @@ def _lives(jobs: Sequence[TraceJob], scenario: Scenario, rng: np.random.Generato
         Life(
             index=index,
             job=job,
-            factor=1.0 if knows else factors[index],
+            factor=1.0 if knows else factors[index] * job.stated_over_true,
             checkpoints=scenario.checkpoints,
             left_s=job.duration_s,
             queued_at=job.submit_s,
