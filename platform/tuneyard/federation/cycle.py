@@ -204,7 +204,7 @@ class Cycles:
 
     def _make_room(self, ask: Ask, shape: Shape) -> bool:
         """Ask others to go, where the ask may. True if room is being made for it."""
-        if not self.preempting.may(ask):
+        if not self.preempting.may(ask) or self._finder.waits_for_more(ask, shape, self._now):
             return False
         making = self.preempting.make_room(ask, shape, self._now, self.reservations)
         for going in making.going:

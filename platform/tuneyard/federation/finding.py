@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tuneyard.federation.choosing import Chooser
@@ -136,12 +136,21 @@ class Finder:
                 longest_s = max(longest_s or 0.0, each.lent_until - now)
         return ok, longest_s
 
+    def waits_for_more(self, ask: Ask, shape: Shape, now: float) -> bool:
+        """Whether an elastic gang would leave room for its smallest world alone, and end sooner by waiting for its first: nobody is to go
+        for it then."""
+        skus = shape.skus(self._pools)
+        return len(ask.worlds) > 1 and bool(skus) and self._ends_sooner_later(ask, shape, ask.worlds[-1], skus, now)
+
     def _is_better_later(self, ask: Ask, shape: Shape, option: Option, ok: Indices, now: float) -> bool:
         """Whether an elastic gang would end sooner by waiting for its full size than by starting small now."""
-        if not self._policy.reservations:
+        return self._ends_sooner_later(ask, shape, option.workers, {self._pools.all[index].sku.name for index in ok.tolist()}, now)
+
+    def _ends_sooner_later(self, ask: Ask, shape: Shape, workers: int, skus: Iterable[str], now: float) -> bool:
+        """What others have gone for is taken, however small: they would else be asked again and again."""
+        if not self._policy.reservations or ask.owed_since is not None:
             return False
-        skus = {self._pools.all[index].sku.name for index in ok.tolist()}
-        soonest = min(self._policy.speed(ask, sku, option.workers) for sku in skus)
+        soonest = min(self._policy.speed(ask, sku, workers) for sku in skus)
         later = self.earliest(ask, shape, now)
         return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, ask.worlds[0]) < now + soonest
 

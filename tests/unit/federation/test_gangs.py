@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.worlds import CPU, ask, decide, member
+from tests.worlds import CPU, HOUR, ask, decide, member, running
 
-from tuneyard.federation import Ask, Fail, Place, Wait, pod_sizes
+from tuneyard.federation import Ask, Fail, Place, Preempt, Wait, pod_sizes
 
 
 def test_a_gang_needs_whole_machines_not_a_sum() -> None:
@@ -114,3 +116,29 @@ def test_fullest_machines_first() -> None:
     (decision,) = decide([member("east", 8, 4, 8)], ask("a", 4))
     assert isinstance(decision, Place)
     assert decision.nodes == {"east-1": 4}
+
+
+class TestElasticGangsThatWait:
+    """At full size it would end an hour after `other`, at its smallest after four: it waits, unless others have gone for it."""
+
+    other = running("other", {"east-0": 6}, ends=HOUR)
+    low = running("low", {"east-0": 2}, priority="low", ends=HOUR)
+    gang = ask("gang", 8, 2, seconds=HOUR)
+
+    def test_room_that_it_would_not_take_is_not_made_for_it(self) -> None:
+        """Whoever went took the room again, and was asked once more: 133 times in a trace."""
+        (decision,) = decide([member("east", 0)], self.gang, running=(self.other, self.low))
+        assert isinstance(decision, Wait)
+
+    def test_room_that_it_would_take_is_made(self) -> None:
+        other = replace(self.other, ends=9 * HOUR)
+        decision, _ = decide([member("east", 0)], self.gang, running=(other, self.low))
+        assert isinstance(decision, Preempt)
+        assert decision.victim.job == "low"
+
+    def test_what_others_have_gone_for_is_taken_even_if_waiting_looks_better_by_now(self) -> None:
+        (decision,) = decide([member("east", 2)], self.gang, running=(self.other,))
+        assert isinstance(decision, Wait)
+        (decision,) = decide([member("east", 2)], replace(self.gang, owed_since=-60.0), running=(self.other,))
+        assert isinstance(decision, Place)
+        assert decision.workers == 2
