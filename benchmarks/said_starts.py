@@ -14,6 +14,8 @@ from tuneyard.federation.simulation import Run, Scenario, simulate
 TASK = "train"
 LEAST_S = 60.0
 """Waits count as this long at least: a second more or less is no error."""
+_MOMENTS = 5000
+"""As far as the hub looks ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ def said_starts(trace: Trace, scenario: Scenario, seed: int, *, every: int = 10,
             if scheduler.lines.get((name, TASK)) is not None:
                 ahead = scheduler.ahead(name, TASK, now)
                 if ahead <= most_ahead:
-                    at = forecast(scheduler.world(now), scenario.policy, now).get((name, TASK))
+                    at = forecast(scheduler.world(now), scenario.policy, now, limit=_MOMENTS).get((name, TASK))
                     said[name] = (ahead, at, scheduler.wait(name, TASK, now).starts)
 
     run = simulate(trace.jobs, trace.members, scenario, np.random.default_rng(seed), observe=observe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import replace
 
 from tuneyard.federation.cycle import running_of
@@ -10,36 +11,89 @@ from tuneyard.federation.native import scheduler_of
 from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.pools import Key
 from tuneyard.federation.reserving import expected_end
-from tuneyard.federation.world import Place, World
+from tuneyard.federation.world import Ask, Place, Preempt, Running, World
 
 _MOMENT_S = 1.0
 """Ends less than this apart are one moment."""
+_LOOK: Key = ("", "")
+"""Stands for a moment at which nothing ends, but somebody may be asked to go who could not be before."""
 
 
 def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, *, limit: int = 1000) -> dict[Key, float]:
     """Predicted starts, in seconds since the epoch, of tasks of `world` that wait, by job and task; `now` for those that could start now.
 
-    Everything ends as predicted (what has overrun its prediction: after as long again), nobody else comes, and nobody is asked to go.
-    Stops after `limit` moments at which something ends: a task that is absent starts later than those, or never. Pure; raises KeyError on
-    an unknown policy.
+    Everything ends as predicted (what has overrun its prediction: after as long again), and nobody else comes. An attempt that the policy
+    asks to go stops after its grace, and waits again with the rest of its prediction. Stops after `limit` moments: a task that is absent
+    starts later than those, or never. Pure; raises KeyError on an unknown policy.
     """
-    calm = replace(policy_of(policy), preempts=False)
-    scheduler = scheduler_of(world, calm, now)
-    ends = [(expected_end(attempt, now), *attempt.key) for attempt in scheduler.running]
-    heapq.heapify(ends)
-    starts: dict[Key, float] = {}
-    at = now
+    course = _Course(world, policy_of(policy), now)
     for _ in range(limit + 1):
-        for decision in scheduler.cycle(at):
-            if isinstance(decision, Place):
-                attempt = running_of(decision, at)
-                starts[attempt.key] = at
-                heapq.heappush(ends, (attempt.ends, *attempt.key))
-        if not ends or not scheduler.waiting:
+        course.decide()
+        if course.is_over():
             break
-        at = max(at, ends[0][0])
-        while ends and ends[0][0] <= at + _MOMENT_S:
-            end, job, task = heapq.heappop(ends)
-            at = max(at, end)
-            scheduler.release(job, task, at)
-    return starts
+        course.go_on()
+    return course.starts
+
+
+class _Course:
+    """One run forward: where it stands, and what is predicted to end when."""
+
+    def __init__(self, world: World, policy: Policy, now: float) -> None:
+        self.starts: dict[Key, float] = {}
+        self._at = now
+        self._policy = policy
+        self._scheduler = scheduler_of(world, policy, now)
+        self._asks = {(ask.job, ask.task): ask for ask in self._scheduler.asks}
+        self._back: dict[Key, Ask] = {}
+        """What victims ask for once they have stopped."""
+        self._ends = {attempt.key: expected_end(attempt, now) for attempt in self._scheduler.running}
+        self._queue = [(end, *key) for key, end in self._ends.items()]
+        heapq.heapify(self._queue)
+
+    def decide(self) -> None:
+        """One cycle."""
+        for decision in self._scheduler.cycle(self._at):
+            if isinstance(decision, Place):
+                attempt = running_of(decision, self._at)
+                if attempt.key in self._asks:
+                    self.starts.setdefault(attempt.key, self._at)
+                self._end(attempt.key, attempt.ends)
+            elif isinstance(decision, Preempt):
+                self._stop(decision.victim)
+        if self._at < self._scheduler.again_at < math.inf:
+            heapq.heappush(self._queue, (self._scheduler.again_at, *_LOOK))
+
+    def is_over(self) -> bool:
+        """Whether nobody waits whose start is not known, or nothing ends any more."""
+        return not self._queue or not self._scheduler.waiting or len(self.starts) == len(self._asks)
+
+    def go_on(self) -> None:
+        """To the next moment."""
+        self._at = max(self._at, self._queue[0][0])
+        while self._queue and self._queue[0][0] <= self._at + _MOMENT_S:
+            end, job, task = heapq.heappop(self._queue)
+            if (job, task) != _LOOK and self._ends.get((job, task)) != end:
+                continue  # it stops earlier, as a victim
+            self._at = max(self._at, end)
+            if self._ends.pop((job, task), None) is not None:
+                self._scheduler.release(job, task, self._at)
+                if (job, task) in self._back:
+                    self._scheduler.add(self._back.pop((job, task)))
+
+    def _end(self, key: Key, at: float) -> None:
+        self._ends[key] = at
+        heapq.heappush(self._queue, (at, *key))
+
+    def _stop(self, victim: Running) -> None:
+        left_s = self._ends[victim.key] - self._at
+        if left_s > self._policy.grace_s:
+            self._back[victim.key] = self._rest(victim, left_s)
+            self._end(victim.key, self._at + self._policy.grace_s)
+
+    def _rest(self, victim: Running, left_s: float) -> Ask:
+        """What a victim asks for: as it asked before, where that is known; otherwise for as many GPUs of any SKU."""
+        like = self._asks.get(victim.key) or Ask(
+            job=victim.job, task=victim.task, team=victim.team, priority=victim.priority, created=victim.started, worlds=(victim.gpus,)
+        )
+        per_second = self._policy.speed(replace(like, seconds=1.0), victim.sku, victim.gpus)
+        return replace(like, seconds=left_s / per_second + self._policy.restart_s, owed_since=None)

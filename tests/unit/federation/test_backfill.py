@@ -210,6 +210,13 @@ class TestForecast:
         world = World(members=(member("east", 8),), asks=(ask("a"),))
         assert forecast(world, "tuneyard", 60.0) == {("a", "train"): 60.0}
 
-    def test_nobody_is_asked_to_go(self) -> None:
+    def test_who_may_ask_others_to_go_starts_when_they_have_gone(self) -> None:
         world = World(members=(member("east", 0),), asks=(ask("a", priority="urgent"),), running=(HOLDS,))
-        assert forecast(world, "tuneyard", 0.0) == {("a", "train"): HOUR}
+        assert forecast(world, "tuneyard", 0.0) == {("a", "train"): 120.0}
+
+    def test_a_victim_waits_again_with_the_rest_of_its_prediction(self) -> None:
+        """`a` holds the machine for an hour; the two hours that `HOLDS` had left come after it, with its restart, and `b` after that."""
+        asks = (ask("a", priority="urgent", seconds=on_h100(1)), ask("b", created=HOUR, seconds=on_h100(50)))
+        holds = replace(HOLDS, ends=2 * HOUR)
+        starts = forecast(World(members=(member("east", 0),), asks=asks, running=(holds,)), "tuneyard", 0.0)
+        assert starts == {("a", "train"): 120.0, ("b", "train"): pytest.approx(120 + 3 * HOUR, abs=60)}
