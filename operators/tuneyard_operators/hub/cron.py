@@ -69,6 +69,9 @@ def run_name(schedule: str, moment: datetime) -> str:
 
 def run_spec(template: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The spec of the run `name`, as its JobSpec holds it: the template's, with a folder of its own below the template's output."""
+    placement = template.get("placement") or {}
+    if placement.get("spread") == "allowed":  # of an older version; an API server refuses it in a new JobSpec
+        template = {**template, "placement": {field: value for field, value in placement.items() if field != "spread"}}
     storage = template.get("storage") or {}
     if not storage.get("output"):
         return dict(template)  # the hub gives each job a folder of its own

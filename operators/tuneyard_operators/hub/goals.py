@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tuneyard.api import JobSpec, JobStatus, check_rules
+from tuneyard.api import STORED, JobSpec, JobStatus, check_rules
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.salvage import salvaged
@@ -29,7 +29,7 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
     """The goal that a JobSpec object states. `problem` says what is wrong where it cannot work; the job is then a stub."""
     metadata = item["metadata"]
     try:
-        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item})
+        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}, context=STORED)
         problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
         wrong = error.errors(include_input=False)[:_NAMED]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Schedule
+from tuneyard.api import STORED, Schedule
 from tuneyard.api.salvage import salvaged
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard_operators.hub.clock import at
@@ -68,7 +68,7 @@ class Schedules:
         if "deletionTimestamp" in item["metadata"]:
             return
         try:
-            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec")})
+            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec")}, context=STORED)
         except ValidationError as error:
             raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
         created = at(item["metadata"]["creationTimestamp"])

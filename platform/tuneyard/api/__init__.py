@@ -9,7 +9,7 @@ from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Res
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
-from tuneyard.api.jobspec import Comet, Job, JobSpec, Retries, Tracking
+from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
@@ -23,6 +23,7 @@ from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimi
 __all__ = [
     "API_VERSION",
     "CPU",
+    "STORED",
     "Adapter",
     "Attempt",
     "AttemptReport",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from tuneyard.api.base import EnvVar, Fields, Name, Resource, located
 from tuneyard.api.quantities import Duration, Size
@@ -15,6 +15,12 @@ from tuneyard.api.status import JobStatus
 from tuneyard.api.tasks import Task
 
 Priority = Literal["low", "normal", "high", "urgent"]
+STORED: Mapping[str, bool] = {"stored": True}
+"""pydantic's `context` for an object that an API server has stored. Values that only older versions accepted are read, not refused."""
+ONE_CLUSTER = (
+    "a gang runs in one cluster, because its ranks cannot reach ranks in another: leave spread out, "
+    "and name several clusters in placement.clusters where any of them will do"
+)
 
 
 class Retries(Fields):
@@ -36,9 +42,18 @@ class Placement(Fields):
     skus: list[str] = Field(
         default_factory=list, description="kinds of machine that all tasks may use, such as h100-80gb, 4090, mi300x or cpu; empty: any"
     )
-    spread: Literal["never", "allowed"] = Field(
-        default="never", description="may a gang cross members; `allowed` is treated as `never` so far"
+    spread: Annotated[Literal["never"], WithJsonSchema({"type": "string", "pattern": "^never$"})] = Field(
+        default="never", description="`never`, and nothing else: all pods of a gang run in one cluster"
     )
+
+    @field_validator("spread", mode="before")
+    @classmethod
+    def _one_cluster(cls, value: Any, info: ValidationInfo) -> Any:
+        if value == "allowed":
+            if info.context is STORED:
+                return "never"  # which it has always meant
+            raise ValueError(ONE_CLUSTER)
+        return value
 
 
 class Storage(Fields):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tuneyard.api.base import RAY_TOKEN_VARIABLES
+from tuneyard.api.jobspec import ONE_CLUSTER
 from tuneyard.api.local_files import ADVICE
 from tuneyard.api.tasks import LOGS
 from tuneyard.metrics import METRICS, Metric
@@ -47,6 +48,7 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "tune.task: only a train task can be tuned; name one",
         ),
     ),
+    "Placement": (_rule("!has(self.spread) || self.spread == 'never'", f"spread: {ONE_CLUSTER}"),),
     "Task": (
         _exactly_one("train", "score", "tune", "rank", "process"),
         _rule(f"self.name != '{LOGS}'", f"name: {LOGS} is the folder of all tasks' logs in the output"),

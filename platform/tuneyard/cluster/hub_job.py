@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Attempt, JobSpec, JobStatus, Phase
+from tuneyard.api import STORED, Attempt, JobSpec, JobStatus, Phase
 from tuneyard.api.tasks import TASK_KINDS
 
 
@@ -107,7 +107,7 @@ def _status(found: Mapping[str, Any]) -> JobStatus:
 
 def _outline(found: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOutline, ...]:
     try:
-        job = JobSpec.model_validate({key: found[key] for key in ("metadata", "spec")}, extra="ignore").spec
+        job = JobSpec.model_validate({key: found[key] for key in ("metadata", "spec")}, extra="ignore", context=STORED).spec
     except ValidationError:
         # Admission's schema lets through what only the rules refuse; the operator's message says what is wrong with it.
         return tuple(

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
+from tuneyard.api import STORED, Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
 from tuneyard.catalog import canonical_sku
 from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import (
@@ -119,7 +119,7 @@ class Snapshot:
 def read_job(item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
     """A JobSpec and its status; None where this client cannot read it."""
     try:
-        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item})
+        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}, context=STORED)
         return job, JobStatus.model_validate(item.get("status") or {})
     except ValidationError:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tuneyard.api import BadInput, EnvVar, JobSpec, Task
+from tuneyard.api import STORED, BadInput, EnvVar, JobSpec, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ _WHO_SETS = "`tuneyard attempt` is started by a hub, which sets these variables;
 def job_of(environment: Mapping[str, str]) -> JobSpec:
     """The JobSpec in TUNEYARD_JOB. Raises BadInput, which never quotes it."""
     try:
-        return JobSpec.model_validate(json.loads(_needed(environment, "TUNEYARD_JOB")))
+        return JobSpec.model_validate(json.loads(_needed(environment, "TUNEYARD_JOB")), context=STORED)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -134,6 +134,13 @@ def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
     ]
 
 
+def test_a_gang_over_several_clusters_is_refused_with_what_to_write_instead() -> None:
+    assert complaints(HEAD + "  placement: {spread: allowed}\n") == [
+        "job.yaml:10:15: spec.placement.spread: a gang runs in one cluster, because its ranks cannot reach ranks in another: "
+        "leave spread out, and name several clusters in placement.clusters where any of them will do"
+    ]
+
+
 def test_a_task_that_waits_for_itself() -> None:
     (line,) = complaints(HEAD + "    dependsOn: [train]\n")
     assert line == "job.yaml:4:1: spec: tasks wait for each other: train -> train"

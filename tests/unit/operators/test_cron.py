@@ -104,6 +104,8 @@ def test_each_run_writes_to_a_folder_of_its_own(tmp_path: Path) -> None:
     for name, spec in zip(names, specs, strict=True):
         run = JobSpec.model_validate({"metadata": {"name": name}, "spec": spec})
         JobOutput(spec["storage"]["output"]).claim(run, resume=True)
+    older = {**TEMPLATE["spec"], "placement": {"clusters": ["east"], "spread": "allowed"}}
+    assert run_spec(older, names[0])["placement"] == {"clusters": ["east"]}, "an API server refuses what older versions stored"
     assert run_spec(TEMPLATE["spec"], names[0]) == TEMPLATE["spec"], "without an output of its own the hub's is used"
 
 

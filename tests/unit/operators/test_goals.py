@@ -9,6 +9,7 @@ import pytest
 from tests.attempts import NOON, UID, job, process, train
 
 from tuneyard.api import JobSpec, JobStatus
+from tuneyard.cluster import read_job
 from tuneyard.federation import ask_of
 from tuneyard_operators.hub.goals import goal_of
 from tuneyard_operators.rendering import Defaults
@@ -43,6 +44,18 @@ def test_a_search_of_what_does_not_train_says_so() -> None:
 
 def test_a_search_on_a_cluster_has_one_gang() -> None:
     assert "leave resources.workers out" in problem_of(searched(space={"resources.workers": [1, 2]}))
+
+
+def test_a_job_that_an_older_version_stored_with_a_gang_over_several_clusters_is_read() -> None:
+    stored = job(tasks=[process("corpus")]).to_yaml_dict()
+    stored["spec"]["placement"] = {"clusters": ["east"], "spread": "allowed"}
+    stored["metadata"] |= {"uid": UID, "generation": 1, "creationTimestamp": NOON.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    goal = goal_of(stored, DEFAULTS)
+    assert (goal.problem, goal.job.spec.placement.spread, goal.job.spec.placement.clusters) == ("", "never", ["east"])
+    assert goal.job.to_yaml_dict()["spec"]["placement"]["spread"] == "never", "what members get is what they take"
+    read = read_job(stored)
+    assert read is not None
+    assert read[0].spec.placement.spread == "never"
 
 
 def test_a_path_beside_the_file_is_refused_with_what_to_use() -> None:
