@@ -188,7 +188,7 @@ class Cycles:
             return self._shorter(line, at + 1, found.held_s)
         if found.lacks_quota:
             if self._policy.reserves_quota and not self._teams[line.team].team.closed:
-                self._promises.make_when_free(line.team, found.lacks_quota, entry.ask.worlds[0], self._now)
+                self._promises.make_when_free(line.team, found.lacks_quota, shape.first(self._pools), self._now)
             return None
         self._reserve(entry.ask, shape)
         if not found.better_later:
@@ -238,7 +238,7 @@ class Cycles:
         if start is None:
             return False
         self._reserved += 1
-        self._keep(ask, reservation((ask.job, ask.task), start, lent=not self._is_due(ask)), ask.worlds[0])
+        self._keep(ask, reservation((ask.job, ask.task), start, lent=not self._is_due(ask)), shape.first(self._pools))
         return True
 
     def _is_due(self, ask: Ask) -> bool:

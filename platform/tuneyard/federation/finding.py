@@ -68,7 +68,7 @@ class Finder:
                 held_s = held_s if longest_s is None else max(held_s or 0.0, longest_s)
             if not len(allowed):
                 continue
-            if option.workers != ask.worlds[0] and self._is_better_later(ask, shape, option, allowed, now):
+            if option.workers != shape.first(self._pools) and self._is_better_later(ask, shape, option, allowed, now):
                 better_later = True
                 continue
             return Found(self._choose.choose(ask, option, allowed), option)
@@ -92,7 +92,7 @@ class Finder:
         )
 
     def earliest(self, ask: Ask, shape: Shape, now: float) -> Start | None:
-        """Where and when the ask's first world could start, as far as its team's quota goes."""
+        """Where and when the first world that is possible could start, as far as its team's quota goes."""
         return self._starts.earliest(ask, shape, now, self._reservations, self._open(ask, shape))
 
     def _untouchable(self, shape: Shape, pool: Pool, ends: float) -> Mapping[str, int]:
@@ -152,11 +152,12 @@ class Finder:
             return False
         soonest = min(self._policy.speed(ask, sku, workers) for sku in skus)
         later = self.earliest(ask, shape, now)
-        return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, ask.worlds[0]) < now + soonest
+        return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, shape.first(self._pools)) < now + soonest
 
     def _open(self, ask: Ask, shape: Shape) -> Iterator[Pool]:
+        first = shape.first(self._pools)
         for pool in shape.allowed(self._pools):
-            if pool.usable and self._teams.may_take(ask.team, pool.sku.name) >= ask.worlds[0]:
+            if pool.usable and self._teams.may_take(ask.team, pool.sku.name) >= first:
                 yield pool
 
 

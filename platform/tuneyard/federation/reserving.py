@@ -129,14 +129,15 @@ class Starts:
         self._known: dict[tuple[int, int, int], tuple[int, Start | None]] = {}
 
     def earliest(self, ask: Ask, shape: Shape, now: float, reservations: Sequence[Reservation], pools: Iterable[Pool]) -> Start | None:
-        """Where the ask's first world would end soonest among these pools, by what is predicted."""
+        """Where the first world that is possible would end soonest among these pools, by what is predicted."""
+        first = shape.first(self._pools)
         best: tuple[float, str, str] | None = None
         chosen: Start | None = None
         for pool in pools:
-            for size in shape.sizes(ask.worlds[0], pool):
-                start = self.start_in(pool, ask.worlds[0] // size, size, now, reservations, shape.avoided(self._pools, pool))
+            for size in shape.sizes(first, pool):
+                start = self.start_in(pool, first // size, size, now, reservations, shape.avoided(self._pools, pool))
                 if start is not None:
-                    ends = start.at + self._speed(ask, pool.sku.name, ask.worlds[0])
+                    ends = start.at + self._speed(ask, pool.sku.name, first)
                     if best is None or (ends, pool.member, pool.sku.name) < best:
                         best, chosen = (ends, pool.member, pool.sku.name), start
                     break

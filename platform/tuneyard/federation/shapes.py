@@ -43,6 +43,7 @@ class Shape:
         self._least: tuple[Option, ...] = ()
         self._allowed: tuple[Pool, ...] = ()
         self._least_by_sku: dict[str, int] = {}
+        self._first = 0
         self._only_on_failed = False
 
     @staticmethod
@@ -68,6 +69,11 @@ class Shape:
         """The smallest world that some pool of a SKU would take if nothing ran there; SKUs of which none would do are left out."""
         self._refresh(pools)
         return self._least_by_sku
+
+    def first(self, pools: Pools) -> int:
+        """The best world that some pool would take if nothing ran there: the one to keep room for. The best of all where none would do."""
+        self._refresh(pools)
+        return self._first
 
     def only_on_failed(self, pools: Pools) -> bool:
         """Whether nothing would ever do but nodes that have failed this ask."""
@@ -117,10 +123,13 @@ class Shape:
         smallest = min((option.size for option in self._options if option.workers == least), default=0)
         self._least = tuple(option for option in self._options if option.workers == least and option.size == smallest)
         self._least_by_sku = {}
+        possible: set[int] = set()
         for pool in self._allowed:
             worlds = [workers for workers in self.ask.worlds if self._would_do(pool, workers, frozenset())]
+            possible.update(worlds)
             if worlds:
                 self._least_by_sku[pool.sku.name] = min(*worlds, self._least_by_sku.get(pool.sku.name, worlds[0]))
+        self._first = next((workers for workers in self.ask.worlds if workers in possible), self.ask.worlds[0])
         self._only_on_failed = bool(self.ask.avoid) and not any(
             self._would_do(pool, workers, self.ask.avoid) for pool in self._allowed for workers in self.ask.worlds
         )

@@ -220,3 +220,10 @@ class TestForecast:
         holds = replace(HOLDS, ends=2 * HOUR)
         starts = forecast(World(members=(member("east", 0),), asks=asks, running=(holds,)), "tuneyard", 0.0)
         assert starts == {("a", "train"): 120.0, ("b", "train"): pytest.approx(120 + 3 * HOUR, abs=60)}
+
+
+def test_an_elastic_gang_is_kept_the_largest_size_that_any_cluster_has() -> None:
+    busy = running("r", {"east-1": 8}, ends=HOUR)
+    gang, long = ask("gang", 32, 16), ask("long", 8, created=10.0, seconds=50 * HOUR)
+    assert placed(decide([member("east", 8, 0)], gang, long, running=(busy,))) == {}
+    assert placed(decide([member("east", 8, 0)], long, running=(busy,))) == {"long": "east"}
