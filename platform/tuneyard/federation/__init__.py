@@ -8,14 +8,19 @@ from tuneyard.federation.deciding import schedule
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
 from tuneyard.federation.from_api import (
+    MOST_AUTO,
+    WORKERS_ON_CPU,
+    Fits,
     ask_of,
     attempts_of,
+    dividing,
     held_hours,
     job_name,
     member_of,
     own_sku,
     same_month,
     sku_names,
+    skus_of,
     team_of,
     unknown_team,
     worlds_of,
@@ -24,6 +29,7 @@ from tuneyard.federation.native import NativeScheduler, new_scheduler, scheduler
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.world import (
+    FITS_NEVER,
     PRIORITIES,
     UNKNOWN_DURATION_S,
     Ask,
@@ -44,14 +50,18 @@ from tuneyard.federation.world import (
 )
 
 __all__ = [
+    "FITS_NEVER",
+    "MOST_AUTO",
     "POLICIES",
     "PRIORITIES",
     "REFERENCE_SKU",
     "UNKNOWN_DURATION_S",
+    "WORKERS_ON_CPU",
     "Ask",
     "Basis",
     "Decision",
     "Fail",
+    "Fits",
     "Member",
     "NativeScheduler",
     "Node",
@@ -69,6 +79,7 @@ __all__ = [
     "ask_of",
     "attempts_of",
     "by_roofline",
+    "dividing",
     "duration_words",
     "forecast",
     "held_hours",
@@ -82,6 +93,7 @@ __all__ = [
     "schedule",
     "scheduler_of",
     "sku_names",
+    "skus_of",
     "speed_factor",
     "team_of",
     "unknown_team",

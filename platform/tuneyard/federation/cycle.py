@@ -213,7 +213,7 @@ class Cycles:
         if making.going and self._policy.owes_freed:
             self._owed.append(ask)
         if making.kept is not None:
-            self._keep(ask, making.kept, ask.worlds[-1])
+            self._keep(ask, making.kept, ask.smallest(making.kept.pool.sku.name))
         return bool(making.going) or making.kept is not None
 
     def _owe(self) -> None:

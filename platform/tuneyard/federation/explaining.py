@@ -10,7 +10,7 @@ from tuneyard.federation.pools import Pool, Pools
 from tuneyard.federation.reserving import Reservation, Starts, withheld_in
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import Ask, Running, Wait
+from tuneyard.federation.world import FITS_NEVER, Ask, Running, Wait
 
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _NAMED = 3
@@ -33,7 +33,7 @@ class Explainer:
         if never:
             prefix = "" if shape.ever(self._pools) else "no cluster could ever run it: "
             return Wait(ask=ask, reasons={}, held=prefix + never)
-        allowed = shape.allowed(self._pools)
+        allowed, too_small = shape.allowed(self._pools), shape.too_small(self._pools)
         reasons: dict[str, list[str]] = {}
         times: list[float] = []
         for name in sorted(self._pools.members):
@@ -43,15 +43,16 @@ class Explainer:
             member = self._pools.members[name]
             if not member.usable:
                 reasons[name] = [member.why_not]
-            elif not here:
-                reasons[name] = [f"has none of {', '.join(ask.skus)}"]
             else:
                 reasons[name] = [self._why(ask, shape, pool, now, times) for pool in here]
+                reasons[name] += sorted(_too_small(ask, pool) for pool in too_small if pool.member == name)
+                reasons[name] = reasons[name] or [f"has none of {', '.join(ask.skus)}"]
         for name in ask.clusters:
             reasons.setdefault(name, ["there is no such cluster"])
         own = next((each for each in self._reservations if each.key == (ask.job, ask.task)), None)
         starts = own.until if own is not None else min(times, default=None)
-        return Wait(ask=ask, reasons={name: "; ".join(parts) for name, parts in reasons.items()}, starts=starts)
+        unknown = "" if ask.least else ask.fit
+        return Wait(ask=ask, reasons={name: "; ".join(parts) for name, parts in reasons.items()}, starts=starts, unchecked=unknown)
 
     def why_never(self, ask: Ask, shape: Shape) -> str:
         """Why it could not run even if all members were empty, and what would help; an empty text where it could."""
@@ -63,7 +64,7 @@ class Explainer:
             return ""
         limits = ", ".join(f"{most:.0f} {sku}" for sku, most in allowed.items() if most < math.inf)
         by_quota = f"team {ask.team} may hold at most {limits} with what it may borrow"
-        asked = min(ask.worlds)
+        asked = min(ask.smallest(sku) for sku in allowed)
         small = [sku for sku, most in allowed.items() if most >= asked]
         if not small:
             return f"{by_quota}, and {asked} are asked for: ask for fewer, or raise its quota"
@@ -73,6 +74,9 @@ class Explainer:
     def _why_no_member(self, ask: Ask, shape: Shape) -> str:
         """What no member has, and what would help."""
         allowed = shape.allowed(self._pools)
+        no_fit = self._why_no_fit(ask, shape)
+        if no_fit:
+            return no_fit
         least = min(ask.worlds)
         wanted = f"{least} x {' or '.join(ask.skus) or 'any SKU'}"
         most: dict[str, int] = {}
@@ -84,7 +88,11 @@ class Explainer:
             {
                 pool.sku.name
                 for pool in self._pools.all
-                if pool.present and pool not in allowed and shape.sizes(least, pool) and _holds(pool, shape, least)
+                if pool.present
+                and pool not in allowed
+                and shape.fits(pool, least)
+                and shape.sizes(least, pool)
+                and _holds(pool, shape, least)
             }
         )
         if elsewhere:
@@ -92,9 +100,22 @@ class Explainer:
         largest = max((_largest(pool, ask.unit) for pool in allowed), default=0)
         return f"{reason}; ask for at most {largest} workers" if largest else reason
 
+    def _why_no_fit(self, ask: Ask, shape: Shape) -> str:
+        """That the model fits on no member, by SKU, and what would help. An empty text where memory is not the reason."""
+        most: dict[str, int] = {}
+        for pool in (*shape.allowed(self._pools), *shape.too_small(self._pools)):
+            gpus = min(max(ask.worlds), sum(pool.total.values()))
+            most[pool.sku.name] = max(most.get(pool.sku.name, 0), gpus)
+        if not most or any(gpus >= ask.fewest(sku) for sku, gpus in most.items()):
+            return ""
+        reason = "; ".join(_does_not_fit(ask, sku, gpus) for sku, gpus in sorted(most.items()))
+        return f"the model of task {ask.task} {reason}" + (f"; what helps: {ask.fit}" if ask.fit else "")
+
     def _why(self, ask: Ask, shape: Shape, pool: Pool, now: float, times: list[float]) -> str:
-        least = ask.worlds[-1]
         sku = pool.sku.name
+        if sum(pool.total.values()) < ask.fewest(sku):
+            return _too_small(ask, pool)
+        least = ask.smallest(sku)
         sizes = shape.sizes(least, pool)
         if not sizes:
             return f"{least} workers do not divide over machines of {pool.sku.gpus_per_node} {sku}"
@@ -120,6 +141,15 @@ class Explainer:
             return f"{have}; the rest is promised to {_names([each.key[0] for each in others])}" if others else have
         times.append(start.at)
         return f"{have}, enough at about {_clock(start.at)} when {_ending(start.after)}"
+
+
+def _too_small(ask: Ask, pool: Pool) -> str:
+    return f"the model {_does_not_fit(ask, pool.sku.name, min(max(ask.worlds), sum(pool.total.values())))}"
+
+
+def _does_not_fit(ask: Ask, sku: str, gpus: int) -> str:
+    fewest = ask.fewest(sku)
+    return f"does not fit on {sku}" if fewest == FITS_NEVER else f"does not fit on {gpus} x {sku}: it needs at least {fewest}"
 
 
 def _count(free: dict[str, int], least: int, size: int) -> str:

@@ -157,7 +157,7 @@ class Finder:
     def _open(self, ask: Ask, shape: Shape) -> Iterator[Pool]:
         first = shape.first(self._pools)
         for pool in shape.allowed(self._pools):
-            if pool.usable and self._teams.may_take(ask.team, pool.sku.name) >= first:
+            if pool.usable and shape.fits(pool, first) and self._teams.may_take(ask.team, pool.sku.name) >= first:
                 yield pool
 
 

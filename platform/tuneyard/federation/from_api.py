@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -20,21 +21,34 @@ from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis
 
 Amount = TypeVar("Amount", int, float)
 WORKERS_ON_CPU = 2
-_MOST_AUTO = 8
-"""`workers: auto` takes one machine of GPUs until the planner chooses."""
+MOST_AUTO = 8
+"""`workers: auto` takes one machine of GPUs at most, unless the planner says that the model needs more."""
 _MOST_WORLDS = 64
 _LEAST_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fits:
+    """What a planner says of where a task's model fits: `worlds`, `least` and `words` are `Ask.worlds`, `Ask.least` and `Ask.fit`."""
+
+    worlds: tuple[int, ...]
+    least: tuple[tuple[str, int], ...] = ()
+    words: str = ""
 
 
 def job_name(job: JobSpec) -> str:
     return f"{job.metadata.namespace}/{job.metadata.name}"
 
 
-def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, planned_s: float | None = None) -> Ask:
-    """The ask of one task of a job. `planned_s`: what a planner says that it takes on the reference SKU, where one was asked."""
+def ask_of(
+    job: JobSpec, created: float, task_name: str, status: JobStatus, planned_s: float | None = None, fits: Fits | None = None
+) -> Ask:
+    """The ask of one task of a job. `planned_s` and `fits` are a planner's answers, where one was asked: how long the task takes on the
+    reference SKU with its first number of workers, and where its model fits."""
     task = job.spec.task(task_name)
     gang = job.spec.gang_of(task)
     worlds, unit = _worlds(gang)
+    fits = fits or Fits(worlds=worlds)
     own = [attempt for attempt in status.attempts if attempt.task == task_name]
     seconds, basis = _left_s(job, task_name, status, own, planned_s)
     return Ask(
@@ -43,10 +57,12 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, plan
         team=job.team,
         priority=job.spec.priority,
         created=created,
-        worlds=worlds,
+        worlds=fits.worlds,
         unit=unit,
-        skus=_skus(gang, job.spec.placement.skus),
+        skus=skus_of(job, gang),
         clusters=tuple(job.spec.placement.clusters),
+        least=fits.least,
+        fit=fits.words,
         avoid=frozenset(
             (attempt.placement.cluster, attempt.failed_node)
             for attempt in own
@@ -167,6 +183,12 @@ def worlds_of(gang: Task) -> tuple[int, ...]:
     return _worlds(gang)[0]
 
 
+def skus_of(job: JobSpec, gang: Task) -> tuple[str, ...]:
+    """SKUs that task and job both allow, in the task's order of preference, by the catalog's names; empty: any."""
+    own, allowed = ([canonical_sku(sku) for sku in skus] for skus in (gang.resources.sku, job.spec.placement.skus))
+    return tuple(dict.fromkeys(sku for sku in own if not allowed or sku in allowed)) if own else tuple(dict.fromkeys(allowed))
+
+
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Numbers of GPUs that would do, best first, and how many must share a machine."""
     if task.process is not None:
@@ -178,12 +200,12 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     if isinstance(workers, int):
         return (workers,), 1
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
-    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else _MOST_AUTO)
-    return _dividing(task.train.batch.micro_batches if task.train is not None else None, least, most) or (least,), 1
+    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else MOST_AUTO)
+    return dividing(task.train.batch.micro_batches if task.train is not None else None, least, most) or (least,), 1
 
 
 @lru_cache(maxsize=1024)
-def _dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
+def dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
     """Numbers of workers over which `parts` divide evenly (None: all), largest first: of very many the largest, the least, and some
     between."""
     found: Sequence[int] = range(most, least - 1, -1)
@@ -193,12 +215,6 @@ def _dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
     if len(found) <= _MOST_WORLDS:
         return tuple(found)
     return tuple(found[round(index * (len(found) - 1) / (_MOST_WORLDS - 1))] for index in range(_MOST_WORLDS))
-
-
-def _skus(task: Task, job_skus: list[str]) -> tuple[str, ...]:
-    """SKUs that task and job both allow, in the task's order of preference, by the catalog's names."""
-    own, allowed = ([canonical_sku(sku) for sku in skus] for skus in (task.resources.sku, job_skus))
-    return tuple(dict.fromkeys(sku for sku in own if not allowed or sku in allowed)) if own else tuple(dict.fromkeys(allowed))
 
 
 def _by_kind(amounts: Mapping[str, Amount]) -> dict[str, Amount]:

@@ -116,14 +116,13 @@ class Preempting:
 
     def make_room(self, ask: Ask, shape: Shape, now: float, reservations: Sequence[Reservation]) -> Making:
         """Whom to ask to go, for the smallest world that would do; nobody where others that go already make the room."""
-        workers = ask.worlds[-1]
         if self._teams[ask.team].team.closed:
             return Making()
         pools = [pool for pool in shape.allowed(self._pools) if pool.usable]
         team = self._team_that_matters(ask)
         kind = (shape, ask.priority, team, self._has_starved(ask))
         if self._census.stopping and kind not in self._none_go_for:
-            kept = self._by_those_who_go(ask, shape, pools, workers, now, reservations)
+            kept = self._by_those_who_go(ask, shape, pools, now, reservations)
             if kept is not None:
                 return self._keep(Making(kept=kept))
             self._none_go_for.add(kind)
@@ -134,7 +133,7 @@ class Preempting:
             self.unfinished = True
             return Making()
         self._settles = math.inf
-        best = self._cheapest(ask, shape, worth, workers, now, reservations)
+        best = self._cheapest(ask, shape, worth, now, reservations)
         if best is None:
             self._refused_now.add(kind)
             # What is promised in this cycle may not be in the next; who has just begun to borrow may be asked later.
@@ -146,7 +145,7 @@ class Preempting:
         gone = [replace(attempt, stopping=True, ends=now + self._policy.grace_s) for attempt in victims.attempts]
         stopping = [*stopping_in(pool), *(each for each in gone if (each.cluster, each.sku) == (pool.member, pool.sku.name))]
         claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
-        start = start_in(pool, workers // size, size, now, claimed=claimed, ends=stopping)
+        start = start_in(pool, ask.smallest(pool.sku.name) // size, size, now, claimed=claimed, ends=stopping)
         kept = reservation((ask.job, ask.task), start) if start is not None else None
         starved = self._has_starved(ask)
         going = tuple(
@@ -170,7 +169,7 @@ class Preempting:
         return "" if plain else ask.team
 
     def _cheapest(
-        self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
+        self, ask: Ask, shape: Shape, pools: Sequence[Pool], now: float, reservations: Sequence[Reservation]
     ) -> tuple[Victims, Pool, int] | None:
         """The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found. Where the policy
         takes the youngest, those of the first pool that has any."""
@@ -184,7 +183,7 @@ class Preempting:
                 candidates = self._with_others(candidates, ask, pool, deficits, now)
             if candidates.attempts:
                 have = int(free[pool.index]) + pool.stopping
-                least_s = least_cost_s(candidates.attempts, max(1, workers - have), now, self._overhead_s)
+                least_s = least_cost_s(candidates.attempts, max(1, ask.smallest(pool.sku.name) - have), now, self._overhead_s)
                 if least_s < math.inf:
                     bounds.append((0.0 if takes_first else least_s, pool.member, pool.sku.name, pool, candidates, deficits))
         best: tuple[Victims, Pool, int] | None = None
@@ -193,7 +192,7 @@ class Preempting:
                 break
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
             below = best[0].cost if best is not None else None
-            found = self._search_in(pool, shape, candidates, workers, now, claimed, deficits, below)
+            found = self._search_in(pool, shape, candidates, ask.smallest(pool.sku.name), now, claimed, deficits, below)
             if found is not None:
                 best = (found[0], pool, found[1])
         return best
@@ -293,13 +292,14 @@ class Preempting:
         return known[1], known[2]
 
     def _by_those_who_go(
-        self, ask: Ask, shape: Shape, pools: Sequence[Pool], workers: int, now: float, reservations: Sequence[Reservation]
+        self, ask: Ask, shape: Shape, pools: Sequence[Pool], now: float, reservations: Sequence[Reservation]
     ) -> Reservation | None:
         """The room that is made by those who have been asked to go already, where it is enough: the tightest, so that what was freed for a
         large ask is left to it."""
         free = self._pools.free_gpus()
         room = [(int(free[pool.index]) + pool.stopping - self._kept[pool.index], pool.member, pool.sku.name, pool) for pool in pools]
-        for _, _, sku, pool in sorted((each for each in room if each[0] >= workers), key=lambda each: each[:3]):
+        for _, _, sku, pool in sorted((each for each in room if each[0] >= ask.smallest(each[2])), key=lambda each: each[:3]):
+            workers = ask.smallest(sku)
             if not (pool.stopping or self._teams.gets_back(ask.team, sku)) or self._missing(ask, sku):
                 continue
             claimed = claimed_in(pool, reservations, shape.avoided(self._pools, pool))
@@ -314,7 +314,7 @@ class Preempting:
 
     def _missing(self, ask: Ask, sku: str) -> list[tuple[frozenset[str], int]]:
         """Quota that must be given back first."""
-        return self._teams.deficits(ask.team, sku, ask.worlds[-1] + self._promises.gpus(ask.team, sku))
+        return self._teams.deficits(ask.team, sku, ask.smallest(sku) + self._promises.gpus(ask.team, sku))
 
     def _takes_back(self, ask: Ask) -> bool:
         if self._teams[ask.team].team.quota is None:
@@ -323,7 +323,7 @@ class Preempting:
 
     def _takes_back_of(self, ask: Ask, sku: str) -> bool:
         """Whether the ask stays within its team's own quota, with what was promised to others of the team in this cycle."""
-        return self._teams.within_quota(ask.team, sku, ask.worlds[-1] + self._promises.gpus(ask.team, sku))
+        return self._teams.within_quota(ask.team, sku, ask.smallest(sku) + self._promises.gpus(ask.team, sku))
 
     def _lends(self, one: str, other: str) -> bool:
         return other != one and self._teams.lend_to_each_other(one, other)
@@ -337,7 +337,7 @@ def why_it_goes(ask: Ask, victim: Running, now: float, policy: Policy, *, has_st
     if PRIORITIES[victim.priority] < PRIORITIES[ask.priority]:
         return f"{ask.job} has priority {ask.priority}{lost}"
     if has_starved:
-        return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.worlds[-1]} GPUs at once{lost}"
+        return f"{ask.job} has waited for {(now - ask.created) / 3600:.0f} h for {ask.smallest(victim.sku)} GPUs at once{lost}"
     return f"team {ask.team} takes back what team {victim.team} has borrowed of its quota, for {ask.job}{lost}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from tuneyard.federation.policy import Speed
 from tuneyard.federation.pools import Indices, Pool, Pools
 from tuneyard.federation.world import Ask
 
-ShapeKey = tuple[tuple[int, ...], int, tuple[str, ...], tuple[str, ...], frozenset[tuple[str, str]]]
+ShapeKey = tuple[tuple[int, ...], int, tuple[str, ...], tuple[str, ...], tuple[tuple[str, int], ...], frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,21 @@ class Shape:
 
     @staticmethod
     def key(ask: Ask) -> ShapeKey:
-        return (ask.worlds, ask.unit, ask.skus, ask.clusters, ask.avoid)
+        return (ask.worlds, ask.unit, ask.skus, ask.clusters, ask.least, ask.avoid)
 
     def options(self, pools: Pools) -> tuple[Option, ...]:
-        """In order of preference: larger worlds first, larger pods first (ranks that share a machine speak faster)."""
+        """In order of preference: worlds as the ask lists them, larger pods first (ranks that share a machine speak faster)."""
         self._refresh(pools)
         return self._options
 
     def allowed(self, pools: Pools) -> tuple[Pool, ...]:
-        """Pools that the ask lets in, usable or not."""
+        """Pools that the ask lets in and where a world of it fits, usable or not."""
         self._refresh(pools)
         return self._allowed
+
+    def too_small(self, pools: Pools) -> tuple[Pool, ...]:
+        """Pools that the ask lets in and where no world of it fits: its model needs more GPUs of the SKU, or others."""
+        return tuple(pool for pool in pools.all if self._lets_in(pool) and not self.fits(pool, max(self.ask.worlds)))
 
     def ever(self, pools: Pools) -> bool:
         """Whether any pool would do if nothing ran there. A member that cannot be seen might."""
@@ -109,6 +113,10 @@ class Shape:
             self._fastest = (pools.layout, min((speed(ask, sku, ask.worlds[0]) for sku in skus), default=1.0))
         return self._fastest[1]
 
+    def fits(self, pool: Pool, workers: int) -> bool:
+        """Whether the ask's model fits on so many GPUs of a pool, as far as that is known."""
+        return workers >= self.ask.fewest(pool.sku.name)
+
     def sizes(self, workers: int, pool: Pool) -> tuple[int, ...]:
         return pod_sizes(workers, pool.sku.gpus_per_node, cpu=pool.is_cpu, unit=self.ask.unit)
 
@@ -116,12 +124,10 @@ class Shape:
         if self._layout == pools.layout:
             return
         self._layout = pools.layout
-        self._allowed = tuple(pool for pool in pools.all if self._lets_in(pool))
+        self._allowed = tuple(pool for pool in pools.all if self._lets_in(pool) and self.fits(pool, max(self.ask.worlds)))
         self._skus = tuple(sorted({pool.sku.name for pool in self._allowed}))
         self._options = tuple(self._list())
-        least = min(self.ask.worlds)
-        smallest = min((option.size for option in self._options if option.workers == least), default=0)
-        self._least = tuple(option for option in self._options if option.workers == least and option.size == smallest)
+        self._least = tuple(self._smallest())
         self._least_by_sku = {}
         possible: set[int] = set()
         for pool in self._allowed:
@@ -138,11 +144,20 @@ class Shape:
         ask = self.ask
         return pool.present and (not ask.skus or pool.sku.name in ask.skus) and (not ask.clusters or pool.member in ask.clusters)
 
+    def _smallest(self) -> Iterator[Option]:
+        """Of each SKU, the smallest world in the smallest pods."""
+        for least in sorted({self.ask.smallest(sku) for sku in self._skus}):
+            options = [option for option in self._options if option.workers == least]
+            size = min((option.size for option in options), default=0)
+            yield from (option for option in options if option.size == size)
+
     def _list(self) -> list[Option]:
         found: list[Option] = []
         for workers in self.ask.worlds:
             by_size: dict[int, list[int]] = {}
             for pool in self._allowed:
+                if not self.fits(pool, workers):
+                    continue
                 for size in (self.sizes(workers, pool) if workers else (0,)) if pool.usable else ():
                     by_size.setdefault(size, []).append(pool.index)
             for size in sorted(by_size, reverse=True):
@@ -150,6 +165,8 @@ class Shape:
         return found
 
     def _would_do(self, pool: Pool, workers: int, without: frozenset[tuple[str, str]]) -> bool:
+        if not self.fits(pool, workers):
+            return False
         if not pool.usable:
             return not without  # a member that is away may come back; but a task does not wait for it that has a place elsewhere
         if workers == 0:

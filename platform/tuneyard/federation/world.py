@@ -13,6 +13,8 @@ from typing import Literal
 PRIORITIES = {"low": 0, "normal": 1, "high": 2, "urgent": 3}
 UNKNOWN_DURATION_S = 4 * 3600.0
 """What a task is assumed to take of which nothing is known."""
+FITS_NEVER = 2**31 - 1
+"""The least number of GPUs of a SKU on which a model fits that fits on no number of them."""
 Basis = Literal["pace", "given", "plan", "assumed"]
 """Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the planner, or nowhere."""
 _BASES: Mapping[str, str] = {
@@ -95,6 +97,11 @@ class Ask:
     unit: int = 1
     skus: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    least: tuple[tuple[str, int], ...] = ()
+    """Fewest GPUs on which its model fits, by SKU. A smaller world does not start on the SKU; a SKU that is not listed is not allowed.
+    Empty: not known, so that every world may start on every SKU."""
+    fit: str = ""
+    """What is known of whether its model fits, for people: what would make it fit on fewer GPUs, or why nothing is known."""
     avoid: frozenset[tuple[str, str]] = frozenset()
     """(cluster, node) that have failed this task: taken only where nothing else would ever do."""
     seconds: float = UNKNOWN_DURATION_S
@@ -106,6 +113,15 @@ class Ask:
     preemptible: bool = True
     owed_since: float | None = None
     """When others were first asked to go for it: what they free is its own, so that it is looked at first within its priority."""
+
+    def fewest(self, sku: str) -> int:
+        """Fewest GPUs of a SKU on which its model fits; 0 where that is not known, `FITS_NEVER` where it fits on no number of them."""
+        return next((gpus for name, gpus in self.least if name == sku), FITS_NEVER) if self.least else 0
+
+    def smallest(self, sku: str) -> int:
+        """The smallest world that may start on a SKU; the smallest of all where none may."""
+        fewest = self.fewest(sku)
+        return min((workers for workers in self.worlds if workers >= fewest), default=min(self.worlds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,12 +203,14 @@ class Wait:
     reasons: Mapping[str, str] = field(hash=False)
     held: str = ""
     starts: float | None = None
+    unchecked: str = ""
+    """Why it is not known whether its model fits, where it is not."""
 
     @property
     def reason(self) -> str:
         parts = [self.held] if self.held else []
         parts += [f"{cluster}: {why}" for cluster, why in self.reasons.items()]
-        return "; ".join(parts) or "there is no cluster"
+        return "; ".join([*(parts or ["there is no cluster"]), *([self.unchecked] if self.unchecked else [])])
 
 
 @dataclass(frozen=True, kw_only=True)

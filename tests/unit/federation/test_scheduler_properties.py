@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.worlds import A100, H100, HOUR, ask, member
 
 from tuneyard.federation import (
+    FITS_NEVER,
     POLICIES,
     PRIORITIES,
     Ask,
@@ -32,6 +33,8 @@ from tuneyard.federation import (
 
 TEAMS = ("t0", "t1", "t2")
 NAMES = ("east", "west", "north")
+LEAST = ((), (), (), (("a100-80gb", 16), ("h100-80gb", 4)), (("a100-80gb", 2), ("h100-80gb", FITS_NEVER)), (("h100-80gb", 3),))
+"""Where models fit; mostly not known."""
 SKUS = {"east": H100, "west": A100, "north": H100}
 
 
@@ -63,7 +66,7 @@ def asks(draw: st.DrawFn) -> Ask:
     unit = draw(st.sampled_from([1, 1, 1, 2]))
     return ask(
         f"j{draw(st.integers(0, 30))}",
-        *sorted({size * unit for size in worlds}, reverse=True),
+        *sorted({size * unit for size in worlds}, reverse=draw(st.integers(0, 9)) > 0),
         unit=unit,
         team=draw(st.sampled_from(TEAMS)),
         priority=draw(st.sampled_from(list(PRIORITIES))),
@@ -71,6 +74,7 @@ def asks(draw: st.DrawFn) -> Ask:
         seconds=draw(st.sampled_from([60.0, HOUR, 24 * HOUR])),
         skus=draw(st.sampled_from([(), (), ("h100-80gb",), ("a100-80gb", "h100-80gb")])),
         clusters=draw(st.sampled_from([(), (), ("east",), ("north", "west")])),
+        least=draw(st.sampled_from(LEAST)),
         avoid=draw(st.sampled_from([frozenset(), frozenset({("east", "east-0")})])),
         near=draw(st.sampled_from([(), ("s3://a/x",)])),
         preemptible=draw(st.integers(0, 4)) > 0,
@@ -131,6 +135,7 @@ def check(world: World, decisions: list[Place | Preempt | Fail]) -> None:
         if isinstance(decision, Place):
             assert sum(decision.nodes.values()) == decision.workers
             assert decision.workers in decision.ask.worlds
+            assert decision.workers >= decision.ask.fewest(decision.sku)
             size = decision.workers // decision.pods
             assert all(gpus % size == 0 for gpus in decision.nodes.values())
             assert size % decision.ask.unit == 0
@@ -142,6 +147,7 @@ def check(world: World, decisions: list[Place | Preempt | Fail]) -> None:
             check_quota(described, holds, decision)
         if isinstance(decision, Preempt):
             victim = decision.victim
+            assert max(decision.ask.worlds) >= decision.ask.fewest(victim.sku)
             assert victim.preemptible
             assert not victim.stopping
             assert victim.key not in gone
