@@ -158,6 +158,11 @@ class Hub:
         # Every job must have been looked at once: what their attempts hold is known by then, and who waits.
         if not (self.placing.asks and self.members.synced and self.teams.synced):
             return
+        if self.placing.learn_skus(self.members.all()):  # asks that may use them are made anew before the next cycle
+            for key in self.placing.asks:
+                self._queue.add(key)
+            self._wake_placing()
+            return
         with self.metrics.cycle_s.time():
             news = self.placing.cycle(self.members.all(), self.members.away(), time.time())
         for key in news:
@@ -267,7 +272,8 @@ class Hub:
 
     def _place(self, key: Key, goal: Goal, outcome: Outcome, now: datetime) -> Outcome:
         """Ask for the places that the job wants, and record what was decided for it."""
-        asks = {task: ask_of(goal.job, goal.created.timestamp(), task, outcome.status) for task in outcome.ready}
+        created = goal.created.timestamp()
+        asks = {task: ask_of(goal.job, created, task, outcome.status, self.placing.skus) for task in outcome.ready}
         if self.placing.want(key, asks, now.timestamp(), names_team=goal.job.spec.team is not None):
             self._wake_placing()
         return self._recording.record(key, goal, outcome, self.jobs.status(key).message, now)

@@ -27,6 +27,7 @@ from tuneyard.federation import (
     member_of,
     new_scheduler,
     running_of,
+    sku_names,
     unknown_team,
 )
 from tuneyard_operators.hub.forecasts import Starts
@@ -78,6 +79,8 @@ class Placing:
     def __init__(self, policy: Policy) -> None:
         self.scheduler = new_scheduler(policy)
         self.asks: dict[Key, dict[str, Ask]] = {}
+        self.skus: frozenset[str] = frozenset()
+        """SKUs of all members that there have been, by the catalog's names: asks are checked against these."""
         self.decided: dict[Key, dict[str, Place]] = defaultdict(dict)
         """Placements that no status holds yet: they count as taken."""
         self.going: dict[Key, dict[int, str]] = defaultdict(dict)
@@ -131,6 +134,12 @@ class Placing:
                 self._drop_verdict(key, task)
                 self._unexplained[key, task] = None
         return bool(new)
+
+    def learn_skus(self, members: Iterable[Member]) -> bool:
+        """Take note of the SKUs of members. True where some are new. Those of a member that is gone stay: it may come back."""
+        before = self.skus
+        self.skus = before.union(*(sku_names(member.cluster).values() for member in members))
+        return self.skus != before
 
     def _with_owed(self, key: Key, ask: Ask) -> Ask:
         since = self.owed.get(key, {}).get(ask.task)

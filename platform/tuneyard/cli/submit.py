@@ -147,9 +147,12 @@ def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str,
     job = document.resource.model_copy(deep=True)
     job.metadata.namespace = made.job.namespace
     status = made.job.status
-    asks = [ask_of(job, now.timestamp(), task, status) for task in waiting_tasks(job, status)]
+    waiting = waiting_tasks(job, status)
+    if not waiting:
+        return []
     snapshot = hub.snapshot()
-    return [estimate(outlook, snapshot, now) for outlook in snapshot.outlook(asks, now)] if asks else []
+    asks = [ask_of(job, now.timestamp(), task, status, snapshot.skus) for task in waiting]
+    return [estimate(outlook, snapshot, now) for outlook in snapshot.outlook(asks, now)]
 
 
 def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
@@ -168,6 +171,7 @@ def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, A
         "duration_from": place.ask.basis if place is not None else None,
         "cost": snapshot.cost(place) if place is not None else None,
         "why": outlook.why_there if place is not None else (wait.reason if wait is not None else ""),
+        "unchecked": place.ask.fit if place is not None and not place.ask.least else "",
     }
     return found
 
@@ -185,7 +189,8 @@ def _estimate(estimates: list[dict[str, Any]]) -> list[str]:
         takes = duration_words(each["duration_s"], each["duration_from"])
         known = "cost" if each["duration_from"] != "assumed" else "cost, if so,"
         cost = f"; {known} {each['cost']:.2f}" if each["cost"] else ""
-        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for {takes}{cost}")
+        unchecked = f"; {each['unchecked']}" if each["unchecked"] else ""
+        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for {takes}{cost}{unchecked}")
     return lines
 
 

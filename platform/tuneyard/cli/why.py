@@ -11,7 +11,7 @@ from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOptio
 from tuneyard.cli.job_figures import age
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
 from tuneyard.cluster import HubJob, Outlook, open_hub, read_job, waiting_tasks
-from tuneyard.federation import REFERENCE_SKU, duration_words
+from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
 
 
 def why(
@@ -35,7 +35,8 @@ def why(
     now = datetime.now(UTC)
     item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
     read = read_job(item) if item is not None else None
-    asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1]) for task in waiting_tasks(*read)] if read is not None else []
+    waiting = waiting_tasks(*read) if read is not None else []
+    asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1], snapshot.skus) for task in waiting] if read is not None else []
     outlooks = snapshot.outlook(asks, now) if asks else []
     if output is Format.JSON:
         print_json({"name": job.name, "namespace": job.namespace, "phase": str(job.phase), "tasks": [facts(each) for each in outlooks]})
@@ -64,16 +65,25 @@ def _task(outlook: Outlook, now: datetime) -> list[str]:
         return [f"{outlook.task} can start now on {place.cluster}: {gpus} ({outlook.why_there})"]
     assert outlook.wait is not None
     wait = outlook.wait
-    wanted = " or ".join(str(world) for world in wait.ask.worlds[:4]) + " x " + (" or ".join(wait.ask.skus) or "any SKU")
-    found = [f"{outlook.task} waits for {wanted}; {outlook.ahead} ahead of it"]
+    found = [f"{outlook.task} waits for {_wanted(wait.ask)}; {outlook.ahead} ahead of it"]
     if wait.held:
         found.append(f"  {wait.held}")
     if wait.reasons:
         rows = [{"cluster": cluster, "why": reason} for cluster, reason in wait.reasons.items()]
         found += [f"  {line}" for line in table_lines(("cluster", "why"), rows)]
+    if wait.unchecked:
+        found.append(f"  {wait.unchecked}")
     found.append(f"  takes {duration_words(wait.ask.seconds, wait.ask.basis)} (on {REFERENCE_SKU})")
     found.append(f"  expected start: {_when(wait.starts, now)}")
     return found
+
+
+def _wanted(ask: Ask) -> str:
+    """The numbers of GPUs that would do; of which SKU at least how many, where that is known."""
+    least = [f"{ask.smallest(sku)} x {sku}" for sku, gpus in ask.least if gpus <= max(ask.worlds)]
+    if least:
+        return "at least " + " or ".join(least)
+    return " or ".join(str(world) for world in ask.worlds[:4]) + " x " + (" or ".join(ask.skus) or "any SKU")
 
 
 def _when(starts: float | None, now: datetime) -> str:
@@ -95,6 +105,7 @@ def facts(outlook: Outlook) -> dict[str, Any]:
         "cluster": place.cluster if place is not None else None,
         "sku": place.sku if place is not None else None,
         "held": wait.held if wait is not None else "",
+        "unchecked": ask.fit if ask is not None and not ask.least else "",
         "reasons": dict(wait.reasons) if wait is not None else {},
         "duration_s": round(ask.seconds) if ask is not None else None,
         "duration_from": ask.basis if ask is not None else None,

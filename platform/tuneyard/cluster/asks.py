@@ -2,17 +2,20 @@
 
 The scheduler's rules (federation) say what an ask is, and which of the things that are known of its duration goes first. The planner
 (planning) is one of them, where it can answer: for train tasks with `steps`, and searches over them, of a model whose shape is in the
-catalog. Nothing is read or asked of anybody for it, so that a hub can do it for every job.
+catalog. Of such models it also says where they fit (`fits`). Nothing is read or asked of anybody for it, so that a hub can do it for every
+job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 from tuneyard import federation
 from tuneyard.api import BadInput, JobSpec, JobStatus, Task, TrainTask
-from tuneyard.catalog import ModelShape, gpu, known_config
-from tuneyard.federation import REFERENCE_SKU, Ask, speed_factor, worlds_of
+from tuneyard.catalog import kinds
+from tuneyard.cluster.fits import essence_of, fits_of, model_of, shape_of
+from tuneyard.federation import REFERENCE_SKU, Ask, Fits, skus_of, speed_factor, worlds_of
 from tuneyard.planning import best, plans
 
 _START_S = 60.0
@@ -22,24 +25,27 @@ _TRIAL_START_S = 20.0
 _REMEMBERED = 4096
 
 
-def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus) -> Ask:
-    """The ask of one task of a job."""
-    return federation.ask_of(job, created, task_name, status, planned_s=planned_s(job, job.spec.task(task_name)))
+def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offered: Collection[str]) -> Ask:
+    """The ask of one task of a job. `offered`: SKUs of the clusters, among which a task that names none may be placed."""
+    task = job.spec.task(task_name)
+    fits = fits_of(job, task, offered)
+    return federation.ask_of(job, created, task_name, status, planned_s(job, task, fits), fits)
 
 
-def planned_s(job: JobSpec, task: Task) -> float | None:
+def planned_s(job: JobSpec, task: Task, fits: Fits | None = None) -> float | None:
     """What a task is planned to take with its first number of workers on the reference SKU, in seconds; None where that is not known.
 
     Rows are taken to be full, so that padded data take less.
     """
     gang = job.spec.gang_of(task)
     train = gang.train
-    skus = tuple(gang.resources.sku or job.spec.placement.skus)
-    name = _model_of(job, gang)
+    worlds = fits.worlds if fits is not None else worlds_of(gang)
+    skus = skus_of(job, gang) or tuple(sku for sku, least in (fits.least if fits is not None else ()) if least <= worlds[0])
+    name = model_of(job, gang)
     steps = task.tune.steps_per_trial if task.tune is not None else train.steps if train is not None else None
     if train is None or steps is None or name is None or skus == ("cpu",):
         return None
-    step_s = _step_s(train.model_dump_json(by_alias=True), name.lower(), worlds_of(gang)[0], skus)
+    step_s = _step_s(essence_of(train), name.lower(), worlds[0], skus)
     if step_s is None:
         return None
     if task.tune is None:
@@ -49,24 +55,19 @@ def planned_s(job: JobSpec, task: Task) -> float | None:
     return _START_S + (min(taken, 60 * budget.minutes) if budget.minutes is not None else taken)
 
 
-def _model_of(job: JobSpec, task: Task) -> str | None:
-    """The name of the model that a train task starts from, through the train tasks before it; None where it is pinned, or made."""
-    body = task.train
-    while body is not None and body.model.from_task is not None:
-        body = job.spec.task(body.model.from_task).train
-    return body.model.name if body is not None and body.model.revision is None else None
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _step_s(train: str, name: str, workers: int, skus: tuple[str, ...]) -> float | None:
     """Seconds of a step on the reference SKU, by the plan for it, or else for the first SKU of the task on which it fits."""
-    config = known_config(name)
-    if config is None:
+    shape = shape_of(name)
+    if shape is None:
         return None
-    task, shape = TrainTask.model_validate_json(train), ModelShape.from_config(config)
+    task = TrainTask.model_validate_json(train)
     for sku in (REFERENCE_SKU, *(sku for sku in skus if sku != "cpu")):
+        kind = kinds().find(sku)  # `gpu` would look for the device of an unknown SKU on this machine, and measure it
+        if kind is None:
+            continue
         try:
-            found = plans(task, shape, gpu(sku), workers)
+            found = plans(task, shape, kind, workers)
         except BadInput:  # this layout, or SKU, is none: admission and preflight say why
             continue
         speed = best(found).speed if found else None

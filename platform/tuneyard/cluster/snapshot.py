@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,6 +54,11 @@ class Snapshot:
     teams: tuple[Mapping[str, Any], ...]
     partial: str = ""
 
+    @cached_property
+    def skus(self) -> frozenset[str]:
+        """SKUs of all clusters, by the catalog's names."""
+        return frozenset(canonical_sku(sku["name"]) for item in self.clusters for sku in item["spec"].get("skus", []))
+
     def world(self, now: datetime, extra: Iterable[Ask] = ()) -> World:
         """What a scheduler would decide from now. `extra`: asks of a job that the hub does not hold."""
         seconds = now.timestamp()
@@ -64,7 +70,7 @@ class Snapshot:
                 continue
             job, status = found
             running += attempts_of(job_name(job), item["spec"], job.metadata.namespace or "default", status, seconds, _POLICY.grace_s)
-            asks += [ask_of(job, created_at(item), task, status) for task in waiting_tasks(job, status)]
+            asks += [ask_of(job, created_at(item), task, status, self.skus) for task in waiting_tasks(job, status)]
         wanted = list(extra)
         asks = [ask for ask in asks if all(ask.job != other.job for other in wanted)] + wanted
         teams = [team_of(Team.model_validate(_known(item)), now) for item in self.teams]

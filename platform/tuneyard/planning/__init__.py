@@ -6,7 +6,7 @@ from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resol
 from tuneyard.planning.length import DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
-from tuneyard.planning.resolve import Site, best, paced, plans, resolve
+from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
 
@@ -31,6 +31,7 @@ __all__ = [
     "calibrated",
     "estimate_memory",
     "estimate_speed",
+    "fits",
     "kv_bytes_per_sequence",
     "length_of",
     "paced",

@@ -65,6 +65,14 @@ def plans(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Un
     return search_of(task, shape, gpu, workers, **site).plans()
 
 
+def fits(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> bool:
+    """Whether any plan of `task` fits on `workers` devices; False too where `resolve` would refuse a setting. Costs less than `plans`."""
+    try:
+        return search_of(task, shape, gpu, workers, **site).fits_at_all()
+    except BadInput:
+        return False
+
+
 def paced(found: Plan, task: TrainTask, shape: ModelShape, gpu: Gpu, tokens: int, **site: Unpack[Site]) -> Speed:
     """The speed of a plan where rows are `tokens` long, instead of as long as they may be."""
     search = search_of(task, shape, gpu, found.workers, **site)

@@ -21,7 +21,7 @@ def job(
 
 
 def ask(job: JobSpec, status: JobStatus | None = None, task: str = "train") -> Ask:
-    return ask_of(job, 0.0, task, status or JobStatus())
+    return ask_of(job, 0.0, task, status or JobStatus(), ())
 
 
 def test_ten_steps_of_a_small_model_are_not_thought_to_take_as_long_as_a_hundred_thousand_of_a_large_one() -> None:
@@ -78,9 +78,11 @@ def test_the_guess_of_its_author_goes_before_the_plan_and_its_own_pace_before_bo
 
 
 def test_a_dry_run_calls_an_assumption_one_and_its_cost_too() -> None:
-    row = {"task": "train", "cluster": "east", "gpus": 8, "sku": "h100-80gb", "nodes": {"a": 8}, "cost": 80.0}
+    row = {"task": "train", "cluster": "east", "gpus": 8, "sku": "h100-80gb", "nodes": {"a": 8}, "cost": 80.0, "unchecked": ""}
     (assumed,) = _estimate([row | {"duration_s": 14400, "duration_from": "assumed"}])
     assert "about 4.0 h, assumed" in assumed
     assert "cost, if so, 80.00" in assumed
     (planned,) = _estimate([row | {"duration_s": 90, "duration_from": "plan"}])
     assert planned.endswith("for about 2 min, as planned; cost 80.00")
+    (unchecked,) = _estimate([row | {"duration_s": 90, "duration_from": "plan", "unchecked": "nobody checked whether it fits"}])
+    assert unchecked.endswith("as planned; cost 80.00; nobody checked whether it fits")

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from tests.worlds import ask
 
-from tuneyard.api import Attempt, Cluster, JobStatus, NodeInventory, PlacementStatus
+from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, PlacementStatus
+from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import POLICIES, Ask, Basis, Place, Team
 from tuneyard_operators.hub.placing import Placing, placement_of
 
@@ -154,3 +155,25 @@ def test_a_placement_records_where_its_duration_comes_from(basis: Basis) -> None
     wanted = Ask(job="d/j", task="train", team="d", priority="normal", created=0.0, worlds=(8,), basis=basis)
     found = placement_of(Place(ask=wanted, cluster="east", sku="h100-80gb", workers=8, pods=1, nodes={"n": 8}, seconds=90.0), 2.0)
     assert (found.seconds, found.seconds_from) == (90.0, basis)
+
+
+def test_a_task_that_names_no_sku_is_asked_anew_when_members_bring_a_new_one() -> None:
+    """Until then a model that needs a GPU is placed nowhere; on one with a kind of GPU on which it does not fit, never."""
+
+    def want(placing: Placing) -> bool:
+        train = {"model": {"name": "meta-llama/Llama-3.1-8B"}, "data": {"source": "s3://b/d"}, "batch": {"global": 64}}
+        spec = JobSpec.model_validate(
+            {"metadata": {"name": "a", "namespace": "maps"}, "spec": {"tasks": [{"name": "train", "train": train}]}}
+        )
+        return placing.want(KEY, {"train": ask_of(spec, 0.0, "train", JobStatus(), placing.skus)}, 100)
+
+    placing = Placing(POLICIES["tuneyard"])
+    assert want(placing)
+    cycle(placing)
+    assert placing.verdicts[KEY]["train"].reason.endswith("the model of task train does not fit on h100-80gb")
+    assert placing.learn_skus([OneMember()])  # type: ignore[list-item]
+    assert want(placing)
+    assert cycle(placing, 101) == [KEY]
+    assert placing.decided[KEY]["train"].workers == 8
+    assert not placing.learn_skus([OneMember()])  # type: ignore[list-item]
+    assert not placing.learn_skus([]), "who is away may come back"
