@@ -120,8 +120,14 @@ class Ask:
 
     def smallest(self, sku: str) -> int:
         """The smallest world that may start on a SKU; the smallest of all where none may."""
+        if not self.least:
+            return self._smallest_of_all
         fewest = self.fewest(sku)
-        return min((workers for workers in self.worlds if workers >= fewest), default=min(self.worlds))
+        return min((workers for workers in self.worlds if workers >= fewest), default=self._smallest_of_all)
+
+    @cached_property
+    def _smallest_of_all(self) -> int:
+        return min(self.worlds)
 
 
 @dataclass(frozen=True, kw_only=True)
