@@ -19,7 +19,7 @@ from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, div
 UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
 _CPU = "cpu"
 _LARGEST_ON_CPU = 1_000_000_000
-"""Parameters of a model that may be placed on `cpu` though its task does not name it: it trains within 16 GB there, and within days."""
+"""Parameters of a model that may be placed on `cpu` where its task names no SKU: 16 GB of weights, gradients and optimizer states."""
 _MOST_SEARCHED = 1024
 """GPUs: a model that does not fit on so many of a SKU is said to fit on none."""
 _REMEMBERED = 4096

@@ -149,7 +149,9 @@ def _too_small(ask: Ask, pool: Pool) -> str:
 
 def _does_not_fit(ask: Ask, sku: str, gpus: int) -> str:
     fewest = ask.fewest(sku)
-    return f"does not fit on {sku}" if fewest == FITS_NEVER else f"does not fit on {gpus} x {sku}: it needs at least {fewest}"
+    if fewest == FITS_NEVER:
+        return f"does not fit on {sku}" if sku != "cpu" else "is too large for cpu, unless its task names cpu"
+    return f"does not fit on {gpus} x {sku}: it needs at least {fewest}"
 
 
 def _count(free: dict[str, int], least: int, size: int) -> str:

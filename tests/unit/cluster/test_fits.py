@@ -60,7 +60,7 @@ def never(one: JobSpec, *clusters: dict[str, Any]) -> str:
 def test_seventy_billion_parameters_are_never_placed_on_one_card() -> None:
     reason = never(job(), CARD, NODE, CPUS)
     assert reason == (
-        "the model of task train does not fit on cpu; does not fit on 8 x h100-80gb: it needs at least 32; "
+        "the model of task train is too large for cpu, unless its task names cpu; does not fit on 8 x h100-80gb: it needs at least 32; "
         "does not fit on 1 x l40s-48gb: it needs at least 64; "
         "what helps: offload the optimizer: set strategy.zero to 3 and strategy.offload.optimizer to cpu"
     )
@@ -128,7 +128,7 @@ def test_a_small_model_may_go_to_cpu_and_a_large_one_only_where_it_says_so() -> 
     assert found.place is not None
     assert ask(job(MIDDLE)).fewest("cpu") == FITS_NEVER
     assert ask(job(MIDDLE, sku=("h100", "cpu"))).fewest("cpu") == 1
-    assert never(job(MIDDLE), CPUS) == "the model of task train does not fit on cpu"
+    assert never(job(MIDDLE), CPUS) == "the model of task train is too large for cpu, unless its task names cpu"
 
 
 def test_a_kind_that_the_catalog_lacks_is_not_judged() -> None:

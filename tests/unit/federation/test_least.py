@@ -50,7 +50,7 @@ def test_each_cluster_says_why_the_model_does_not_fit_there() -> None:
     (wait,) = decide([member("east", 0), member("west", 1, sku=ONE_L40S), member("cpus", 4, sku=CPU)], model(), running=(busy,))
     assert isinstance(wait, Wait)
     assert wait.reasons == {
-        "cpus": "the model does not fit on cpu",
+        "cpus": "the model is too large for cpu, unless its task names cpu",
         "east": "0 of 8 GPUs free, enough at about 1970-01-01 03:00 UTC when r ends",
         "west": "the model does not fit on 1 x l40s-48gb: it needs at least 16",
     }
@@ -64,7 +64,7 @@ def test_what_fits_nowhere_is_said_at_once_with_what_helps() -> None:
     (never,) = decide(members, model(fit="train an adapter: set method to lora"))
     assert isinstance(never, Fail)
     assert never.reason == (
-        "the model of task train does not fit on cpu; does not fit on 4 x h100-80gb: it needs at least 8; "
+        "the model of task train is too large for cpu, unless its task names cpu; does not fit on 4 x h100-80gb: it needs at least 8; "
         "does not fit on 1 x l40s-48gb: it needs at least 16; what helps: train an adapter: set method to lora"
     )
 
