@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tuneyard.federation.choosing import Chooser
@@ -139,20 +139,23 @@ class Finder:
     def waits_for_more(self, ask: Ask, shape: Shape, now: float) -> bool:
         """Whether an elastic gang would leave room for its smallest world alone, and end sooner by waiting for its first: nobody is to go
         for it then."""
-        skus = shape.skus(self._pools)
-        return len(ask.worlds) > 1 and bool(skus) and self._ends_sooner_later(ask, shape, ask.worlds[-1], skus, now)
+        if len(ask.worlds) == 1:
+            return False
+        seconds = [self._policy.speed(ask, sku, ask.smallest(sku)) for sku in shape.skus(self._pools)]
+        return bool(seconds) and self._ends_sooner_later(ask, shape, min(seconds), now)
 
     def _is_better_later(self, ask: Ask, shape: Shape, option: Option, ok: Indices, now: float) -> bool:
         """Whether an elastic gang would end sooner by waiting for its full size than by starting small now."""
-        return self._ends_sooner_later(ask, shape, option.workers, {self._pools.all[index].sku.name for index in ok.tolist()}, now)
+        skus = {self._pools.all[index].sku.name for index in ok.tolist()}
+        return self._ends_sooner_later(ask, shape, min(self._policy.speed(ask, sku, option.workers) for sku in skus), now)
 
-    def _ends_sooner_later(self, ask: Ask, shape: Shape, workers: int, skus: Iterable[str], now: float) -> bool:
-        """What others have gone for is taken, however small: they would else be asked again and again."""
+    def _ends_sooner_later(self, ask: Ask, shape: Shape, soonest_s: float, now: float) -> bool:
+        """Whether an ask ends sooner by waiting for its first world than after `soonest_s`. What others have gone for is taken, however
+        small: they would else be asked again and again."""
         if not self._policy.reservations or ask.owed_since is not None:
             return False
-        soonest = min(self._policy.speed(ask, sku, workers) for sku in skus)
         later = self.earliest(ask, shape, now)
-        return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, shape.first(self._pools)) < now + soonest
+        return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, shape.first(self._pools)) < now + soonest_s
 
     def _open(self, ask: Ask, shape: Shape) -> Iterator[Pool]:
         first = shape.first(self._pools)

@@ -13,7 +13,7 @@ from functools import partial
 
 from tuneyard.federation.cycle import running_of
 from tuneyard.federation.lines import Lines
-from tuneyard.federation.policy import Policy, by_roofline, policy_of, speed_factor
+from tuneyard.federation.policy import RULES_OF_PEERS, Policy, by_roofline, policy_of, speed_factor
 from tuneyard.federation.pools import Key, Pool, Pools
 from tuneyard.federation.preempting import why_it_goes
 from tuneyard.federation.reserving import Reservation
@@ -43,8 +43,10 @@ def scheduler_of(world: World, policy: Policy | str, now: float) -> Scheduler:
 
 
 def _may_be_native(policy: Policy) -> bool:
-    """The core knows one way of predicting speed."""
-    return _core is not None and policy.speed is by_roofline and os.environ.get(SWITCH) != "0"
+    """The core knows one way of predicting speed, and none of the rules that only peers have."""
+    ours = Policy(name=policy.name)
+    of_peers = any(getattr(policy, rule) != getattr(ours, rule) for rule in RULES_OF_PEERS)
+    return _core is not None and policy.speed is by_roofline and not of_peers and os.environ.get(SWITCH) != "0"
 
 
 class NativeScheduler(Scheduler):

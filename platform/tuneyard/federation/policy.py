@@ -105,6 +105,8 @@ class Policy:
     speed: Speed = by_roofline
 
 
+RULES_OF_PEERS = ("victims", "owes_freed", "fairness", "borrows_whole", "reserves_quota")
+"""Settings that none of our policies sets."""
 _DAY_S = 86400.0
 
 KUEUE_RULES = Policy(

@@ -13,6 +13,7 @@ import pytest
 from tests.worlds import A100, H100, HOUR, ask, member
 
 from tuneyard.federation import (
+    FITS_NEVER,
     POLICIES,
     Ask,
     Fail,
@@ -41,7 +42,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        policy = self.chance.choice([*["tuneyard"] * 5, *POLICIES])
+        policy = self.chance.choice([*["tuneyard"] * 5, "fifo-first-fit", "best-effort-fifo", "shortest-first-oracle"])
         policy = POLICIES[policy]
         if self.chance.random() < 0.4:
             policy = replace(policy, settled_s=60.0, starves_least_s=300.0, starves_after=1.0, starves_unsaved_s=120.0)
@@ -107,6 +108,7 @@ class History:
             avoid=chance.choice([frozenset(), frozenset(), frozenset({("east", "east-0"), ("west", "west-1")})]),
             near=chance.choice([(), ("s3://a/x",), ("s3://b/x",)]),
             preemptible=chance.random() < 0.8,
+            least=chance.choice([(), (), (), (("h100-80gb", 2), ("a100-80gb", 8)), (("h100-80gb", 5), ("cpu", FITS_NEVER))]),
             owed_since=self.now - 5.0 if chance.random() < 0.03 else None,
         )
 

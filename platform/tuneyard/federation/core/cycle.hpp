@@ -50,7 +50,7 @@ class Finder {
       within_quota(ask, option, now, found.lacks_quota);
       if (!reservations_.empty()) not_kept(ask, option, now, found);
       if (ok_.empty()) continue;
-      if (option.workers != ask.first_world() && is_better_later(ask, option, now)) {
+      if (option.workers != shape.first && is_better_later(ask, option, now)) {
         found.better_later = true;
         continue;
       }
@@ -70,12 +70,25 @@ class Finder {
     return placed;
   }
 
-  // Where and when the ask's first world could start, as far as its team's quota goes.
+  // Whether an elastic gang would leave room for its smallest world alone, and end sooner by waiting: nobody is to go for it then.
+  bool waits_for_more(const Ask& ask, double now) {
+    if (ask.shape->worlds.size() == 1 || ask.shape->sku_numbers.empty()) return false;
+    double soonest_s = kInfinity;
+    for (int index : ask.shape->allowed) {
+      const Pool& pool = *pools_.all[index];
+      soonest_s = std::min(soonest_s, Shape::speed(ask.seconds, ask.first_world(), pool, ask.shape->smallest(pool.sku)));
+    }
+    return ends_sooner_later(ask, soonest_s, now);
+  }
+
+  // Where and when the first world that is possible could start, as far as its team's quota goes.
   bool earliest(const Ask& ask, double now, Start& start) {
+    Gpus first = ask.shape->first;
     std::vector<int> open;
     for (int index : ask.shape->allowed) {
       Pool& pool = *pools_.all[index];
-      if (pool.usable && teams_.may_take(ask.team, pool.sku) >= static_cast<double>(ask.first_world())) open.push_back(index);
+      if (!pool.usable || !ask.shape->fits(pool, first)) continue;
+      if (teams_.may_take(ask.team, pool.sku) >= static_cast<double>(first)) open.push_back(index);
     }
     return starts_.earliest(ask, now, reservations_, open, start);
   }
@@ -151,14 +164,18 @@ class Finder {
 
   // Whether an elastic gang would end sooner by waiting for its full size than by starting small now.
   bool is_better_later(const Ask& ask, const Option& option, double now) {
-    if (!policy_.reservations) return false;
-    double soonest = kInfinity;
+    double soonest_s = kInfinity;
     for (int index : ok_) {
-      soonest = std::min(soonest, Shape::speed(ask.seconds, ask.first_world(), *pools_.all[index], option.workers));
+      soonest_s = std::min(soonest_s, Shape::speed(ask.seconds, ask.first_world(), *pools_.all[index], option.workers));
     }
+    return ends_sooner_later(ask, soonest_s, now);
+  }
+
+  bool ends_sooner_later(const Ask& ask, double soonest_s, double now) {
+    if (!policy_.reservations || ask.owed) return false;
     Start later;
     if (!earliest(ask, now, later)) return false;
-    return later.at + Shape::speed(ask.seconds, ask.first_world(), *later.pool, ask.first_world()) < now + soonest;
+    return later.at + Shape::speed(ask.seconds, ask.first_world(), *later.pool, ask.shape->first) < now + soonest_s;
   }
 
   // One of these pools; of equals the first by name.
@@ -451,7 +468,7 @@ class Cycles {
     }
     if (!found.lacks_quota.empty()) {
       if (teams_[line.team].team.closed.empty()) {
-        promises_.make_when_free(line.team, found.lacks_quota, ask->first_world(), now_, pools_.skus);
+        promises_.make_when_free(line.team, found.lacks_quota, shape.first, now_, pools_.skus);
       }
       return -1;
     }
@@ -462,12 +479,12 @@ class Cycles {
 
   // Ask others to go, where the ask may. True if room is being made for it.
   bool make_room(Ask* ask) {
-    if (!preempting.may(*ask)) return false;
+    if (!preempting.may(*ask) || finder_.waits_for_more(*ask, now_)) return false;
     Making making = preempting.make_room(*ask, now_, reservations);
     bool has_starved = preempting.has_starved(*ask);
     for (const Attempt* victim : making.going) doing_.ask_to_go(victim, *ask, has_starved);
     if (!making.going.empty()) owed_.push_back(ask);
-    if (making.is_kept) keep(*ask, making.kept, ask->last_world());
+    if (making.is_kept) keep(*ask, making.kept, ask->shape->smallest(making.kept.pool->sku));
     return !making.going.empty() || making.is_kept;
   }
 
@@ -485,7 +502,7 @@ class Cycles {
     if (!finder_.earliest(ask, now_, start)) return false;
     ++reserved_;
     bool is_due = policy_.order == Policy::Order::stretch && now_ >= ask.rank;
-    keep(ask, reservation(ask.key, start, !is_due), ask.first_world());
+    keep(ask, reservation(ask.key, start, !is_due), ask.shape->first);
     return true;
   }
 

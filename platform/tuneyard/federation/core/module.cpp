@@ -52,7 +52,7 @@ class NoCollection {
   X(name) X(skus) X(nodes) X(usable) X(why_not) X(near) X(sku) X(gpus) X(free) X(gpus_per_node) X(price_per_gpu_hour) X(quota)            \
   X(borrowing) X(weight) X(cohort) X(used_s) X(used_at) X(closed) X(job) X(task) X(team) X(priority) X(created) X(worlds) X(unit)         \
   X(clusters) X(avoid) X(seconds) X(preemptible) X(owed_since) X(cluster) X(started) X(ends) X(saved) X(stopping) X(ended) X(preempted)   \
-  X(ask) X(workers) X(pods) X(members) X(asks) X(running) X(teams)
+  X(ask) X(workers) X(pods) X(least) X(members) X(asks) X(running) X(teams)
 struct Attributes {
 #define DECLARE(attribute) PyObject* attribute = nullptr;
   NAMES(DECLARE)
@@ -607,6 +607,11 @@ class Core : public Doing {
       put(member);
       put(node);
     }
+    scratch_.append("/");
+    for (auto& [sku, gpus] : shape.least) {
+      put(sku);
+      scratch_.append(std::to_string(gpus)).append(",");
+    }
     return scratch_;
   }
 
@@ -625,6 +630,10 @@ class Core : public Doing {
       made.avoid.emplace_back(text(member.get()), text(node.get()));
     });
     std::sort(made.avoid.begin(), made.avoid.end());
+    each_of(get(ask, of.least).get(), [&](PyObject* pair) {
+      Owned sku(PySequence_GetItem(pair, 0)), gpus(PySequence_GetItem(pair, 1));
+      made.least.emplace_back(text(sku.get()), whole_within(gpus.get(), -kMostGpus, kMostGpus));
+    });
     auto [found, is_new] = shapes_.try_emplace(key_text(made));
     if (is_new) {
       made.serial = ++serial_;

@@ -99,8 +99,8 @@ class Preempting {
   }
 
   // Whether it is worth a look.
-  bool may(const Ask& ask) { return may(ask.priority, ask.team, ask.last_world(), ask.created, ask.seconds); }
-  bool first_may(const Line& line) { return may(line.priority, line.team, line.shape->worlds.back(), line.created, line.first_s); }
+  bool may(const Ask& ask) { return may(ask.priority, ask.team, *ask.shape, ask.created, ask.seconds); }
+  bool first_may(const Line& line) { return may(line.priority, line.team, *line.shape, line.created, line.first_s); }
 
   // Whether nobody of a group may, for as long as this priority is looked at.
   bool nobody_may(const Group& group, int priority) {
@@ -116,7 +116,6 @@ class Preempting {
   bool has_starved(const Ask& ask) { return has_starved(ask.team, ask.last_world(), ask.created, ask.seconds); }
 
   Making make_room(const Ask& ask, double now, const Reservations& reservations) {
-    Gpus workers = ask.last_world();
     if (!teams_[ask.team].team.closed.empty()) return {};
     std::vector<int> pools;
     for (int index : ask.shape->allowed) {
@@ -125,7 +124,7 @@ class Preempting {
     Kind kind{ask.shape->serial, ask.priority, team_that_matters(ask), has_starved(ask)};
     if (stopping_ && !none_go_for_.count(kind)) {
       Making made;
-      if (by_those_who_go(ask, pools, workers, now, reservations, made.kept)) {
+      if (by_those_who_go(ask, pools, now, reservations, made.kept)) {
         made.is_kept = true;
         return keep(std::move(made));
       }
@@ -139,7 +138,7 @@ class Preempting {
     }
     settles_ = kInfinity;
     Best best;
-    if (!cheapest(ask, worth, workers, now, reservations, best)) {
+    if (!cheapest(ask, worth, now, reservations, best)) {
       refused_now_.insert(kind);
       if (!(kind.team >= 0 && promises_.any()) && settles_ == kInfinity) refusals_.refuse(kind, reservations);
       again_at = std::min(again_at, settles_);
@@ -154,7 +153,7 @@ class Preempting {
     Start start;
     Making made;
     made.going = best.victims.attempts;
-    if (start_in(*best.pool, workers / best.size, best.size, now, claimed, &stopping, start)) {
+    if (start_in(*best.pool, ask.shape->smallest(best.pool->sku) / best.size, best.size, now, claimed, &stopping, start)) {
       made.is_kept = true;
       made.kept = reservation(ask.key, start);
     }
@@ -191,12 +190,13 @@ class Preempting {
   std::set<Kind> none_go_for_, refused_now_;
   std::unordered_map<int, Gpus> kept_;
 
-  bool may(int priority, int team, Gpus workers, double created, double seconds) {
+  bool may(int priority, int team, const Shape& shape, double created, double seconds) {
+    Gpus workers = shape.worlds.back();
     if (!policy_.preempts || !workers) return false;
     for (int lower = 0; lower < priority; ++lower) {
       if (by_priority_[lower] > 0) return true;
     }
-    return by_priority_[priority] && (takes_back(team, workers) || has_starved(team, workers, created, seconds));
+    return by_priority_[priority] && (takes_back(team, shape) || has_starved(team, workers, created, seconds));
   }
 
   bool has_starved(int team, Gpus workers, double created, double seconds) {
@@ -221,16 +221,18 @@ class Preempting {
   }
 
   std::vector<Deficit> missing(const Ask& ask, int sku) {
-    return teams_.deficits(ask.team, sku, ask.last_world() + promises_.gpus(ask.team, sku));
+    return teams_.deficits(ask.team, sku, ask.shape->smallest(sku) + promises_.gpus(ask.team, sku));
   }
 
-  bool takes_back_of(int team, Gpus workers, int sku) { return teams_.within_quota(team, sku, workers + promises_.gpus(team, sku)); }
-  bool takes_back_of(const Ask& ask, int sku) { return takes_back_of(ask.team, ask.last_world(), sku); }
+  bool takes_back_of(int team, const Shape& shape, int sku) {
+    return teams_.within_quota(team, sku, shape.smallest(sku) + promises_.gpus(team, sku));
+  }
+  bool takes_back_of(const Ask& ask, int sku) { return takes_back_of(ask.team, *ask.shape, sku); }
 
-  bool takes_back(int team, Gpus workers) {
+  bool takes_back(int team, const Shape& shape) {
     if (!teams_[team].team.has_quota) return false;
     for (auto& each : pools_.capacity()) {
-      if (takes_back_of(team, workers, each.first)) return true;
+      if (takes_back_of(team, shape, each.first)) return true;
     }
     return false;
   }
@@ -246,7 +248,7 @@ class Preempting {
   }
 
   // The cheapest victims of all pools: those pools first whose bound is least, until no bound beats what was found.
-  bool cheapest(const Ask& ask, const std::vector<int>& pools, Gpus workers, double now, const Reservations& reservations, Best& best) {
+  bool cheapest(const Ask& ask, const std::vector<int>& pools, double now, const Reservations& reservations, Best& best) {
     struct Bound {
       double least_s;
       Pool* pool;
@@ -260,7 +262,7 @@ class Preempting {
       Candidates candidates = this->candidates(ask, pool, now);
       if (!deficits.empty()) add_others(candidates, ask, pool, deficits, now);
       if (candidates.attempts.empty()) continue;
-      Gpus have = pool.free_gpus() + pool.stopping;
+      Gpus workers = ask.shape->smallest(pool.sku), have = pool.free_gpus() + pool.stopping;
       double least_s = least_cost_s(candidates.attempts, 0, std::max<Gpus>(1, workers - have), now, overhead_s_);
       if (least_s < kInfinity) bounds.push_back({least_s, &pool, std::move(candidates), std::move(deficits)});
     }
@@ -274,7 +276,7 @@ class Preempting {
       Takes claimed = claimed_in(*bound.pool, reservations, ask.shape->avoided(*bound.pool));
       Best found;
       found.pool = bound.pool;
-      if (search_in(ask, bound.candidates, workers, now, claimed, bound.deficits, found) && !found.victims.attempts.empty() &&
+      if (search_in(ask, bound.candidates, ask.shape->smallest(bound.pool->sku), now, claimed, bound.deficits, found) && !found.victims.attempts.empty() &&
           (!has_best || found.victims.cost < best.victims.cost)) {
         best = std::move(found);
         has_best = true;
@@ -387,8 +389,7 @@ class Preempting {
   }
 
   // The room that is made by those who have been asked to go already, where it is enough: the tightest.
-  bool by_those_who_go(const Ask& ask, const std::vector<int>& pools, Gpus workers, double now, const Reservations& reservations,
-                       Reservation& kept) {
+  bool by_those_who_go(const Ask& ask, const std::vector<int>& pools, double now, const Reservations& reservations, Reservation& kept) {
     struct Room {
       Gpus gpus;
       Pool* pool;
@@ -398,7 +399,7 @@ class Preempting {
       Pool& pool = *pools_.all[index];
       auto taken = kept_.find(index);
       Gpus gpus = pool.free_gpus() + pool.stopping - (taken == kept_.end() ? 0 : taken->second);
-      if (gpus >= workers) rooms.push_back({gpus, &pool});
+      if (gpus >= ask.shape->smallest(pool.sku)) rooms.push_back({gpus, &pool});
     }
     std::sort(rooms.begin(), rooms.end(), [](const Room& one, const Room& other) {
       return std::tie(one.gpus, *one.pool->member_name, *one.pool->sku_name) <
@@ -407,6 +408,7 @@ class Preempting {
     std::vector<Gpus> sizes;
     for (auto& room : rooms) {
       Pool& pool = *room.pool;
+      Gpus workers = ask.shape->smallest(pool.sku);
       if (!(pool.stopping || teams_.gets_back(ask.team, pool.sku)) || !missing(ask, pool.sku).empty()) continue;
       Takes claimed = claimed_in(pool, reservations, ask.shape->avoided(pool));
       std::vector<Ending> stopping = endings(pool), enough;

@@ -197,20 +197,20 @@ class Starts {
  public:
   explicit Starts(Pools& pools) : pools_(pools) {}
 
-  // Where the ask's first world would end soonest among these pools; false: nowhere.
+  // Where the first world that is possible would end soonest among these pools; false: nowhere.
   bool earliest(const Ask& ask, double now, const Reservations& reservations, const std::vector<int>& pools, Start& chosen) {
     bool has_best = false;
     double best = 0.0;
     const Pool* of = nullptr;
     std::vector<Gpus> sizes;
     Start start;
-    Gpus workers = ask.first_world();
+    Gpus workers = ask.shape->first;
     for (int index : pools) {
       Pool& pool = *pools_.all[index];
       ask.shape->sizes(workers, pool, sizes);
       for (Gpus size : sizes) {
         if (!start_in(*ask.shape, pool, workers / size, size, now, reservations, start)) continue;
-        double ends = start.at + Shape::speed(ask.seconds, workers, pool, workers);
+        double ends = start.at + Shape::speed(ask.seconds, ask.first_world(), pool, workers);
         if (!has_best || std::tie(ends, *pool.member_name, *pool.sku_name) < std::tie(best, *of->member_name, *of->sku_name)) {
           has_best = true;
           best = ends;

@@ -17,6 +17,8 @@ inline void pod_sizes(Gpus workers, Gpus gpus_per_node, bool cpu, Gpus unit, std
   }
 }
 
+constexpr Gpus kFitsNever = (1ll << 31) - 1;
+
 struct Option {
   Gpus workers, pods, size;
   std::vector<int> pools;
@@ -28,7 +30,7 @@ struct Shape {
   Gpus unit = 1;
   std::vector<std::string> skus, clusters;
   std::vector<std::pair<std::string, std::string>> avoid;
-  void* key = nullptr;  // the Python object
+  std::vector<std::pair<std::string, Gpus>> least;
   long long serial = 0;
   int uses = 0;  // groups
 
@@ -42,6 +44,7 @@ struct Shape {
   std::vector<std::pair<int, Gpus>> least_by_sku;
   std::vector<double> back;  // by pool: how far back it stands in the asker's own lists
   double fastest = 1.0;
+  Gpus first = 0;  // the best world that some pool would take if nothing ran there
   bool only_on_failed = false;
 
   Takes avoided(const Pool& pool) const {
@@ -58,6 +61,12 @@ struct Shape {
   void sizes(Gpus workers, const Pool& pool, std::vector<Gpus>& found) const {
     pod_sizes(workers, pool.gpus_per_node, pool.is_cpu, unit, found);
   }
+
+  // Whether the model fits on so many GPUs of a pool, as far as that is known.
+  bool fits(const Pool& pool, Gpus workers) const { return workers >= fewest(*pool.sku_name); }
+
+  // The smallest world that may start on a SKU of some pool; the smallest of all where none may.
+  Gpus smallest(int sku) const { return smallest_[sku]; }
 
   bool has_room(Pools& pools) const {
     for (const Option* option : least_) {
@@ -76,9 +85,12 @@ struct Shape {
     allowed.clear();
     sku_numbers.clear();
     back.clear();
+    smallest_.clear();
+    Gpus largest = *std::max_element(worlds.begin(), worlds.end());
+    for (int sku = 0; sku < pools.skus.size(); ++sku) smallest_.push_back(smallest_on(pools.skus[sku]));
     for (auto& pool : pools.all) {
       back.push_back(static_cast<double>(place_in(clusters, *pool->member_name) + place_in(skus, *pool->sku_name)));
-      if (!lets_in(*pool)) continue;
+      if (!lets_in(*pool) || !fits(*pool, largest)) continue;
       allowed.push_back(pool->index);
       if (std::find(sku_numbers.begin(), sku_numbers.end(), pool->sku) == sku_numbers.end()) sku_numbers.push_back(pool->sku);
     }
@@ -86,23 +98,21 @@ struct Shape {
     for (int pool : allowed) fastest = std::min(fastest, speed(1.0, worlds[0], *pools.all[pool], worlds[0]));
     if (allowed.empty()) fastest = 1.0;
     list(pools);
-    Gpus least = *std::min_element(worlds.begin(), worlds.end()), smallest = -1;
-    for (auto& option : options) {
-      if (option.workers == least && (smallest < 0 || option.size < smallest)) smallest = option.size;
-    }
-    least_.clear();
-    for (auto& option : options) {
-      if (option.workers == least && option.size == smallest) least_.push_back(&option);
-    }
+    list_least();
     least_by_sku.clear();
     bool do_elsewhere = false;
+    size_t best = worlds.size();
     for (int index : allowed) {
       const Pool& pool = *pools.all[index];
-      for (Gpus workers : worlds) {
-        if (would_do(pool, workers, false)) keep_least(pool.sku, workers);
-        if (!avoid.empty() && would_do(pool, workers, true)) do_elsewhere = true;
+      for (size_t at = 0; at < worlds.size(); ++at) {
+        if (would_do(pool, worlds[at], false)) {
+          keep_least(pool.sku, worlds[at]);
+          best = std::min(best, at);
+        }
+        if (!avoid.empty() && would_do(pool, worlds[at], true)) do_elsewhere = true;
       }
     }
+    first = worlds[best < worlds.size() ? best : 0];
     only_on_failed = !avoid.empty() && !do_elsewhere;
   }
 
@@ -114,6 +124,40 @@ struct Shape {
  private:
   long long layout_ = -1;
   std::vector<const Option*> least_;
+  std::vector<Gpus> smallest_;  // by SKU
+
+  Gpus fewest(const std::string& sku) const {
+    if (least.empty()) return 0;
+    for (auto& [name, gpus] : least) {
+      if (name == sku) return gpus;
+    }
+    return kFitsNever;
+  }
+
+  Gpus smallest_on(const std::string& sku) const {
+    Gpus fewest = this->fewest(sku), found = -1;
+    for (Gpus workers : worlds) {
+      if (workers >= fewest && (found < 0 || workers < found)) found = workers;
+    }
+    return found < 0 ? *std::min_element(worlds.begin(), worlds.end()) : found;
+  }
+
+  // Of each SKU, the smallest world in the smallest pods.
+  void list_least() {
+    least_.clear();
+    std::vector<Gpus> done;
+    for (int sku : sku_numbers) {
+      Gpus workers = smallest_[sku], size = -1;
+      if (std::find(done.begin(), done.end(), workers) != done.end()) continue;
+      done.push_back(workers);
+      for (auto& option : options) {
+        if (option.workers == workers && (size < 0 || option.size < size)) size = option.size;
+      }
+      for (auto& option : options) {
+        if (option.workers == workers && option.size == size) least_.push_back(&option);
+      }
+    }
+  }
 
   static size_t place_in(const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) - names.begin();
@@ -133,7 +177,7 @@ struct Shape {
       std::map<Gpus, std::vector<int>, std::greater<Gpus>> by_size;
       for (int index : allowed) {
         const Pool& pool = *pools.all[index];
-        if (!pool.usable) continue;
+        if (!pool.usable || !fits(pool, workers)) continue;
         if (workers) {
           sizes(workers, pool, found);
         } else {
@@ -156,6 +200,7 @@ struct Shape {
   }
 
   bool would_do(const Pool& pool, Gpus workers, bool without_failed) const {
+    if (!fits(pool, workers)) return false;
     if (!pool.usable) return !(without_failed && !avoid.empty());
     if (!workers) return true;
     std::vector<Gpus> found;

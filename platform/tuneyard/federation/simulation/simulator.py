@@ -15,6 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from tuneyard.federation.native import new_scheduler
+from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.simulation.fleet import Fleet, Slot
 from tuneyard.federation.simulation.life import TASK, Life
 from tuneyard.federation.simulation.outages import Outages
