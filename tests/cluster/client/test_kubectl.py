@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.hub_client import JOBS, Kubectl, create, report
+from tests.hub_client import JOBS, Kubectl, create, held, report
 from tests.hub_jobs import as_yaml, make_manifest, make_progress, make_running
+from tests.hubs import until
 from tests.testcluster import Hub
 from tests.unit.docs.markdown import manual
 
@@ -77,6 +79,28 @@ def test_kubectl_refuses_wrong_specs_with_path_and_reason(hub: Hub, kubectl: Kub
     assert where in done.stderr
     assert why in done.stderr
     assert hub.api.get(JOBS.format("default"))["items"] == []
+
+
+def test_a_job_that_an_older_version_stored_can_still_be_written(hub: Hub, kubectl: Kubectl) -> None:
+    """Its CRD took `spread: allowed`. A status and a finalizer can be written to such a job though today's CRD refuses the value."""
+    older = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    where = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobspecs.tuneyard.dev"
+    today = hub.api.get(where)["spec"]["versions"]
+    schema = deepcopy(today)
+    schema[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["placement"] = older
+    stored = wrong("spec.placement", {"spread": "allowed"})
+    try:
+        hub.api.patch(where, {"spec": {"versions": schema}})
+        until(lambda: kubectl("create", "-f", "-", stdin=as_yaml(stored)).returncode == 0, "a job as an older version takes it")
+    finally:
+        hub.api.patch(where, {"spec": {"versions": today}})
+    again = {**stored, "metadata": {"name": "again"}}
+    until(lambda: kubectl("create", "--dry-run=server", "-f", "-", stdin=as_yaml(again)).returncode == 1, "today's CRD again")
+    report(hub, make_running())
+    hub.api.patch(f"{JOBS.format('default')}/support-bot", {"metadata": {"finalizers": ["tuneyard.dev/members"]}})
+    assert held(hub)["status"]["phase"] == "Running"
+    assert "support-bot  Running" in kubectl("tuneyard", "status").stdout
+    hub.api.patch(f"{JOBS.format('default')}/support-bot", {"metadata": {"finalizers": None}})
 
 
 def test_the_plugin_has_the_same_verbs(hub: Hub, kubectl: Kubectl, file: Path) -> None:
