@@ -283,7 +283,7 @@ class Hub:
         member = self.members.get(place.cluster)
         name = own_sku(member.cluster, place.sku) if member is not None else place.sku
         sku = next((sku for sku in member.cluster.spec.skus if sku.name == name), None) if member is not None else None
-        return placement_of(place, sku.price_per_gpu_hour if sku is not None else 0.0, name)
+        return placement_of(place, sku.price_per_gpu_hour if sku is not None else 0.0, name, self.placing.guessed_s(place))
 
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
         """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""

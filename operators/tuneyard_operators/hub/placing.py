@@ -16,6 +16,7 @@ from typing import Any
 from tuneyard.api import Cluster, JobStatus, NodeInventory, PlacementStatus
 from tuneyard.federation import (
     Ask,
+    Guesses,
     Place,
     Policy,
     Preempt,
@@ -28,6 +29,7 @@ from tuneyard.federation import (
     new_scheduler,
     running_of,
     sku_names,
+    taken_by,
     unknown_team,
 )
 from tuneyard_operators.hub.forecasts import Starts
@@ -87,6 +89,9 @@ class Placing:
         """Victims not yet recorded in a status: attempts by number, each with the job that it makes room for."""
         self.owed: dict[Key, dict[str, float]] = defaultdict(dict)
         """When others were first asked to make room for a task, where no status holds that yet."""
+        self._guesses = Guesses()
+        self._taught: dict[Key, set[str]] = {}
+        """Tasks that have ended, and taught what guesses of their team are worth."""
         self.verdicts: dict[Key, dict[str, Verdict]] = defaultdict(dict)
         self._foreseen: Starts = {}
         self.unfinished = False
@@ -130,7 +135,7 @@ class Placing:
         for task, ask in new.items():
             self._aside.pop((key, task), None)
             if task not in self.decided.get(key, {}):
-                self.scheduler.add(ask)
+                self.scheduler.add(self._corrected(ask))
                 self._drop_verdict(key, task)
                 self._unexplained[key, task] = None
         return bool(new)
@@ -168,6 +173,7 @@ class Placing:
         """Set what a job's attempts hold, by its status as stored (None: it is gone). True if that has freed something."""
         name = _name(key)
         held = set()
+        self._learn(key, spec, status)
         self._forget_told(key, status)
         if status is not None and status.attempts:
             for attempt in attempts_of(name, spec, key[0], status, now, self.scheduler.policy.grace_s):
@@ -182,6 +188,42 @@ class Placing:
         if held:
             self._held[key] = held
         return bool(before - held)
+
+    def _learn(self, key: Key, spec: Mapping[str, Any], status: JobStatus | None) -> None:
+        """Compare what tasks that have ended took with what their authors guessed."""
+        if status is None:
+            for task in self._taught.pop(key, ()):
+                self._guesses.forget((_name(key), task))
+            return
+        if not self.scheduler.policy.corrects_guesses:
+            return
+        team = str(spec.get("team") or key[0])
+        moved = False
+        for taken in taken_by(status):
+            known = self._taught.setdefault(key, set())
+            if taken.task not in known:
+                known.add(taken.task)
+                moved |= self._guesses.learn((_name(key), taken.task), team, taken.guessed_s, taken.took_s, taken.ended)
+        if moved:
+            self._correct(team)
+
+    def _correct(self, team: str) -> None:
+        """Guesses of a team are worth something else than they were."""
+        for key, asks in self.asks.items():
+            for task, ask in asks.items():
+                aside = self._aside.get((key, task))
+                if ask.team == team and task not in self.decided.get(key, {}) and (aside is None or aside.again_at == math.inf):
+                    self.scheduler.add(self._corrected(ask))
+
+    def _corrected(self, ask: Ask) -> Ask:
+        return self._guesses.corrected(ask) if self.scheduler.policy.corrects_guesses else ask
+
+    def guessed_s(self, place: Place) -> float | None:
+        """Seconds there by the author's guess alone, where there is one."""
+        ask = self.asks.get(job_key(place.ask.job), {}).get(place.ask.task)
+        if ask is None or ask.basis != "given" or place.ask.seconds <= 0:
+            return None
+        return place.seconds * ask.seconds / place.ask.seconds
 
     def _forget_told(self, key: Key, status: JobStatus | None) -> None:
         """Notices that the status holds now, or that are of attempts which have ended."""
@@ -257,7 +299,7 @@ class Placing:
         key = job_key(ask.job)
         if ask.owed_since is None:
             self.owed[key].setdefault(ask.task, now)
-            self.asks[key][ask.task] = replace(ask, owed_since=self.owed[key][ask.task])
+            self.asks[key][ask.task] = replace(self.asks[key][ask.task], owed_since=self.owed[key][ask.task])
         return key
 
     def _explain(self, now: float) -> list[Key]:
@@ -327,7 +369,7 @@ class Placing:
                 if place is not None:
                     self.scheduler.hold(replace(running_of(place, now), preemptible=False), now)
                 elif aside is None or aside.again_at == math.inf:
-                    self.scheduler.add(ask)
+                    self.scheduler.add(self._corrected(ask))
 
     def _set_aside(self, error: Undecidable, now: float) -> None:
         key, task = job_key(error.ask.job), error.ask.task
@@ -376,8 +418,9 @@ def _has_moved(before: float | None, starts: float | None, now: float) -> bool:
     return abs(starts - before) > max(60.0, 0.1 * (starts - now))
 
 
-def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None) -> PlacementStatus:
-    """A decision as the JobSpec's status records it. `sku`: what the Cluster calls the kind; default: as the catalog does."""
+def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None, guessed_s: float | None = None) -> PlacementStatus:
+    """A decision as the JobSpec's status records it. `sku`: what the Cluster calls the kind; default: as the catalog does. `guessed_s`:
+    `Placing.guessed_s`."""
     return PlacementStatus(
         cluster=place.cluster,
         sku=sku or place.sku,
@@ -388,6 +431,7 @@ def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None
         price_per_gpu_hour=price_per_gpu_hour,
         seconds=round(place.seconds, 1),
         seconds_from=place.ask.basis,
+        guessed_seconds=round(guessed_s, 1) if guessed_s is not None else None,
     )
 
 

@@ -65,7 +65,12 @@ class PlacementStatus(StatusFields):
     price_per_gpu_hour: float = Field(default=0.0, ge=0, description="price of the SKU there when the gang was placed")
     seconds: float | None = Field(default=None, ge=0, description="seconds that the task was predicted to take there")
     seconds_from: str = Field(
-        default="", description="where that comes from: pace, given (expectedDuration), plan, or assumed where nothing is known of the task"
+        default="",
+        description="where that comes from: pace, given (expectedDuration), corrected (that, by what such guesses of its team came to), "
+        "plan, or assumed where nothing is known of the task",
+    )
+    guessed_seconds: float | None = Field(
+        default=None, ge=0, description="seconds there by expectedDuration alone: what is compared with the truth once the task has ended"
     )
 
 

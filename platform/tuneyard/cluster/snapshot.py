@@ -16,6 +16,7 @@ from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import (
     POLICIES,
     Ask,
+    Guesses,
     Member,
     Place,
     Running,
@@ -26,6 +27,7 @@ from tuneyard.federation import (
     job_name,
     member_of,
     scheduler_of,
+    taken_by,
     team_of,
     unknown_team,
 )
@@ -64,6 +66,7 @@ class Snapshot:
         seconds = now.timestamp()
         running: list[Running] = []
         asks: list[Ask] = []
+        guesses = Guesses()
         for item in self.jobs:
             found = read_job(item)
             if found is None:
@@ -71,8 +74,10 @@ class Snapshot:
             job, status = found
             running += attempts_of(job_name(job), item["spec"], job.metadata.namespace or "default", status, seconds, _POLICY.grace_s)
             asks += [ask_of(job, created_at(item), task, status, self.skus) for task in waiting_tasks(job, status)]
+            for taken in taken_by(status):
+                guesses.learn((job_name(job), taken.task), job.team, taken.guessed_s, taken.took_s, taken.ended)
         wanted = list(extra)
-        asks = [ask for ask in asks if all(ask.job != other.job for other in wanted)] + wanted
+        asks = [guesses.corrected(ask) for ask in [*(ask for ask in asks if all(ask.job != other.job for other in wanted)), *wanted]]
         teams = [team_of(Team.model_validate(_known(item)), now) for item in self.teams]
         names = {team.name for team in teams}
         if names:

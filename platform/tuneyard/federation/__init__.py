@@ -11,6 +11,7 @@ from tuneyard.federation.from_api import (
     MOST_AUTO,
     WORKERS_ON_CPU,
     Fits,
+    Taken,
     ask_of,
     attempts_of,
     dividing,
@@ -21,10 +22,12 @@ from tuneyard.federation.from_api import (
     same_month,
     sku_names,
     skus_of,
+    taken_by,
     team_of,
     unknown_team,
     worlds_of,
 )
+from tuneyard.federation.guesses import Guesses
 from tuneyard.federation.native import NativeScheduler, new_scheduler, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.scheduler import Scheduler
@@ -62,6 +65,7 @@ __all__ = [
     "Decision",
     "Fail",
     "Fits",
+    "Guesses",
     "Member",
     "NativeScheduler",
     "Node",
@@ -72,6 +76,7 @@ __all__ = [
     "Scheduler",
     "SkuFacts",
     "Speed",
+    "Taken",
     "Team",
     "Undecidable",
     "Wait",
@@ -95,6 +100,7 @@ __all__ = [
     "sku_names",
     "skus_of",
     "speed_factor",
+    "taken_by",
     "team_of",
     "unknown_team",
     "worlds_of",

@@ -13,10 +13,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Task, WorkerRange
+from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, Task, WorkerRange
 from tuneyard.api import Team as TeamResource
 from tuneyard.api.moments import moment_of
 from tuneyard.catalog import canonical_sku
+from tuneyard.federation.policy import speed_factor
 from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts, Team
 
 Amount = TypeVar("Amount", int, float)
@@ -106,12 +107,42 @@ def attempts_of(name: str, spec: Mapping[str, Any], namespace: str, status: JobS
             nodes=placement.nodes,
             started=started,
             ends=asked + grace_s if stopping else _end(attempt, status, started, now),
-            saved=_at(attempt.checkpoint_at) or _at(attempt.started_at) or started,
+            saved=_at(attempt.checkpoint_at) or started,
             preemptible=preemptible if preemptible is not None else priority != "urgent",
             stopping=stopping,
             ended=attempt.ended_at is not None,
             preempted=before,
         )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a task that has ended took, in seconds where it first ran, and what its author had guessed for that."""
+
+    task: str
+    guessed_s: float
+    took_s: float
+    ended: float
+
+
+def taken_by(status: JobStatus) -> Iterator[Taken]:
+    """Tasks of a job that have succeeded, and for which there was a guess. An attempt elsewhere counts by how fast it was thought to be."""
+    for task in status.tasks:
+        own = [attempt for attempt in status.attempts if attempt.task == task.name and attempt.placement and attempt.ended_at]
+        if task.phase is not Phase.SUCCEEDED or not own or own[0].placement is None or not own[0].placement.guessed_seconds:
+            continue
+        took_s = 0.0
+        for attempt in own:
+            began, ended = _at(attempt.started_at or attempt.placed_at), _at(attempt.ended_at)
+            if attempt.placement is not None and began is not None and ended is not None:
+                took_s += max(0.0, ended - began) * _power(attempt.placement) / _power(own[0].placement)
+        last = _at(own[-1].ended_at)
+        if took_s > 0 and last is not None:
+            yield Taken(task.name, own[0].placement.guessed_seconds, took_s, last)
+
+
+def _power(placement: PlacementStatus) -> float:
+    return max(1, placement.gpus) * speed_factor(canonical_sku(placement.sku))
 
 
 def sku_names(cluster: Cluster) -> dict[str, str]:

@@ -160,6 +160,10 @@ class NativeScheduler(Scheduler):
     def attempt(self, job: str, task: str) -> Running | None:
         return self._core.attempt(job, task)
 
+    def ask(self, job: str, task: str) -> Ask | None:
+        unreadable = self._unreadable.get((job, task))
+        return self._core.ask(job, task) if unreadable is None else unreadable[0]
+
     def wait(self, job: str, task: str, now: float) -> Wait:
         return self._python().wait(job, task, now)
 

@@ -59,6 +59,8 @@ class Policy:
     """How many of the first who wait are kept GPUs for, at the time at which they are predicted to be free (EASY backfilling with one;
     Lifka 1995, Mu'alem and Feitelson 2001). Others start before them only where they are predicted to end before, or take other GPUs."""
     preempts: bool = False
+    corrects_guesses: bool = False
+    """Durations that authors have guessed are corrected by how wrong their teams have been (`Guesses`)."""
     victims: Literal["cheapest", "youngest"] = "cheapest"
     """Which attempts go of those that may. `cheapest`: the set that loses the least GPU-time, over all pools. `youngest`: in order, until
     there is room: what is taken back first, then the lowest priority, then the latest start; in the first pool where that makes room."""
@@ -85,7 +87,7 @@ class Policy:
     """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0
     starves_unsaved_s: float = 3600.0
-    """Nobody goes for it whose last checkpoint is older: what starts from scratch is left alone."""
+    """Nobody goes for it whose last checkpoint is older, or who has none: what starts from scratch is left alone."""
     half_life_s: float = 7 * 86400.0
     """Usage counts half after so long."""
     longest_settled_s: float = 8 * 3600.0
@@ -163,6 +165,7 @@ POLICIES: Mapping[str, Policy] = {
             borrowing_s=60 * 86400.0,
             settled_s=1800.0,
             starves_from=8,
+            corrects_guesses=True,
         ),
         KUEUE_RULES,
         SLURM_RULES,

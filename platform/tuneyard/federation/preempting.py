@@ -260,7 +260,12 @@ class Preempting:
             attempt
             for attempt in equal
             if (takes_back and attempt.team in borrowed)
-            or (starved and attempt.saved >= saved and (attempt.team == ask.team or attempt.team in borrowed))
+            or (
+                starved
+                and attempt.saved > attempt.started
+                and attempt.saved >= saved
+                and (attempt.team == ask.team or attempt.team in borrowed)
+            )
         ]
         settled = [attempt for attempt in legal if self._settled_at(attempt) <= now]
         if len(settled) < len(legal):

@@ -166,6 +166,11 @@ class Scheduler:
     def attempt(self, job: str, task: str) -> Running | None:
         return self._running.get((job, task))
 
+    def ask(self, job: str, task: str) -> Ask | None:
+        """What waits, as it is known; None where it does not wait."""
+        found = self._lines.get((job, task))
+        return found[1].ask if found is not None else None
+
     def wait(self, job: str, task: str, now: float) -> Wait:
         """Why a task waits, member by member, as of the last cycle. Raises KeyError where it does not wait."""
         found = self._lines.get((job, task))

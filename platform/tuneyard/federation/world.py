@@ -15,11 +15,13 @@ UNKNOWN_DURATION_S = 4 * 3600.0
 """What a task is assumed to take of which nothing is known."""
 FITS_NEVER = 2**31 - 1
 """The least number of GPUs of a SKU on which a model fits that fits on no number of them."""
-Basis = Literal["pace", "given", "plan", "assumed"]
-"""Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the planner, or nowhere."""
+Basis = Literal["pace", "given", "corrected", "plan", "assumed"]
+"""Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the same times what such guesses of its
+team were wrong by, the planner, or nowhere."""
 _BASES: Mapping[str, str] = {
     "pace": "by its pace so far",
     "given": "by expectedDuration",
+    "corrected": "by expectedDuration and by what such guesses of its team came to",
     "plan": "as planned",
     "assumed": "assumed, as nothing is known of it: set spec.expectedDuration",
 }

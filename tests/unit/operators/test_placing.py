@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from tests.worlds import ask
 
-from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, PlacementStatus
+from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, TaskStatus
 from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import POLICIES, Ask, Basis, Place, Team
 from tuneyard_operators.hub.placing import Placing, placement_of
@@ -177,3 +177,39 @@ def test_a_task_that_names_no_sku_is_asked_anew_when_members_bring_a_new_one() -
     assert placing.decided[KEY]["train"].workers == 8
     assert not placing.learn_skus([OneMember()])  # type: ignore[list-item]
     assert not placing.learn_skus([]), "who is away may come back"
+
+
+def ended(guessed_s: float, took_s: int, number: int = 1) -> JobStatus:
+    found = status(number, started_at="1970-01-01T00:00:00Z", ended_at=f"1970-01-01T{took_s // 3600:02}:00:00Z", cleaned=True)
+    (attempt,) = found.attempts
+    assert attempt.placement is not None
+    attempt.placement.guessed_seconds = guessed_s
+    found.tasks = [TaskStatus(name="train", phase=Phase.SUCCEEDED)]
+    return found
+
+
+def test_guesses_of_a_team_are_corrected_by_what_its_tasks_took_and_no_others() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    says = replace(ask("maps/a", 16, team="maps", seconds=360.0), basis="given")
+    placing.want(KEY, {"train": says}, 99)
+    placing.want(OTHER, {"train": replace(says, job="maps/b", team="ads")}, 99)
+    for number in range(20):
+        placing.hold(("maps", f"old{number}"), {}, ended(360.0, 3600), 100)
+    mine, theirs = placing.scheduler.ask("maps/a", "train"), placing.scheduler.ask("maps/b", "train")
+    assert mine is not None
+    assert theirs is not None
+    assert 2000 < mine.seconds < 3600
+    assert mine.basis == "corrected"
+    assert theirs.seconds == 360.0
+    assert placing.asks[KEY]["train"] == says, "what is known of the job stays what its author said"
+    assert not placing.want(KEY, {"train": says}, 101)
+    cycle(placing)
+    place = (placing.decided[KEY] | placing.decided[OTHER])["train"]
+    told = placement_of(place, 0.0, guessed_s=placing.guessed_s(place))
+    assert told.guessed_seconds == pytest.approx(place.seconds * 360.0 / place.ask.seconds, abs=0.1)
+    for number in range(20):
+        placing.hold(("maps", f"old{number}"), {}, None, 102)
+    placing.want(("maps", "c"), {"train": replace(says, job="maps/c")}, 103)
+    fresh = placing.scheduler.ask("maps/c", "train")
+    assert fresh is not None
+    assert fresh.seconds == 360.0, "jobs that are deleted teach nothing any more"

@@ -345,7 +345,7 @@ class Preempting {
     Attempts settled;
     for (const Attempt* each : equal.attempts) {
       bool is_lent = borrowed.count(each->team) > 0;
-      if (!((takes_back && is_lent) || (starved && each->saved >= saved && (each->team == ask.team || is_lent)))) continue;
+      if (!((takes_back && is_lent) || (starved && each->saved > each->started && each->saved >= saved && (each->team == ask.team || is_lent)))) continue;
       double at = settled_at(*each);
       if (at <= now) {
         settled.push_back(each);

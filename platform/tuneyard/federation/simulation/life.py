@@ -75,6 +75,7 @@ class Life:
             worlds=job.worlds,
             skus=job.skus,
             seconds=self.left_s * self.factor + restart_s,
+            basis="given",
         )
 
     def start(self, place: Place, now: float) -> Attempt:

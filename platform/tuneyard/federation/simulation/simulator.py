@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
+from tuneyard.federation.guesses import Guesses
 from tuneyard.federation.native import new_scheduler
 from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.simulation.fleet import Fleet, Slot
@@ -90,6 +91,8 @@ class _Simulation:
         self._scenario = scenario
         self._clock = clock
         self._scheduler = new_scheduler(scenario.policy)
+        self._guesses = Guesses()
+        self._waiting: dict[int, None] = {}
         self._fleet = Fleet(members)
         self._outages = Outages(members, scenario.failures, failures)
         self._series = Series()
@@ -181,6 +184,7 @@ class _Simulation:
         if kind is _Kind.END:
             life.end()
             self._open -= 1
+            self._learn(life, at)
         else:
             life.yield_to_others(at)
             self._queue(life)
@@ -203,12 +207,31 @@ class _Simulation:
         if following is not None:
             heapq.heappush(self._events, (following, _Kind.LOSS, 0, 0, slot))
 
+    def _learn(self, life: Life, at: float) -> None:
+        """A job has ended: what its team's guesses are worth may be known better."""
+        if not self._scheduler.policy.corrects_guesses:
+            return
+        said_s = life.job.duration_s * life.factor
+        if self._guesses.learn((life.job.name, TASK), life.job.team, said_s, life.job.duration_s, at):
+            for index in self._waiting:
+                if self._lives[index].job.team == life.job.team:
+                    self._ask(self._lives[index])
+
+    def _ask(self, life: Life) -> None:
+        ask = life.ask()
+        if self._scheduler.policy.corrects_guesses:
+            ask = self._guesses.corrected(ask)
+        known = self._scheduler.ask(ask.job, ask.task)
+        self._scheduler.add(ask if known is None else replace(ask, owed_since=known.owed_since))
+
     def _queue(self, life: Life) -> None:
-        self._scheduler.add(life.ask())
+        self._ask(life)
+        self._waiting[life.index] = None
         self._queued_jobs += 1
         self._queued_gpus += life.job.gpus
 
     def _unqueue(self, life: Life) -> None:
+        del self._waiting[life.index]
         self._queued_jobs -= 1
         self._queued_gpus -= life.job.gpus
 
