@@ -79,7 +79,8 @@ class Policy:
     reserves_quota: bool = True
     """The first ask of a team that lacks quota is promised the quota that is predicted to become free first."""
     settled_s: float = 0.0
-    """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed."""
+    """For how long an attempt runs at least before others of its priority may take back the quota that it has borrowed, and for how long
+    they wait at least before they do: most of what is borrowed ends meanwhile."""
     starves_from: int = 0
     """Gangs of so many GPUs may ask settled attempts of their own priority to go, once they have starved; 0: none may.
     For teams without quota; those of their own team, and of others that hold more than their quota."""
@@ -163,7 +164,7 @@ POLICIES: Mapping[str, Policy] = {
             preempts=True,
             fairness_s=7 * 86400.0 / math.log(2),
             borrowing_s=60 * 86400.0,
-            settled_s=1800.0,
+            settled_s=3600.0,
             starves_from=8,
             corrects_guesses=True,
         ),

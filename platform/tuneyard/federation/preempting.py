@@ -104,7 +104,23 @@ class Preempting:
         mine = PRIORITIES[ask.priority]
         if any(count for priority, count in self._census.by_priority.items() if priority < mine):
             return True
-        return bool(self._census.by_priority[mine]) and (self._takes_back(ask) or self._has_starved(ask))
+        if not self._census.by_priority[mine]:
+            return False
+        if self._has_starved(ask):
+            return True
+        if not self._takes_back(ask):
+            return False
+        if not self._is_patient(ask):
+            self.again_at = min(self.again_at, self._patient_at(ask))
+            return False
+        return True
+
+    def _patient_at(self, ask: Ask) -> float:
+        """When an ask may take back what others have borrowed: most of them end by themselves while it waits."""
+        return ask.created + self._policy.settled_s
+
+    def _is_patient(self, ask: Ask) -> bool:
+        return self._now >= self._patient_at(ask)
 
     def _has_starved(self, ask: Ask) -> bool:
         """Whether a gang has waited so long for its size that others of its priority are to make room: small jobs that come all the time
@@ -120,7 +136,7 @@ class Preempting:
             return Making()
         pools = [pool for pool in shape.allowed(self._pools) if pool.usable]
         team = self._team_that_matters(ask)
-        kind = (shape, ask.priority, team, self._has_starved(ask))
+        kind = (shape, ask.priority, team, self._has_starved(ask), self._is_patient(ask))
         if self._census.stopping and kind not in self._none_go_for:
             kept = self._by_those_who_go(ask, shape, pools, now, reservations)
             if kept is not None:
@@ -250,6 +266,9 @@ class Preempting:
         starved, its own team's, and what others hold beyond their quotas."""
         lower, starved = self._lower(pool, PRIORITIES[ask.priority]), self._has_starved(ask)
         takes_back = self._takes_back_of(ask, pool.sku.name)
+        if takes_back and not self._is_patient(ask):
+            self._settles = min(self._settles, self._patient_at(ask))
+            takes_back = False
         if not (takes_back or starved):
             return _Candidates(lower)
         equal, teams = self._equal(pool, PRIORITIES[ask.priority])

@@ -28,7 +28,7 @@ def test_an_owner_gets_what_was_freed_for_it() -> None:
     jobs = (job("b0", 0, 47 * HOUR, team="b"), job("b1", 1, 47 * HOUR, team="b"), job("a", HOUR, 400 * HOUR, 4, team="a"))
     run = play(*jobs, members=(member("east", 2),), teams=(team("a", 4), team("b", 12)))
     waits = {life.job.name: life.waited_s for life in run.lives}
-    assert waits["a"] == POLICY.grace_s
+    assert waits["a"] == POLICY.settled_s + POLICY.grace_s
     assert sum(life.preemptions for life in run.lives) == 1
     assert all(life.ended_at is not None for life in run.lives)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.worlds import A100, H100, HOUR, ask, decide, member, placed, running
@@ -115,10 +116,15 @@ def test_a_team_that_nobody_has_described_has_no_limit_and_no_guarantee() -> Non
     assert placed(decide([member("east", 8)], ask("a", team="nobody"))) == {"a": "east"}
 
 
+def late(job: str, *worlds: int, created: float = -HOUR, **more: Any) -> Ask:
+    """An ask that has waited for as long as it must before it may take anything back."""
+    return ask(job, *worlds, created=created, **more)
+
+
 class TestTakingBack:
     def test_what_others_have_borrowed_comes_back(self) -> None:
         guest = running("guest", {"east-0": 8}, team="u")
-        decisions = decide([member("east", 0)], ask("a"), running=(guest,), teams=(team("t", 8), team("u", 0)))
+        decisions = decide([member("east", 0)], late("a"), running=(guest,), teams=(team("t", 8), team("u", 0)))
         asked, waits = decisions
         assert isinstance(asked, Preempt)
         assert asked.reason.startswith("team t takes back what team u has borrowed of its quota, for a; ")
@@ -126,48 +132,48 @@ class TestTakingBack:
 
     def test_what_is_their_own_does_not(self) -> None:
         other = running("own", {"east-0": 8}, team="u")
-        (waits,) = decide([member("east", 0)], ask("a"), running=(other,), teams=(team("t", 8), team("u", 8)))
+        (waits,) = decide([member("east", 0)], late("a"), running=(other,), teams=(team("t", 8), team("u", 8)))
         assert isinstance(waits, Wait)
 
     def test_no_more_than_they_have_borrowed(self) -> None:
         """Eight of twelve are its own: one of its jobs of four goes, not two, though that would make room."""
         mine = tuple(running(f"r{n}", {f"east-{n}": 4}, team="u") for n in range(3))
         members = [member("east", 4, 4, 4)]
-        decisions = decide(members, ask("a", 16, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
+        decisions = decide(members, late("a", 16, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
         assert not [each for each in decisions if isinstance(each, Preempt)]
-        decisions = decide(members, ask("a", 8, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
+        decisions = decide(members, late("a", 8, unit=8), running=mine, teams=(team("t", 16), team("u", 8)))
         assert len([each for each in decisions if isinstance(each, Preempt)]) == 1
 
     def test_those_of_lower_priority_who_go_count_against_what_may_be_taken_back(self) -> None:
         """With its low job gone, the team is at its quota: the other one stays."""
         low = running("low", {"east-0": 8}, team="u", priority="low")
         other = running("other", {"east-1": 8}, team="u")
-        decisions = decide([member("east", 0, 0)], ask("a", 16), running=(low, other), teams=(team("t", 16), team("u", 8)))
+        decisions = decide([member("east", 0, 0)], late("a", 16), running=(low, other), teams=(team("t", 16), team("u", 8)))
         assert not [each for each in decisions if isinstance(each, Preempt)]
 
     def test_what_is_on_its_way_back_is_not_asked_for_again(self) -> None:
         going = running("going", {"east-0": 8}, team="u", stopping=True, ends=100.0)
         stays = running("stays", {"east-1": 8}, team="u")
-        asks = (ask("a", 8), ask("b", 8, created=1))
+        asks = (late("a", 8), late("b", 8, created=1 - HOUR))
         decisions = decide([member("east", 0, 0)], *asks, running=(going, stays), teams=(team("t", 16), team("u", 8)))
         assert not [each for each in decisions if isinstance(each, Preempt)]
 
     def test_not_twice_for_the_same_quota(self) -> None:
         """Each of two jobs is within the quota, both together are not: only one has somebody go."""
         guests = tuple(running(f"g{n}", {f"east-{n}": 8}, team="u") for n in range(2))
-        asks = (ask("a", 8), ask("b", 8, created=1))
+        asks = (late("a", 8), late("b", 8, created=1 - HOUR))
         decisions = decide([member("east", 0, 0)], *asks, running=guests, teams=(team("t", 8), team("u", 0)))
         assert [each.ask.job for each in decisions if isinstance(each, Preempt)] == ["a"]
 
     def test_only_within_the_cohort(self) -> None:
         guest = running("guest", {"east-0": 8}, team="u")
         teams = (team("t", 8, cohort="c"), team("u", 0, cohort="d"))
-        (waits,) = decide([member("east", 0)], ask("a"), running=(guest,), teams=teams)
+        (waits,) = decide([member("east", 0)], late("a"), running=(guest,), teams=teams)
         assert isinstance(waits, Wait)
 
     def test_a_team_makes_room_in_its_own_limit_by_priority(self) -> None:
         own = running("own", {"east-0": 8}, team="t")
-        decisions = decide([member("east", 0, 8)], ask("a", priority="high"), running=(own,), teams=(team("t", 8, 0),))
+        decisions = decide([member("east", 0, 8)], late("a", priority="high"), running=(own,), teams=(team("t", 8, 0),))
         assert [each.victim.job for each in decisions if isinstance(each, Preempt)] == ["own"]
 
     def test_who_has_just_begun_is_not_asked_yet(self) -> None:
@@ -177,7 +183,7 @@ class TestTakingBack:
         for each in (team("t", 8), team("u", 0)):
             scheduler.set_team(each)
         scheduler.hold(running("guest", {"east-0": 8}, team="u", started=-60.0), 0.0)
-        scheduler.add(ask("a"))
+        scheduler.add(late("a"))
 
         assert scheduler.cycle(0.0) == []
         assert scheduler.again_at == scheduler.policy.settled_s - 60.0
@@ -186,6 +192,19 @@ class TestTakingBack:
         assert isinstance(asked, Preempt)
         assert scheduler.cycle(scheduler.policy.settled_s) == []
         assert scheduler.again_at == math.inf
+
+    def test_who_has_just_come_takes_nothing_back_yet(self) -> None:
+        """Most of what is borrowed ends while it waits."""
+        scheduler = Scheduler()
+        scheduler.set_member(member("east", 8))
+        for each in (team("t", 8), team("u", 0)):
+            scheduler.set_team(each)
+        scheduler.hold(running("guest", {"east-0": 8}, team="u", started=-9 * HOUR, ends=9 * HOUR), 0.0)
+        scheduler.add(ask("a", created=-60.0))
+        assert scheduler.cycle(0.0) == []
+        assert scheduler.again_at == scheduler.policy.settled_s - 60.0
+        (asked,) = scheduler.cycle(scheduler.again_at)
+        assert isinstance(asked, Preempt)
 
     def test_priority_does_not_wait_for_that(self) -> None:
         low = running("low", {"east-0": 8}, team="u", priority="low", started=-60.0)
@@ -203,7 +222,7 @@ class TestTakingBack:
             if name == "u":
                 scheduler.add(each)
         gone = []
-        for minute in range(1, 60):
+        for minute in range(1, 200):
             now = minute * 60.0
             if minute == 2:
                 for (name, _), each in asks.items():

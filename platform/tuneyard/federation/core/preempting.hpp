@@ -15,9 +15,10 @@ constexpr int kPriorities = 4;
 struct Kind {
   long long shape;
   int priority, team;  // team -1: it does not matter
-  bool has_starved;
+  bool has_starved, is_patient;
   bool operator<(const Kind& other) const {
-    return std::tie(shape, priority, team, has_starved) < std::tie(other.shape, other.priority, other.team, other.has_starved);
+    return std::tie(shape, priority, team, has_starved, is_patient) <
+           std::tie(other.shape, other.priority, other.team, other.has_starved, other.is_patient);
   }
 };
 
@@ -121,7 +122,7 @@ class Preempting {
     for (int index : ask.shape->allowed) {
       if (pools_.all[index]->usable) pools.push_back(index);
     }
-    Kind kind{ask.shape->serial, ask.priority, team_that_matters(ask), has_starved(ask)};
+    Kind kind{ask.shape->serial, ask.priority, team_that_matters(ask), has_starved(ask), is_patient(ask.created)};
     if (stopping_ && !none_go_for_.count(kind)) {
       Making made;
       if (by_those_who_go(ask, pools, now, reservations, made.kept)) {
@@ -196,8 +197,15 @@ class Preempting {
     for (int lower = 0; lower < priority; ++lower) {
       if (by_priority_[lower] > 0) return true;
     }
-    return by_priority_[priority] && (takes_back(team, shape) || has_starved(team, workers, created, seconds));
+    if (!by_priority_[priority]) return false;
+    if (has_starved(team, workers, created, seconds)) return true;
+    if (!takes_back(team, shape)) return false;
+    if (!is_patient(created)) again_at = std::min(again_at, created + policy_.settled_s);
+    return is_patient(created);
   }
+
+  // Whether an ask may take back what others have borrowed already.
+  bool is_patient(double created) const { return now_ >= created + policy_.settled_s; }
 
   bool has_starved(int team, Gpus workers, double created, double seconds) {
     if (!policy_.starves_from || workers < policy_.starves_from || teams_[team].team.has_quota) return false;
@@ -333,6 +341,10 @@ class Preempting {
     Candidates found;
     found.attempts = of_priority(pool, ask.priority, lower_in_, [&](const Attempt& each) { return each.priority < ask.priority; }).attempts;
     bool starved = has_starved(ask), takes_back = takes_back_of(ask, pool.sku);
+    if (takes_back && !is_patient(ask.created)) {
+      settles_ = std::min(settles_, ask.created + policy_.settled_s);
+      takes_back = false;
+    }
     if (!takes_back && !starved) return found;
     const Known& equal = of_priority(pool, ask.priority, equal_in_, [&](const Attempt& each) { return each.priority == ask.priority; });
     std::map<int, Gpus> borrowed;
