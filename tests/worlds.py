@@ -26,8 +26,8 @@ def ask(job: str = "a", *worlds: int, **more: Any) -> Ask:
 
 
 def running(job: str, nodes: Mapping[str, int], *, cluster: str = "east", ends: float = HOUR, **more: Any) -> Running:
-    """An attempt for an hour before 0, with a checkpoint of 0, of team `t`, on h100-80gb, unless said otherwise."""
-    fields: dict[str, Any] = {"task": "train", "team": "t", "priority": "normal", "sku": H100.name, "started": -HOUR, "saved": 0.0}
+    """An attempt for two hours before 0, with a checkpoint of 0, of team `t`, on h100-80gb, unless said otherwise."""
+    fields: dict[str, Any] = {"task": "train", "team": "t", "priority": "normal", "sku": H100.name, "started": -2 * HOUR, "saved": 0.0}
     return Running(job=job, cluster=cluster, nodes=nodes, ends=ends, **{**fields, **more})
 
 

@@ -274,30 +274,30 @@ class Preempting:
         equal, teams = self._equal(pool, PRIORITIES[ask.priority])
         borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
-        saved = now - self._policy.starves_unsaved_s
-        legal = [
-            attempt
-            for attempt in equal
-            if (takes_back and attempt.team in borrowed)
-            or (
-                starved
-                and attempt.saved > attempt.started
-                and attempt.saved >= saved
-                and (attempt.team == ask.team or attempt.team in borrowed)
-            )
-        ]
-        settled = [attempt for attempt in legal if self._settled_at(attempt) <= now]
-        if len(settled) < len(legal):
-            self._settles = min(self._settles, min(at for attempt in legal if (at := self._settled_at(attempt)) > now))
+        settled = []
+        for attempt in equal:
+            at = math.inf
+            if takes_back and attempt.team in borrowed:
+                at = self._settled_at(attempt, self._policy.settled_s)
+            if starved and self._has_saved(attempt, now) and (attempt.team == ask.team or attempt.team in borrowed):
+                at = min(at, self._settled_at(attempt, self._policy.starves_settled_s))
+            if at <= now:
+                settled.append(attempt)
+            else:
+                self._settles = min(self._settles, at)
         if not settled:
             return _Candidates(lower)
         back = frozenset(attempt.key for attempt in settled if attempt.team != ask.team)
         return _Candidates(sorted([*lower, *settled], key=by_age), back, borrowed)
 
-    def _settled_at(self, attempt: Running) -> float:
-        """When an attempt may be asked to give back what it has borrowed."""
+    def _settled_at(self, attempt: Running, settled_s: float) -> float:
+        """When an attempt may be asked to go by those of its priority."""
         doublings = min(attempt.preempted, 32)
-        return attempt.started + min(self._policy.longest_settled_s, self._policy.settled_s * 2.0**doublings)
+        return attempt.started + min(self._policy.longest_settled_s, settled_s * 2.0**doublings)
+
+    def _has_saved(self, attempt: Running, now: float) -> bool:
+        """Whether an attempt would lose little for a gang that has starved."""
+        return attempt.saved > attempt.started and attempt.saved >= now - self._policy.starves_unsaved_s
 
     def _lower(self, pool: Pool, mine: int) -> Sequence[Running]:
         """Attempts of lower priority that may be asked to go, youngest checkpoint first; remembered until the pool changes."""

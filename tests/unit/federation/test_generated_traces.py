@@ -74,7 +74,7 @@ class TestOwnQuota:
     def test_an_ask_waits_for_its_own_until_a_victim_has_gone(self) -> None:
         jobs = (job("one", 0, 20_000), job("two", 1, 20_000), job("owner", 4000, 100, team="search"))
         run = play(*jobs, teams=self.teams, members=(member("east", 2),))
-        assert list(own_quota_waits(run.lives, self.teams)) == [0, 0, pytest.approx(3600 + 120)]
+        assert list(own_quota_waits(run.lives, self.teams)) == [0, 0, pytest.approx(7200 + 120)]
 
     def test_what_goes_beyond_the_quota_is_not_its_own(self) -> None:
         jobs = (job("one", 0, 500), job("two", 1, 500), job("three", 2, 100))

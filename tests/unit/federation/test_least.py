@@ -112,7 +112,7 @@ def test_quota_is_given_back_for_what_the_model_needs() -> None:
     owner = Team(name="t", quota={"l40s-48gb": 16}, cohort="c")
     borrower = Team(name="u", quota={}, cohort="c")
     held = running("w2", {"west-2": 8}, cluster="west", sku="l40s-48gb", team="u", started=-9 * HOUR, ends=9 * HOUR)
-    decisions = decide([member("west", 8, 8, 0, sku=L40S)], model(created=-HOUR), running=(held,), teams=(owner, borrower))
+    decisions = decide([member("west", 8, 8, 0, sku=L40S)], model(created=-2 * HOUR), running=(held,), teams=(owner, borrower))
     assert [each.victim.job for each in decisions if isinstance(each, Preempt)] == ["w2"]
 
 

@@ -45,7 +45,9 @@ class History:
         policy = self.chance.choice([*["tuneyard"] * 5, "fifo-first-fit", "best-effort-fifo", "shortest-first-oracle"])
         policy = POLICIES[policy]
         if self.chance.random() < 0.4:
-            policy = replace(policy, settled_s=60.0, starves_least_s=300.0, starves_after=1.0, starves_unsaved_s=120.0)
+            policy = replace(
+                policy, settled_s=60.0, starves_least_s=300.0, starves_after=1.0, starves_unsaved_s=1e4, starves_settled_s=30.0
+            )
         if self.chance.random() < 0.2:
             policy = replace(policy, reservations=self.chance.choice([0, 2, 5]))
         self.policy: Policy = policy

@@ -116,7 +116,7 @@ def test_a_team_that_nobody_has_described_has_no_limit_and_no_guarantee() -> Non
     assert placed(decide([member("east", 8)], ask("a", team="nobody"))) == {"a": "east"}
 
 
-def late(job: str, *worlds: int, created: float = -HOUR, **more: Any) -> Ask:
+def late(job: str, *worlds: int, created: float = -2 * HOUR, **more: Any) -> Ask:
     """An ask that has waited for as long as it must before it may take anything back."""
     return ask(job, *worlds, created=created, **more)
 
@@ -154,14 +154,14 @@ class TestTakingBack:
     def test_what_is_on_its_way_back_is_not_asked_for_again(self) -> None:
         going = running("going", {"east-0": 8}, team="u", stopping=True, ends=100.0)
         stays = running("stays", {"east-1": 8}, team="u")
-        asks = (late("a", 8), late("b", 8, created=1 - HOUR))
+        asks = (late("a", 8), late("b", 8, created=1 - 2 * HOUR))
         decisions = decide([member("east", 0, 0)], *asks, running=(going, stays), teams=(team("t", 16), team("u", 8)))
         assert not [each for each in decisions if isinstance(each, Preempt)]
 
     def test_not_twice_for_the_same_quota(self) -> None:
         """Each of two jobs is within the quota, both together are not: only one has somebody go."""
         guests = tuple(running(f"g{n}", {f"east-{n}": 8}, team="u") for n in range(2))
-        asks = (late("a", 8), late("b", 8, created=1 - HOUR))
+        asks = (late("a", 8), late("b", 8, created=1 - 2 * HOUR))
         decisions = decide([member("east", 0, 0)], *asks, running=guests, teams=(team("t", 8), team("u", 0)))
         assert [each.ask.job for each in decisions if isinstance(each, Preempt)] == ["a"]
 

@@ -53,7 +53,7 @@ struct Policy {
   bool strict = false, scores = false, preempts = false;
   long long reservations = 0, starves_from = 0;
   double stretch = 0, longest_s = 0, fairness_s = 0, borrowing_s = 0, settled_s = 0, starves_after = 0, starves_least_s = 0,
-         starves_unsaved_s = 0, half_life_s = 1, longest_settled_s = 0, grace_s = 0, restart_s = 0, far_s = 0, preference_s = 0,
+         starves_unsaved_s = 0, starves_settled_s = 0, half_life_s = 1, longest_settled_s = 0, grace_s = 0, restart_s = 0, far_s = 0, preference_s = 0,
          seconds_per_price = 0, fragmentation_s = 0;
 };
 

@@ -353,12 +353,12 @@ class Preempting {
       Gpus gpus = teams_.borrowed(team, pool.sku);
       if (gpus > 0) borrowed[team] = gpus;
     }
-    double saved = now - policy_.starves_unsaved_s;
     Attempts settled;
     for (const Attempt* each : equal.attempts) {
       bool is_lent = borrowed.count(each->team) > 0;
-      if (!((takes_back && is_lent) || (starved && each->saved > each->started && each->saved >= saved && (each->team == ask.team || is_lent)))) continue;
-      double at = settled_at(*each);
+      double at = kInfinity;
+      if (takes_back && is_lent) at = settled_at(*each, policy_.settled_s);
+      if (starved && has_saved(*each, now) && (each->team == ask.team || is_lent)) at = std::min(at, settled_at(*each, policy_.starves_settled_s));
       if (at <= now) {
         settled.push_back(each);
       } else {
@@ -375,9 +375,14 @@ class Preempting {
     return found;
   }
 
-  double settled_at(const Attempt& attempt) const {
+  double settled_at(const Attempt& attempt, double settled_s) const {
     double doublings = static_cast<double>(std::min<long long>(attempt.preempted, 32));
-    return attempt.started + std::min(policy_.longest_settled_s, policy_.settled_s * power(2.0, doublings));
+    return attempt.started + std::min(policy_.longest_settled_s, settled_s * power(2.0, doublings));
+  }
+
+  // Whether an attempt would lose little for a gang that has starved.
+  bool has_saved(const Attempt& attempt, double now) const {
+    return attempt.saved > attempt.started && attempt.saved >= now - policy_.starves_unsaved_s;
   }
 
   // Attempts of a pool that may be asked to go, youngest checkpoint first; remembered until the pool changes.

@@ -275,6 +275,8 @@ class _Simulation:
         heapq.heappush(self._events, (attempt.ends, _Kind.END, life.index, attempt.number, _NOWHERE))
         if self._tells_saves:
             self._push_save(life, now)
+            if life.preemptions:  # how often it was asked before is known from the start
+                self._scheduler.hold(life.as_running(now), now)
 
     def _push_save(self, life: Life, now: float) -> None:
         attempt, every_s = life.attempt, self._scenario.checkpoints.every_s
