@@ -87,7 +87,7 @@ class Policy:
     starves_after: float = 10.0
     """A gang has starved once it has waited for so many times its own predicted duration, and for `starves_least_s`."""
     starves_least_s: float = 4 * 3600.0
-    starves_settled_s: float = 1800.0
+    starves_settled_s: float = 3600.0
     """For how long an attempt runs at least before it may be asked to go for it."""
     starves_unsaved_s: float = 3600.0
     """Nobody goes for it whose last checkpoint is older, or who has none: what starts from scratch is left alone."""
