@@ -99,7 +99,7 @@ def register(hub: Hub, member: Member, sku: Mapping[str, Any], *, kubeconfig: st
 
 def jobspec(name: str, *, workers: int = 8, namespace: str = "default", **spec: Any) -> dict[str, Any]:
     train = {
-        "model": {"name": "meta-llama/Llama-2-7b-hf"},
+        "model": {"name": "Qwen/Qwen2.5-1.5B"},  # it fits on one GPU of any kind that the tests have
         "data": {"source": "s3://b/chats.jsonl", "format": "chat"},
         "batch": {"global": 64},
         "steps": 10,

@@ -235,7 +235,8 @@ class Placing:
             self.going.pop(key, None)
 
     def foresee(self, starts: Starts) -> None:
-        """When tasks are predicted to start, all those before them counted; what is absent starts later, or never."""
+        """When tasks are predicted to start, all those before them counted; what is absent starts later, or never. Nothing else is told as a
+        start: what a single look says is wrong by factors."""
         self._foreseen = starts
 
     def set_teams(self, teams: Iterable[Team]) -> None:
@@ -317,7 +318,7 @@ class Placing:
             except Exception as error:  # who waits behind is told all the same
                 log.exception("why %s/%s waits cannot be told", _name(key), task)
                 wait = Wait(ask=self.asks[key][task], reasons={}, held=f"why it waits cannot be told: {type(error).__name__}: {error}")
-            starts = self._foreseen.get((_name(key), task), wait.starts)
+            starts = self._foreseen.get((_name(key), task))
             self.verdicts[key][task] = Verdict(wait.reason, starts, now)
             self._explained[key, task] = None
             if before is None or before.reason != wait.reason or _has_moved(before.starts, starts, now):
