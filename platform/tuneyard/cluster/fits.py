@@ -91,6 +91,8 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     grown = sorted({gpus for gpus in first.values() if grows and gpus != FITS_NEVER})
     worlds = (*fitting, *grown) or base
     least = {sku: min(each.least(worlds), first.get(sku, FITS_NEVER)) for sku, each in asked.items()}
+    # Where the smallest that is asked for fits, the model sets no limit: that there is no room for so many has another reason.
+    least = {sku: 1 if gpus == min(base) else gpus for sku, gpus in least.items()}
     needs_more = first and len(first) == len(skus)
     return Fits(worlds=worlds, least=(*least.items(), *unknown.items()), words=_advice(asked, least, base) if needs_more else "")
 

@@ -103,6 +103,11 @@ def test_an_adapter_fits_on_less() -> None:
     assert (found.place.cluster, found.place.sku) == ("node", "h100-80gb")
 
 
+def test_a_number_that_fits_sets_no_limit_of_its_own() -> None:
+    """64 workers on clusters of 16 GPUs are too many for these, not the model too large for 16."""
+    assert ask(job(MIDDLE, workers=64)).fewest("h100-80gb") == 1
+
+
 def test_a_range_offers_what_fits_in_it() -> None:
     one = job(MIDDLE, workers={"min": 1, "max": 16})
     assert (ask(one).worlds, ask(one).fewest("h100-80gb")) == ((16, 8, 4), 4)
