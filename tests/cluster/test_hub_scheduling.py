@@ -160,7 +160,7 @@ def test_people_ask_why_and_when_and_who_has_used_what(stage: Clusters) -> None:
     submit_all(stage.hub, [jobspec("late", workers=16)])
     assert until(lambda: status(stage, "late").get("expectedStart"), "the hub says when")
     page = tuneyard(stage, "why", "late", "-n", "default")
-    assert "train waits for 16 x any SKU; 0 ahead of it" in page
+    assert "train waits for 16 x h100-80gb; 0 ahead of it" in page
     assert "when default/busy ends" in page
     assert "expected start: about" in page
     (row,) = json.loads(tuneyard(stage, "usage", "-o", "json"))["teams"]

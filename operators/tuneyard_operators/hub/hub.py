@@ -18,7 +18,7 @@ from tuneyard.federation import Place, Undecidable, own_sku
 from tuneyard_operators.hub import doing, last_resort
 from tuneyard_operators.hub.connecting import Connect
 from tuneyard_operators.hub.events import Events
-from tuneyard_operators.hub.forecasts import Forecasts
+from tuneyard_operators.hub.forecasts import Forecasts, Starts
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
 from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
@@ -78,7 +78,7 @@ class Hub:
             self.teams.run(),
             self._events.run(),
             self._schedules.run(),
-            Forecasts(lambda: self.placing.scheduler, self.placing.foresee).run(),
+            Forecasts(lambda: self.placing.scheduler, self._foresee).run(),
             self._place_forever(),
             self._sweep.run(),
         ]
@@ -128,6 +128,10 @@ class Hub:
 
     def _on_news(self, key: Key) -> None:
         self._queue.add(key)
+
+    def _foresee(self, starts: Starts) -> None:
+        if self.placing.foresee(starts):
+            self._wake_placing()
 
     def _wake_placing(self) -> None:
         self._room.set()

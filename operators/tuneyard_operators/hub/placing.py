@@ -234,10 +234,15 @@ class Placing:
         if not going:
             self.going.pop(key, None)
 
-    def foresee(self, starts: Starts) -> None:
-        """When tasks are predicted to start, all those before them counted; what is absent starts later, or never. Nothing else is told as a
-        start: what a single look says is wrong by factors."""
+    def foresee(self, starts: Starts) -> bool:
+        """When tasks are predicted to start, all those before them counted; what is absent starts later, or never. Nothing else is told as
+        a start: what a single look says is wrong by factors. True where somebody waits who was told no start, and has one now."""
         self._foreseen = starts
+        for key, task in list(self._explained):
+            if self.verdicts[key][task].starts is None and (_name(key), task) in starts:
+                del self._explained[key, task]
+                self._unexplained[key, task] = None
+        return bool(self._unexplained)
 
     def set_teams(self, teams: Iterable[Team]) -> None:
         """All teams that there are."""
@@ -308,7 +313,6 @@ class Placing:
         old = takewhile(lambda each: now - self.verdicts[each[0]][each[1]].at >= _REFRESH_S, self._explained)
         news = []
         for key, task in list(islice(chain(self._unexplained, old), _EXPLAINED_AT_ONCE)):
-            self._unexplained.pop((key, task), None)
             before = self.verdicts.get(key, {}).get(task)
             self._drop_verdict(key, task)
             try:

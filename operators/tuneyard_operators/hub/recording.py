@@ -77,7 +77,8 @@ class Recording:
     def _word(self, key: Key, status: JobStatus, verdicts: Mapping[str, Verdict], stored: str) -> None:
         """Say why it waits, and until when by what is predicted; not at every change of it."""
         last = self._worded.get(key)
-        if last is not None and stored and time.monotonic() - last <= _MESSAGE_EVERY_S:
+        is_news = status.expected_start is None and any(verdict.starts is not None for verdict in verdicts.values())
+        if last is not None and stored and not is_news and time.monotonic() - last <= _MESSAGE_EVERY_S:
             status.message = stored
             return
         self._worded[key] = time.monotonic()

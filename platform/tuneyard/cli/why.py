@@ -82,7 +82,7 @@ def _wanted(ask: Ask) -> str:
     """The numbers of GPUs that would do; of which SKU at least how many, where that is known."""
     least = [f"{ask.smallest(sku)} x {sku}" for sku, gpus in ask.least if gpus <= max(ask.worlds)]
     if least:
-        return "at least " + " or ".join(least)
+        return ("at least " if len(ask.worlds) > 1 else "") + " or ".join(least)
     return " or ".join(str(world) for world in ask.worlds[:4]) + " x " + (" or ".join(ask.skus) or "any SKU")
 
 
