@@ -23,7 +23,7 @@ _MOMENTS = 5000
 class Forecasts:
     """Tells `told` of predicted starts, again and again, for at most a tenth of a core. `scheduler`: the one of the hub, as it is now."""
 
-    def __init__(self, scheduler: Callable[[], Scheduler], told: Callable[[Starts], None], least_pause_s: float = 15.0) -> None:
+    def __init__(self, scheduler: Callable[[], Scheduler], told: Callable[[Starts], None], least_pause_s: float = 3.0) -> None:
         self._scheduler = scheduler
         self._told = told
         self._least_pause_s = least_pause_s
@@ -48,17 +48,19 @@ class Forecasts:
             if not scheduler.waiting:
                 self._told({})
                 continue
-            used_s = 0.0
+            began = time.thread_time()
+            used_s = shown_s = 0.0
             found: Starts = {}
             try:
                 world, policy = scheduler.world(now), scheduler.policy
+                shown_s = time.thread_time() - began
                 found, used_s = await asyncio.get_running_loop().run_in_executor(pool, _starts, world, policy, now)
             except BrokenProcessPool:
                 raise
             except Exception:  # what cannot be predicted is told as before
                 log.exception("starts cannot be predicted")
             self._told(found)
-            pause_s = max(self._least_pause_s, used_s / _MOST_OF_A_CORE)
+            pause_s = max(self._least_pause_s, (used_s + shown_s) / _MOST_OF_A_CORE)
 
 
 def _starts(world: World, policy: Policy, now: float) -> tuple[Starts, float]:
