@@ -64,6 +64,8 @@ class NativeScheduler(Scheduler):
         """Asks that the core could not take in: no cycle gets past them."""
         self._known: Scheduler | World = World(members=(), asks=())
         """The Python scheduler, or the world that it is to be made from; and members and teams of which it has not been told since."""
+        self._is_told = False
+        """Whether the Python scheduler knows all."""
         self._members: dict[str, Member | None] = {}
         self._told_teams: dict[str, Team] = {}
 
@@ -83,21 +85,25 @@ class NativeScheduler(Scheduler):
     # --- changes
 
     def set_member(self, member: Member) -> None:
+        self._is_told = False
         self._core.set_member(member)
         self._members.pop(member.name, None)
         self._members[member.name] = member
 
     def remove_member(self, name: str) -> None:
+        self._is_told = False
         self._core.remove_member(name)
         self._members[name] = None
 
     def set_team(self, team: Team) -> None:
+        self._is_told = False
         self._core.set_team(team)
         self._told_teams[team.name] = team
 
     def add(self, ask: Ask) -> None:
         if self._unreadable:
             self._unreadable.pop((ask.job, ask.task), None)
+        self._is_told = False
         try:
             self._core.add(ask)
         except Exception as error:  # noqa: BLE001 - said by the next cycle, on account of this ask alone
@@ -107,16 +113,19 @@ class NativeScheduler(Scheduler):
     def withdraw(self, job: str, task: str) -> None:
         if self._unreadable:
             self._unreadable.pop((job, task), None)
+        self._is_told = False
         self._core.withdraw(job, task)
 
     def hold(self, attempt: Running, now: float) -> None:
         self._now = now
         if self._unreadable:
             self._unreadable.pop(attempt.key, None)
+        self._is_told = False
         self._core.hold(attempt, now)
 
     def release(self, job: str, task: str, now: float) -> None:
         self._now = now
+        self._is_told = False
         self._core.release(job, task, now)
 
     # --- what is known
@@ -175,6 +184,7 @@ class NativeScheduler(Scheduler):
 
     def world(self, now: float) -> World:
         self._now = now
+        self._is_told = False
         self._core.settle(now)
         return self._python().world(now)
 
@@ -184,6 +194,7 @@ class NativeScheduler(Scheduler):
         for ask, error in self._unreadable.values():
             raise Undecidable(ask, error) from error
         self._now = now
+        self._is_told = False
         decisions, never = self._core.cycle(now)
         if never:
             never.sort(key=lambda ask: (ask.created, ask.job, ask.task))
@@ -197,6 +208,8 @@ class NativeScheduler(Scheduler):
         if isinstance(self._known, World):
             self._known = Scheduler.of(self._known, self.policy, self._now)
         known = self._known
+        if self._is_told:
+            return known
         for name, member in self._members.items():
             if member is None:
                 known.remove_member(name)
@@ -221,6 +234,7 @@ class NativeScheduler(Scheduler):
             Reservation(key, _pool(known.pools, cluster, sku), until, needs, withheld, lent_until)
             for key, cluster, sku, until, needs, withheld, lent_until in self._core.reservations()
         )
+        self._is_told = True
         return known
 
 
