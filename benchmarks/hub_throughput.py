@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import signal
@@ -29,14 +30,15 @@ import psutil
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.training_cases import write_page  # noqa: E402 -- found by the line above
-from tests.hubs import API, JOBS, RAYJOBS, Operator, jobspec, phases, prepared, rayjobs, until  # noqa: E402
+from benchmarks.bare_writes import Bodies  # noqa: E402 -- found by the line above
+from benchmarks.training_cases import write_page  # noqa: E402
+from tests.hubs import JOBS, RAYJOBS, Operator, by_token, jobspec, phases, prepared, rayjobs, until  # noqa: E402
 from tests.servers import free_port  # noqa: E402
 from tests.testcluster import Hub, Member  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402
 
-from tuneyard_operators.kube import ATTEMPT_REPORT, JOBSPEC, RAYJOB, Connection, from_kubeconfig  # noqa: E402
+from tuneyard_operators.kube import ATTEMPT_REPORT, JOBSPEC, RAYJOB, Connection, Missing, from_kubeconfig_text  # noqa: E402
 
 AT_ONCE = 32
 _LOOK_EVERY_S = 0.25
@@ -55,8 +57,8 @@ class Stage:
     members: dict[str, Connection] = field(init=False)
 
     async def connect(self) -> None:
-        self.hub = await from_kubeconfig(str(self.clusters.hub.kubeconfig), qps=10_000, at_once=AT_ONCE)
-        self.members = {m.name: await from_kubeconfig(str(m.kubeconfig), qps=10_000, at_once=AT_ONCE) for m in self.clusters.members}
+        self.hub, *members = [await from_kubeconfig_text(by_token(each), qps=10_000, at_once=AT_ONCE) for each in self.clusters.all]
+        self.members = {member.name: connection for member, connection in zip(self.clusters.members, members, strict=True)}
 
     async def close(self) -> None:
         for connection in (self.hub, *self.members.values()):
@@ -81,14 +83,14 @@ class Stage:
         return used
 
     def requests(self) -> Counter[str]:
-        """The operator's requests so far, by where they went and their verb, from its own metrics."""
+        """The operator's requests so far, by where they went, their verb and what they were about, from its own metrics."""
         found: Counter[str] = Counter()
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith("tuneyard_api_requests_total{"):
                     labels = dict(part.split("=") for part in line[line.index("{") + 1 : line.index("}")].replace('"', "").split(","))
                     where = "hub" if labels["cluster"] == "hub" else "members"
-                    found[f"{where} {labels['verb']}"] += int(float(line.rpartition(" ")[2]))
+                    found[f"{where} {labels['verb']} {labels['resource']}"] += int(float(line.rpartition(" ")[2]))
                 elif line.startswith("tuneyard_reconcile_total{"):
                     found["its looks"] += int(float(line.rpartition(" ")[2]))
         return found
@@ -116,6 +118,16 @@ class Result:
     def operator_writes(self) -> float:
         """Of one job, on hub and member; Events are POSTs to the hub and count."""
         return sum(count for name, count in self.requests.items() if name.split()[1] in _WRITES) / self.jobs
+
+    @property
+    def cores(self) -> float:
+        """In use in the mean."""
+        return sum(self.cpu.values()) / self.took_s
+
+    @property
+    def ms_per_job(self) -> float:
+        """CPU of all but this client."""
+        return sum(self.per_job_ms(who) for who in self.cpu if who != "this client")
 
 
 async def _count(connection: Connection, path: str) -> int:
@@ -171,25 +183,18 @@ async def placed(stage: Stage, jobs: int, kills: int) -> Result:
 
 
 async def raw(stage: Stage, jobs: int, statuses: int) -> Result:
-    """The writes that jobs need, as fast as the servers take them: JobSpec, finalizer, a status, RayJob, further `statuses`.
+    """The writes that jobs need, as fast as the servers take them: JobSpec, a status, NetworkPolicy, RayJob, further `statuses`.
 
     Bodies are the ones the hub has just written.
     """
-    model = stage.clusters.hub.api.get(f"{API}/namespaces/default/jobspecs/job-0-0")["status"]
-    spec = rayjobs(stage.clusters.members[0])[0]["spec"]
+    bodies = Bodies.of(stage.clusters, "job-0-0")
     members = list(stage.members.values())
 
     async def one(number: int) -> None:
         name, member = f"raw-{statuses}-{number}", members[number % len(members)]
-        own = jobspec(name, workers=1)
-        await stage.hub.create(JOBSPEC, "default", {"metadata": own["metadata"], "spec": own["spec"]})
-        held = {"metadata": {"finalizers": ["tuneyard.dev/members"], "managedFields": [{}]}}
-        await stage.hub.patch(JOBSPEC, "default", name, held, brief=True)
-        await stage.hub.patch(JOBSPEC, "default", name, {"status": model}, subresource="status", brief=True)
-        await member.create(RAYJOB, JOBS, {"metadata": {"name": name, "labels": {"raw": "yes"}}, "spec": spec}, brief=True)
+        await bodies.begin(stage.hub, member, name, jobspec(name, workers=1))
         for further in range(statuses):
-            again = {"status": {**model, "message": str(further)}}
-            await stage.hub.patch(JOBSPEC, "default", name, again, subresource="status", brief=True)
+            await bodies.tell(stage.hub, name, str(further))
 
     cpu, began = stage.cpu(), time.monotonic()
     await each(range(jobs), one)
@@ -198,12 +203,13 @@ async def raw(stage: Stage, jobs: int, statuses: int) -> Result:
     stage.clusters.hub.kubectl("delete", "jobspecs", "--all", "--wait=false")
     await each(range(jobs), lambda number: _let_go(stage, f"raw-{statuses}-{number}"))
     for cluster in stage.clusters.members:
-        cluster.kubectl("delete", "rayjobs", "-n", JOBS, "-l", "raw=yes", "--wait=false")
+        cluster.kubectl("delete", "rayjobs,networkpolicies", "-n", JOBS, "-l", "raw=yes", "--wait=false")
     return Result(jobs, took, 0.0, used, Counter(), 0.0, 0, 0)
 
 
 async def _let_go(stage: Stage, name: str) -> None:
-    await stage.hub.patch(JOBSPEC, "default", name, {"metadata": {"finalizers": None}})
+    with contextlib.suppress(Missing):
+        await stage.hub.patch(JOBSPEC, "default", name, {"metadata": {"finalizers": None}})
 
 
 async def lives(stage: Stage, jobs: int) -> Result:
@@ -305,10 +311,11 @@ def main() -> None:
         clusters = Clusters(Hub("hub", Path(folder) / "hub"), members)
         port = free_port()
         options = ["--qps", "2000", "--member-qps", "1000", "--metrics-port", str(port)]
-        operator = Operator(Path(folder), clusters.hub.kubeconfig, options=options)
+        operator = Operator(Path(folder), Path(folder) / "kubeconfig", options=options)
         try:
             clusters.start()
-            prepared(clusters)
+            prepared(clusters, tokens=True)
+            operator.kubeconfig.write_text(by_token(clusters.hub))
             operator.start()
             until(lambda: "leading as" in operator.log, "the operator leads")
             found = asyncio.run(measure(Stage(clusters, operator, port), given))
@@ -322,8 +329,10 @@ def main() -> None:
 COLUMNS = (
     "jobs/s",
     "wall s",
+    "cores in use",
     "operator CPU ms/job",
     "API servers + etcd CPU ms/job",
+    "all but the client, CPU ms/job",
     "client CPU ms/job",
     "operator's writes/job",
     "memory, MB",
@@ -332,7 +341,8 @@ COLUMNS = (
 
 def row(result: Result) -> list[str]:
     servers = result.per_job_ms("API servers") + result.per_job_ms("etcd")
-    own = [f"{result.rate:.1f}", f"{result.took_s:.1f}", f"{result.per_job_ms('operator'):.1f}", f"{servers:.1f}"]
+    own = [f"{result.rate:.1f}", f"{result.took_s:.1f}", f"{result.cores:.2f}", f"{result.per_job_ms('operator'):.1f}"]
+    own += [f"{servers:.1f}", f"{result.ms_per_job:.1f}"]
     return [*own, f"{result.per_job_ms('this client'):.1f}", f"{result.operator_writes:.1f}", f"{result.peak_mb:.0f}"]
 
 
@@ -342,7 +352,8 @@ def page(given: argparse.Namespace, found: dict[str, Result]) -> list[str]:
     lines = [
         f"{given.jobs:,} JobSpecs of one train task each, on {where}. Clock: from the first creation to the last RayJob, creating",
         f"them included ({AT_ONCE} requests at once, {alone.submitted_s:.1f} s). Client, API servers, etcd and operator share the cores.",
-        "Raw: the same writes by the same client (JobSpec, finalizer, status, RayJob; in the second row another status), without a hub.",
+        "All sign with a service account's token, as in a cluster. Raw: the writes that a job needs, by the same client without a hub:",
+        "JobSpec, a status, NetworkPolicy and RayJob; in the second row another status.",
         "Whole lives: until nothing is left on a member; what an attempt itself writes, three requests, is the client's here.",
         "",
         f"| | {' | '.join(COLUMNS)} | doubled | lost |",
@@ -352,9 +363,13 @@ def page(given: argparse.Namespace, found: dict[str, Result]) -> list[str]:
     ratios = [f"{alone.rate / result.rate:.2f} of {name}" for name, result in found.items() if name.startswith("raw")]
     if ratios:
         lines += ["", f"The hub reaches {', '.join(ratios)}."]
-    lines += ["", "Requests of the operator per job:", "", "| | " + " | ".join(sorted(alone.requests)) + " |"]
-    lines.append(f"|{'---|' * (len(alone.requests) + 1)}")
-    lines.append("| left alone | " + " | ".join(f"{alone.requests[name] / alone.jobs:.2f}" for name in sorted(alone.requests)) + " |")
+    counted = [result for result in found.values() if result.requests]
+    shown = [name for name, count in (sum((result.requests for result in counted), Counter())).most_common() if count >= alone.jobs / 50]
+    lines += ["", "Requests of the operator per job, where there is one for fifty jobs:", "", f"| | {' | '.join(sorted(shown))} |"]
+    lines.append(f"|{'---|' * (len(shown) + 1)}")
+    for name, result in found.items():
+        if result.requests:
+            lines.append(f"| {name} | " + " | ".join(f"{result.requests[each] / result.jobs:.2f}" for each in sorted(shown)) + " |")
     return lines
 
 

@@ -13,24 +13,30 @@ import csv
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import mean
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.kueue_cases import Object, Shape, generator_config, jobspec, shape_of, team  # noqa: E402 -- found by the line above
+from benchmarks.bare_writes import Bodies  # noqa: E402 -- found by the line above
+from benchmarks.hub_throughput import each  # noqa: E402
+from benchmarks.kueue_cases import Kind, Object, Shape, generator_config, jobspec, shape_of, team  # noqa: E402
 from benchmarks.played_runs import play  # noqa: E402
-from tests.hubs import API, Operator, phases, prepared, until  # noqa: E402
+from tests.hubs import API, Operator, by_token, phases, prepared, rayjobs, until  # noqa: E402
 from tests.testcluster import Hub, Member, kueue  # noqa: E402
 from tests.testcluster.clusters import Clusters  # noqa: E402
 from tests.testcluster.fake_nodes import FakeNodes  # noqa: E402
 from tests.testcluster.progress import stage  # noqa: E402
+
+from tuneyard_operators.kube import from_kubeconfig_text  # noqa: E402
 
 SLOTS_PER_NODE = 20
 
@@ -43,7 +49,10 @@ class Outcome:
     waits_s: Mapping[str, Sequence[float]]
     """Class -> time to admission of each workload."""
     cpu_s: float
+    """Of the manager."""
     preempted: int
+    servers_s: float = 0.0
+    """CPU of API servers, etcd and controllers."""
 
 
 # --- Kueue
@@ -74,28 +83,70 @@ def _rows(file: Path) -> list[dict[str, str]]:
 # --- Tuneyard
 
 
-def through_tuneyard(folder: Path, shape: Shape, members: int) -> Outcome:
+@dataclass(frozen=True)
+class Bare:
+    """The same workloads, each written once, without a hub."""
+
+    wall_s: float
+    servers_s: float
+    """CPU of API servers, etcd and controllers."""
+
+
+def servers_cpu_s(clusters: Clusters) -> float:
+    """Of all processes of all clusters, so far."""
+    times = [psutil.Process(pid).cpu_times() for each in clusters.all for pid in each.components().values() if pid is not None]
+    return sum(time.user + time.system for time in times)
+
+
+async def bare_writes(clusters: Clusters, shape: Shape, bodies: Bodies) -> Bare:
+    """JobSpec, a status, NetworkPolicy and RayJob; then what the RayJob says at its end, both deletions and a status."""
+    hub, *members = [await from_kubeconfig_text(by_token(one), qps=10_000, timeout_s=120) for one in clusters.all]
+    kinds = [kind for kind in shape.kinds for _ in range(kind.count * shape.cohorts * shape.queues)]
+
+    async def one(numbered: tuple[int, Kind]) -> None:
+        number, kind = numbered
+        name, member = f"bare-{number}", members[number % len(members)]
+        spec = jobspec(kind, 0, 0, number)
+        await bodies.begin(hub, member, name, {**spec, "metadata": {"name": name, "namespace": "default"}})
+        await bodies.end(hub, member, name)
+
+    before, began = servers_cpu_s(clusters), time.monotonic()
+    await each(enumerate(kinds), one)
+    found = Bare(time.monotonic() - began, servers_cpu_s(clusters) - before)
+    for connection in (hub, *members):
+        await connection.close()
+    return found
+
+
+def through_tuneyard(folder: Path, shape: Shape, members: int) -> tuple[Outcome, Bare]:
+    """The hub, and then the same objects without one."""
     # Wherever quota allows a gang, some member has room for it: quota is what binds, as on Kueue's side, which knows no nodes.
     largest = max(kind.slots for kind in shape.kinds)
     nodes = -(-(shape.capacity + members * largest) // (members * SLOTS_PER_NODE))
     machines = (FakeNodes("cpu", nodes, gpus=SLOTS_PER_NODE),)
     own = tuple(Member(f"m{number}", folder / f"m{number}", fake=machines, with_kuberay=False) for number in range(members))
     clusters = Clusters(Hub("hub", folder / "hub"), own)
-    operator = Operator(folder, clusters.hub.kubeconfig, options=["--qps", "2000", "--member-qps", "1000"])
+    operator = Operator(folder, folder / "kubeconfig", options=["--qps", "2000", "--member-qps", "1000"])
     try:
         clusters.start()
-        prepared(clusters, sku="cpu", gpus_per_node=SLOTS_PER_NODE)
+        prepared(clusters, sku="cpu", gpus_per_node=SLOTS_PER_NODE, tokens=True)
+        operator.kubeconfig.write_text(by_token(clusters.hub))
         for cohort in range(shape.cohorts):
             for queue in range(shape.queues):
                 clusters.hub.api.create(f"{API}/teams", team(shape, cohort, queue))
         operator.start()
         until(lambda: "leading as" in operator.log, "the operator leads")
-        _warm_up(clusters, shape)
-        cpu = operator.cpu_s
+        bodies = _warm_up(clusters, shape)
+        cpu, servers = operator.cpu_s, servers_cpu_s(clusters)
         with stage("Tuneyard"):
             theatre, wall_s = asyncio.run(play(clusters, shape))
         in_use = theatre.held_s / (shape.capacity * wall_s)
-        return Outcome(wall_s, in_use, theatre.waits_s(), operator.cpu_s - cpu, theatre.preempted)
+        used = servers_cpu_s(clusters) - servers
+        ours = Outcome(wall_s, in_use, theatre.waits_s(), operator.cpu_s - cpu, theatre.preempted, used)
+        operator.stop()
+        with stage("the writes alone"):
+            bare = asyncio.run(bare_writes(clusters, shape, bodies))
+        return ours, bare
     except (TimeoutError, AssertionError, SystemExit):
         print(operator.log[-3000:] if operator.processes.pid(operator.name) else "the operator has ended", file=sys.stderr)
         raise
@@ -104,21 +155,24 @@ def through_tuneyard(folder: Path, shape: Shape, members: int) -> Outcome:
         clusters.close()
 
 
-def _warm_up(clusters: Clusters, shape: Shape) -> None:
+def _warm_up(clusters: Clusters, shape: Shape) -> Bodies:
     """One job from end to end, after which the hub has connected to its members: Kueue's runner connects before it begins."""
     first = jobspec(shape.kinds[0], 0, 0, 0)
     first["metadata"]["name"] = "warm-up"
     path = f"{API}/namespaces/default/jobspecs"
     clusters.hub.api.create(path, {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", **first})
     until(lambda: phases(clusters.hub).get("warm-up") == "Starting", "a first job starts", 120)
+    until(lambda: any(rayjobs(member) for member in clusters.members), "its RayJob is there", 60)
+    bodies = Bodies.of(clusters, "warm-up")
     clusters.hub.api.delete(f"{path}/warm-up")
     until(lambda: not phases(clusters.hub), "the first job is gone", 60)
+    return bodies
 
 
 # --- the page
 
 
-def page(given: argparse.Namespace, shape: Shape, theirs: Outcome, ours: Outcome) -> list[str]:
+def page(given: argparse.Namespace, shape: Shape, theirs: Outcome, ours: Outcome, bare: Bare) -> list[str]:
     rows = [
         ("wall, s", f"{theirs.wall_s:.1f}", f"{ours.wall_s:.1f}", f"{ours.wall_s / theirs.wall_s:.2f}"),
         ("jobs/s", *(f"{shape.workloads / each.wall_s:.1f}" for each in (theirs, ours)), f"{theirs.wall_s / ours.wall_s:.2f}"),
@@ -134,6 +188,8 @@ def page(given: argparse.Namespace, shape: Shape, theirs: Outcome, ours: Outcome
     return [
         *_words_of(shape),
         "",
+        *_cost(shape, ours, bare),
+        "",
         f"| | Kueue {kueue.VERSION} | Tuneyard | ratio |",
         "|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows),
@@ -145,7 +201,22 @@ def page(given: argparse.Namespace, shape: Shape, theirs: Outcome, ours: Outcome
         f"Tuneyard: the operator of a hub with {given.members} members, each with an API server, controllers and a scheduler of its own.",
         "A workload is a JobSpec, placed as a gang on nodes of a member. Its RayJob is created there, marked as finished after the run",
         "time by somebody who watches the member, and removed by the operator. Wall: from the first creation until all say Succeeded.",
+        "All sign with tokens, as in a cluster. Written once: JobSpec, a status, NetworkPolicy, RayJob, the RayJob's end, both",
+        "deletions and a last status, by one client.",
         "Admission: from the moment a JobSpec is sent until its RayJob is seen. A run holds its quota until its RayJob is gone.",
+    ]
+
+
+def _cost(shape: Shape, ours: Outcome, bare: Bare) -> list[str]:
+    """What a workload costs, beside the same objects without a hub."""
+    whole, alone = (1000 * each / shape.workloads for each in (ours.cpu_s + ours.servers_s, bare.servers_s))
+    return [
+        "| CPU ms per workload | Tuneyard | its objects written once, without a hub | ratio |",
+        "|---|---|---|---|",
+        f"| operator, API servers, etcd, controllers | {whole:.1f} | {alone:.1f} | {whole / alone:.2f} |",
+        f"| the operator's | {1000 * ours.cpu_s / shape.workloads:.1f} | | |",
+        f"| cores in use | {(ours.cpu_s + ours.servers_s) / ours.wall_s:.2f} | {bare.servers_s / bare.wall_s:.2f} | |",
+        f"| workloads/s | {shape.workloads / ours.wall_s:.1f} | {shape.workloads / bare.wall_s:.1f} | {bare.wall_s / ours.wall_s:.2f} |",
     ]
 
 
@@ -175,13 +246,14 @@ def main() -> None:
             outcomes["kueue"] = through_kueue(Path(folder), config)
             _tell("kueue", outcomes["kueue"])
         if "tuneyard" in given.parts:
-            outcomes["tuneyard"] = through_tuneyard(Path(folder), shape, given.members)
+            outcomes["tuneyard"], bare = through_tuneyard(Path(folder), shape, given.members)
             _tell("tuneyard", outcomes["tuneyard"])
+            print("\n".join(_cost(shape, outcomes["tuneyard"], bare)), flush=True)
     if len(outcomes) == 2:
         from benchmarks.training_cases import write_page
 
         title = "The shape of Kueue's scheduler benchmark"
-        write_page("kueue_shape", title, page(given, shape, outcomes["kueue"], outcomes["tuneyard"]))
+        write_page("kueue_shape", title, page(given, shape, outcomes["kueue"], outcomes["tuneyard"], bare))
 
 
 def _tell(who: str, outcome: Outcome) -> None:

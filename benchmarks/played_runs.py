@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.kueue_cases import Kind, Shape, jobspec
-from tests.hubs import JOBS
+from tests.hubs import JOBS, by_token
 from tests.testcluster.clusters import Clusters
 
-from tuneyard_operators.kube import JOBSPEC, RAYJOB, Cache, Connection, Key, Missing, from_kubeconfig
+from tuneyard_operators.kube import JOBSPEC, RAYJOB, Cache, Connection, Key, Missing, from_kubeconfig_text
 from tuneyard_operators.rendering import JOB
 
 LIMIT_S = 600
@@ -109,8 +109,7 @@ def _kept(item: Object) -> Object:
 async def play(clusters: Clusters, shape: Shape) -> tuple[Theatre, float]:
     """Until every JobSpec says Succeeded; the wall seconds since the first was handed in."""
     # A slow answer is waited for: it is part of what is measured.
-    hub = await from_kubeconfig(str(clusters.hub.kubeconfig), qps=10_000, timeout_s=120)
-    members = [await from_kubeconfig(str(member.kubeconfig), qps=10_000, timeout_s=120) for member in clusters.members]
+    hub, *members = [await from_kubeconfig_text(by_token(each), qps=10_000, timeout_s=120) for each in clusters.all]
     theatre = Theatre(hub, members, shape)
     try:
         began = await theatre.run()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 from tests.testcluster import Hub, Member, kuberay
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.images import ROOT
@@ -67,14 +68,18 @@ class Operator:
         return self.processes.log(self.name).read_text(errors="replace")
 
 
-def prepared(clusters: Clusters, *, sku: str = "h100-80gb", gpus_per_node: int = 8, nodes: int = 1000) -> None:
-    """Hub and members without pods, as the charts would have them: kinds, namespaces, a Cluster per member."""
+def prepared(clusters: Clusters, *, sku: str = "h100-80gb", gpus_per_node: int = 8, nodes: int = 1000, tokens: bool = False) -> None:
+    """Hub and members without pods, as the charts would have them: kinds, namespaces, a Cluster per member.
+
+    `tokens`: the hub reaches its members `by_token`.
+    """
     hub = clusters.hub
     crds = write_crds(hub.folder.parent / "crds")
     hub.apply(*crds, _namespace(SYSTEM))
     for member in clusters.members:
         member.apply(*[file for file in crds if file.stem == "attemptreports"], *kuberay.crds(), _namespace(JOBS))
-        register(hub, member, {"name": sku, "nodes": nodes, "gpusPerNode": gpus_per_node})
+        credentials = by_token(member) if tokens else None
+        register(hub, member, {"name": sku, "nodes": nodes, "gpusPerNode": gpus_per_node}, kubeconfig=credentials)
         until(lambda member=member: _serves(member, RAYJOBS, f"{API}/namespaces/{JOBS}/attemptreports"), f"{member.name} serves its kinds")
     until(lambda: _serves(hub, f"{API}/jobspecs", f"{API}/teams", f"{API}/clusters"), "the hub serves its kinds")
 
@@ -95,6 +100,25 @@ def register(hub: Hub, member: Member, sku: Mapping[str, Any], *, kubeconfig: st
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SYSTEM}, "data": data}
     goal = {"endpoint": {"kubeconfigSecret": {"name": name, "key": "kubeconfig"}}, "skus": [dict(sku)], "namespace": JOBS, **spec}
     hub.apply(secret, {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": member.name}, "spec": goal})
+
+
+def by_token(cluster: Hub) -> str:
+    """A kubeconfig that signs with a service account's token, as hubs do in a cluster: an API server verifies a certificate anew for every
+    request, and remembers a token."""
+    name = "by-token"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+    rbac = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+    }
+    cluster.apply(account, binding)
+    made = yaml.safe_load(cluster.kubeconfig.read_text())
+    made["users"][0]["user"] = {"token": cluster.kubectl("create", "token", name, "-n", "default", "--duration=24h").strip()}
+    return yaml.safe_dump(made)
 
 
 def jobspec(name: str, *, workers: int = 8, namespace: str = "default", **spec: Any) -> dict[str, Any]:

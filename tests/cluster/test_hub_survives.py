@@ -177,6 +177,7 @@ NAMED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     ("a quota that is no GPU count", "teams", {"quota": {"h100-80gb": 2**62}}),
     ("a weight of nearly nothing", "teams", {"weight": 1e-300}),
+    ("a weight of nothing, as a whole number", "teams", {"weight": 0}),
     ("machines of a billion GPUs", "clusters", {**hostile.CLUSTER, "skus": [{"name": "x", "nodes": 1, "gpusPerNode": 10**9}]}),
 )
 

@@ -175,7 +175,10 @@ def _stop(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, set
 def _stopped(attempt: Attempt) -> Failure:
     """An attempt that stopped without being asked was told so by its pods: the machine is wanted back."""
     kind = _KIND_OF_STOP.get(attempt.stopping, FailureKind.PREEMPTED)
-    return Failure(kind=kind, message=f"stopped at step {attempt.last_step}, its checkpoint of step {attempt.checkpoint_step} is kept")
+    if attempt.phase is Phase.STARTING:
+        return Failure(kind=kind, message="stopped before it had begun")
+    kept = f"its checkpoint of step {attempt.checkpoint_step} is kept" if attempt.checkpoint_step else "before its first checkpoint"
+    return Failure(kind=kind, message=f"stopped at step {attempt.last_step}, {kept}")
 
 
 def _end(attempt: Attempt, task: TaskStatus | None, now: datetime, failure: Failure | None) -> None:

@@ -225,7 +225,7 @@ class Hub:
             item = await self.jobs.hold(key, item)
         outcome = self._place(key, goal, outcome, now)
         outcome = replace(outcome, status=fitted(outcome.status))
-        pause_s = 0.0 if _must_be_on_record(item, before, outcome) else self.jobs.pause_s(key)
+        pause_s = 0.0 if _must_be_on_record(item, before, outcome) else self.jobs.pause_s(key, news=_is_news(before, outcome.status))
         if pause_s and outcome.status != before:
             self._queue.add_after(key, pause_s)
         else:
@@ -383,6 +383,11 @@ def _must_be_on_record(item: Object, before: JobStatus, outcome: Outcome) -> boo
         for status in (before, after)
     ]
     return acts or weighty[0] != weighty[1]
+
+
+def _is_news(before: JobStatus, after: JobStatus) -> bool:
+    """Whether people wait to hear it: how far a job is by its phase, and when it is expected to start."""
+    return before.phase != after.phase or (before.expected_start is None) != (after.expected_start is None)
 
 
 def _is_over(item: Object) -> bool:

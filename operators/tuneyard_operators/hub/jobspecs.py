@@ -15,6 +15,8 @@ _BETWEEN_WRITES_S = 2.0
 """A status that nothing hangs on is written no more often: what changes in between goes with the next one."""
 _AFTER_A_PLACEMENT_S = 5.0
 """The same after a placement: its RayJob is seen, its pods come and, where all is there already, its ranks begin."""
+_WRITES_PER_S = 50.0
+"""Of progress and of reasons for waiting, over all jobs: an API server takes some 6 ms of a core for one."""
 _GONE = "gone"
 
 
@@ -30,8 +32,9 @@ class JobSpecs(Cache):
         self._on_status = on_change
         self._on_news = on_news
         self._parsed: dict[Key, tuple[str, JobStatus]] = {}
-        self._next_s: dict[Key, float] = {}
-        """When a status that can wait may be written next."""
+        self._written_s: dict[Key, float] = {}
+        """When a status was written last, or wanted to be for the first time."""
+        self._unfinished: set[Key] = set()
         self._underway: dict[Key, str] = {}
         """Keys with a write on its way, and the newest version that the watch has told of meanwhile."""
 
@@ -44,17 +47,21 @@ class JobSpecs(Cache):
             self._parsed[key] = known = (version, status_of(item))
         return known[1]
 
-    def pause_s(self, key: Key) -> float:
-        """For how long a status that can wait should wait: after the last write, or after the first question."""
+    def pause_s(self, key: Key, *, news: bool) -> float:
+        """For how long a status that can wait should wait: after the last write, or after the first question.
+
+        `news`: people wait to hear it.
+        """
         now = asyncio.get_running_loop().time()
-        return max(0.0, self._next_s.setdefault(key, now + _BETWEEN_WRITES_S) - now)
+        placed = any(attempt.ended_at is None and not attempt.created for attempt in self.status(key).attempts)
+        between_s = between_writes_s(len(self._unfinished), news=news, placed=placed)
+        return max(0.0, self._written_s.setdefault(key, now) + between_s - now)
 
     async def write_status(self, key: Key, item: Object, status: JobStatus) -> Object:
         """Store a status. Raises Conflict where the JobSpec is not as `item` any more. Returns the JobSpec as it is now."""
         dumped = status.model_dump(mode="json", by_alias=True)
         change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": dumped}
-        placed = any(attempt.ended_at is None and not attempt.created for attempt in status.attempts)
-        self._next_s[key] = asyncio.get_running_loop().time() + (_AFTER_A_PLACEMENT_S if placed else _BETWEEN_WRITES_S)
+        self._written_s[key] = asyncio.get_running_loop().time()
         return await self._write(key, item, change, status)
 
     async def hold(self, key: Key, item: Object) -> Object:
@@ -100,17 +107,30 @@ class JobSpecs(Cache):
 
     def _heard(self, key: Key, _old: Object | None, new: Object | None) -> None:
         if new is None:
-            for known in (self._parsed, self._next_s):
+            for known in (self._parsed, self._written_s):
                 known.pop(key, None)
+            self._unfinished.discard(key)
             self._on_status(key, None)
         else:
-            self._on_status(key, self.status(key))
+            status = self.status(key)
+            (self._unfinished.discard if status.phase.final else self._unfinished.add)(key)
+            self._on_status(key, status)
         if key not in self._underway:
             self._on_news(key)
         elif new is None:
             self._underway[key] = _GONE
         else:
             self._underway[key] = new["metadata"]["resourceVersion"]
+
+
+def between_writes_s(unfinished: int, *, news: bool, placed: bool) -> float:
+    """Least seconds between two writes of a status on which nothing hangs, where there are so many `unfinished` jobs.
+
+    `placed`: an attempt is to start, and nothing has been seen of it.
+    """
+    if news:
+        return _BETWEEN_WRITES_S
+    return max(_AFTER_A_PLACEMENT_S if placed else _BETWEEN_WRITES_S, unfinished / _WRITES_PER_S)
 
 
 def _kept(item: Object) -> Object:

@@ -152,10 +152,9 @@ class _Advance:
 
     def _end_if_asked(self) -> None:
         spec = self.goal.job.spec
-        active = [attempt for attempt in self.status.attempts if is_active(attempt)]
         if spec.cancelled:
             self._stop_all("Cancelled")
-            if not active:
+            if not self._is_active():
                 self._finish(Phase.CANCELLED, "cancelled; its checkpoints are kept")
         elif spec.deadline is not None and self.status.started_at is not None:
             left = spec.deadline - seconds_since(self.status.started_at, self.now)
@@ -163,8 +162,11 @@ class _Advance:
                 self.later.append(left)
                 return
             self._stop_all("Deadline")
-            if not active:
+            if not self._is_active():
                 self._finish(Phase.FAILED, f"Deadline: the job's {spec.deadline:g} s have passed; its checkpoints are kept")
+
+    def _is_active(self) -> bool:
+        return any(is_active(attempt) for attempt in self.status.attempts)
 
     def _ready(self) -> tuple[str, ...]:
         """Tasks to place now; decides on the way whether the job has succeeded or failed."""
@@ -223,7 +225,8 @@ class _Advance:
         active = [attempt for attempt in self.status.attempts if is_active(attempt)]
         shown = active[-1] if active else (self.status.attempts[-1] if self.status.attempts else None)
         if shown is not None:
-            self.status.placement = shown.placement
+            waits = not active and not self.status.phase.final
+            self.status.placement = None if waits else shown.placement
             self.status.progress = self._task(shown.task).progress
         self.status.artifacts = [uri for task in self.status.tasks for uri in task.artifacts]
         if self.status.phase.final:

@@ -173,7 +173,7 @@ class Members:
                 self._own,
                 self._settings.namespace,
                 qps=self._settings.member_qps,
-                observe=lambda verb, status, _s: self._metrics.requests.labels(name, verb, str(status)).inc(),
+                observe=lambda verb, resource, status, _s: self._metrics.requests.labels(name, verb, resource, str(status)).inc(),
             )
         except ApiError as error:
             self._problems[name] = (now, error.message)

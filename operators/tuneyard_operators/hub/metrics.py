@@ -20,6 +20,6 @@ class Metrics:
         self.reconcile_s = Histogram("tuneyard_reconcile_seconds", "duration of a look at a JobSpec", registry=one)
         self.attempts = Counter("tuneyard_attempts", "attempts that ended", ["outcome"], registry=one)
         self.failures = Counter("tuneyard_attempt_failures", "attempts that failed", ["kind"], registry=one)
-        self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "code"], registry=one)
+        self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "resource", "code"], registry=one)
         self.cycle_s = Histogram("tuneyard_scheduling_cycle_seconds", "duration of a scheduling cycle", registry=one)
         self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)

@@ -70,8 +70,8 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
     """
     metrics = Metrics()
 
-    def observe(verb: str, status: int, _seconds: float) -> None:
-        metrics.requests.labels("hub", verb, str(status)).inc()
+    def observe(verb: str, resource: str, status: int, _seconds: float) -> None:
+        metrics.requests.labels("hub", verb, resource, str(status)).inc()
 
     again = partial(_connect, kubeconfig)
     connection = await again(qps=settings.qps, observe=observe)

@@ -37,6 +37,8 @@ class Recording:
         verdicts = self._placing.verdicts.get(key, {})
         if status.phase is Phase.QUEUED and verdicts:
             self._word(key, status, verdicts, stored_message)
+        else:  # what its status says now is not why it waits
+            self._worded.pop(key, None)
         return Outcome(status=status, actions=(*outcome.actions, *going, *starting), look_again_s=outcome.look_again_s, ready=outcome.ready)
 
     def forget(self, key: Key) -> None:

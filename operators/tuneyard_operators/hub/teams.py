@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from tuneyard.api import Attempt, JobStatus, Team
+from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.salvage import salvaged
 from tuneyard.api.team import TeamStatus
-from tuneyard.federation import Team as TeamFacts
-from tuneyard.federation import held_hours, same_month, team_of
+from tuneyard.federation import held_hours, read_team, same_month
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.guard import Guard, with_stalled
 from tuneyard_operators.hub.placing import Placing
@@ -50,7 +46,7 @@ class Teams:
 
     def _changed(self, _key: Key, _old: Object | None, _new: Object | None) -> None:
         now = datetime.now(UTC)
-        self._placing.set_teams(_facts(item, now).team for item in self.cache.items.values())
+        self._placing.set_teams(read_team(item, now)[0] for item in self.cache.items.values())
         self._on_change()
 
     async def _count_forever(self) -> None:
@@ -91,7 +87,7 @@ class Teams:
         after.used_gpu_seconds = {sku: round(seconds) for sku, seconds in sorted(used.items()) if seconds >= 1}
         status = after.model_dump(mode="json", by_alias=True)
         stored = [each.model_dump(mode="json", by_alias=True) for each in before.conditions]
-        status["conditions"] = with_stalled(stored, _facts(item, now).unreadable, item["metadata"].get("generation", 0), now)
+        status["conditions"] = with_stalled(stored, read_team(item, now)[1], item["metadata"].get("generation", 0), now)
         idle = after == before.model_copy(update={"usage_at": after.usage_at}) and before.usage_at is not None and not after.in_use
         if idle and status["conditions"] == (stored or []):
             return  # nothing runs and nothing fades: the moment alone is worth no write
@@ -125,23 +121,6 @@ def usage_of(attempts: Iterable[Attempt], now: datetime) -> tuple[float, float]:
             gpu_hours += held
             cost += held * attempt.placement.price_per_gpu_hour
     return round(gpu_hours, 4), round(cost, 4)
-
-
-@dataclass(frozen=True)
-class _Facts:
-    team: TeamFacts
-    unreadable: str = ""
-
-
-def _facts(item: Object, now: datetime) -> _Facts:
-    """A team; closed where its spec cannot be read."""
-    try:
-        team = Team.model_validate({key: item[key] for key in ("metadata", "spec") if item.get(key) is not None})
-    except ValidationError as error:
-        name, wrong = item["metadata"]["name"], error.errors(include_input=False)[0]
-        reason = f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}"
-        return _Facts(TeamFacts(name=name, closed=f"Team {name}: {reason}"), reason)
-    return _Facts(team_of(team.model_copy(update={"status": _status(item)}), now))
 
 
 def _status(item: Object) -> TeamStatus:

@@ -27,8 +27,8 @@ _QUIET_S = 90.0
 """A server sends a bookmark about once a minute: silence of a watch for so long means a dead connection."""
 _LONGEST_LINE = 2**22
 """Bytes of one event of a watch: etcd takes objects of 1.5 MiB."""
-Observe = Callable[[str, int, float], None]
-"""Verb, status (0 where no answer came) and seconds of each request."""
+Observe = Callable[[str, str, int, float], None]
+"""Verb, resource (`jobspecs/status`; empty for what is none), status (0 where no answer came) and seconds of each request."""
 
 
 class Connection:
@@ -41,7 +41,7 @@ class Connection:
         qps: float = 500.0,
         at_once: int = 64,
         timeout_s: float = 20.0,
-        observe: Observe = lambda _verb, _status, _seconds: None,
+        observe: Observe = lambda _verb, _resource, _status, _seconds: None,
     ) -> None:
         self._configuration = configuration
         # Watches hold a connection each, beside the requests.
@@ -178,7 +178,7 @@ class Connection:
             except config.ConfigException as error:
                 raise Unreachable(401, f"the credentials for {self.server} cannot be used: {error}") from error
             finally:
-                self._observe(verb or method, status, loop.time() - began)
+                self._observe(verb or method, _resource(path), status, loop.time() - began)
 
     async def _sign(self, headers: dict[str, str]) -> None:
         """Add the token, where there is one: it may have been renewed since the last request."""
@@ -244,6 +244,17 @@ def _without_credential(body: bytes, headers: Mapping[str, str]) -> bytes:
     found = next((value for name, value in headers.items() if name.lower() == "authorization"), "")
     credential = found.rpartition(" ")[2].encode()
     return body.replace(credential, b"***") if credential else body
+
+
+def _resource(path: str) -> str:
+    """Plural of the kind that a path is of, with the subresource: `jobspecs/status`."""
+    _, root, *parts = path.split("/")
+    if root not in ("api", "apis"):
+        return ""
+    parts = parts[1 if root == "api" else 2 :]
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join((parts[0], *parts[2:3]))
 
 
 def _words(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from tuneyard.api.base import LOCATED
 from tuneyard.api.loading_yaml import Path
 
+_BOUNDS = {"greater_than": "above", "greater_than_equal": "at least", "less_than": "below", "less_than_equal": "at most"}
 _TYPES = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -87,7 +88,8 @@ def _holds(value: Any, part: str | int) -> bool:
 
 
 def _reason(errors: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
-    own = [error for error in errors if error["type"] in ("value_error", LOCATED)]  # a group that was understood, and is wrong in itself
+    # A value that was understood, and is wrong in itself.
+    own = [error for error in errors if error["type"] in ("value_error", LOCATED, *_BOUNDS)]
     if len(errors) == 1 or own:
         return _single((own or errors)[0], path, model)
     allowed: list[str] = []
@@ -119,10 +121,9 @@ def _single(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         return f"{_show(given)} does not match {_in_words(str(context.get('pattern')))}"
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" if context.get("min_length") == 1 else f"needs at least {context.get('min_length')} entries"
-    bounds = {"greater_than": "above", "greater_than_equal": "at least", "less_than": "below", "less_than_equal": "at most"}
-    if kind in bounds:
+    if kind in _BOUNDS:
         limit = context.get("gt", context.get("ge", context.get("lt", context.get("le"))))
-        return f"must be {bounds[kind]} {limit:g}; found {_show(given)}"
+        return f"must be {_BOUNDS[kind]} {limit:g}; found {_show(given)}"
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}; found {_show(given)}"
 
 

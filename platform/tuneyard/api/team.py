@@ -21,7 +21,7 @@ class TeamGoal(Fields):
     cohort: str = Field(default="", description="its teams share the sum of their quotas; default: all that is free may be borrowed")
     weight: float = Field(
         default=1.0,
-        ge=1e-6,
+        gt=1e-6,  # and not ge: where the value is a whole number, API servers cut the bound to 0
         le=1e6,
         description="weight of the team's fair share",
     )

@@ -29,8 +29,9 @@ def _head(job: HubJob, now: datetime) -> list[str]:
     lines = [f"{job.label}  {state(job)}{where}, {age(seconds_since(job.created_at, now))} old"]
     if status.message:
         lines.append(status.message)
-    if status.placement is not None and status.placement.seconds is not None and not job.phase.final:
-        lines.append(f"takes {duration_words(status.placement.seconds, status.placement.seconds_from)}")
+    guess = status.placement.seconds if status.placement is not None and status.progress.eta_s is None else None
+    if status.placement is not None and guess is not None and not job.phase.final:  # once its own pace is known, that counts
+        lines.append(f"takes {duration_words(guess, status.placement.seconds_from)}")
     done = fraction(status.progress)
     if done is not None and not job.phase.final:
         lines.append("  ".join([bar(done, 20), percent(status.progress), *figures(status.progress)]))

@@ -15,7 +15,7 @@ from tuneyard.api import BadInput
 from tuneyard.api.loading_reasons import did_you_mean
 from tuneyard.api.quantities import parse_duration_s
 from tuneyard.cli.output import Format, OutputOption, print_json
-from tuneyard.cli.simulate_clusters import read_clusters
+from tuneyard.cli.simulate_clusters import read_clusters, unmatched_quotas
 from tuneyard.cli.simulate_progress import open_progress
 from tuneyard.cli.simulate_text import course_lines, policy_lines, team_lines
 from tuneyard.cli.simulate_trace import read_trace
@@ -66,6 +66,8 @@ def simulate(
         raise BadInput(f"--chart {chart}: there is no folder {chart.parent}", "give a file in a folder that exists")
     jobs = read_trace(trace)
     members, teams = read_clusters(clusters)
+    for note in unmatched_quotas(members, teams):
+        typer.echo(f"note: {note}", err=True)
     scenarios = [
         Scenario(
             policy=name,

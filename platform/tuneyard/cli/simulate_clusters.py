@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import yaml
 from pydantic import Field, ValidationError
 
 from tuneyard.api import API_VERSION, BadInput, Cluster, Fields, Metadata, NodeInventory
@@ -11,10 +13,10 @@ from tuneyard.api import Team as TeamManifest
 from tuneyard.api.base import Name
 from tuneyard.api.cluster import ClusterGoal
 from tuneyard.api.loading import parse_documents, read_file
-from tuneyard.api.loading_reasons import explain
+from tuneyard.api.loading_reasons import did_you_mean, explain
 from tuneyard.api.loading_yaml import Problem, Tree, read_trees
 from tuneyard.api.team import TeamGoal
-from tuneyard.federation import Member, Team, member_of
+from tuneyard.federation import Member, Team, member_of, rights_of
 
 
 class ShortCluster(ClusterGoal):
@@ -46,13 +48,23 @@ def read_clusters(path: Path) -> tuple[tuple[Member, ...], tuple[Team, ...]]:
     else:
         clusters, teams = _manifests(text, path)
     members = tuple(_member(name, goal) for name, goal in clusters)
-    names = [member.name for member in members]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise BadInput(f"{path}: two clusters are named {doubled[0]}", "give each a name of its own")
+    for what, names in (("clusters", [member.name for member in members]), ("teams", [name for name, _ in teams])):
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise BadInput(f"{path}: two {what} are named {doubled[0]}", "give each a name of its own")
     if not any(node.gpus for member in members for node in member.nodes):
         raise BadInput(f"{path}: none of its clusters has a GPU", "set nodes and gpusPerNode of a SKU")
     return members, tuple(_team(name, goal) for name, goal in teams)
+
+
+def unmatched_quotas(members: Iterable[Member], teams: Iterable[Team]) -> list[str]:
+    """What quotas and limits name that no cluster has, in words: it counts for nothing."""
+    there = {sku.name for member in members for sku in member.skus}
+    return [
+        f"the quota of team {team.name} names {', '.join(unknown)}, which no cluster has{did_you_mean(unknown[0], there)}"
+        for team in teams
+        if (unknown := sorted(((team.quota or {}).keys() | team.borrowing.keys()) - there))
+    ]
 
 
 def _short(tree: Tree, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[tuple[str, TeamGoal]]]:
@@ -73,7 +85,7 @@ def _short(tree: Tree, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[
 def _manifests(text: str, path: Path) -> tuple[list[tuple[str, ClusterGoal]], list[tuple[str, TeamGoal]]]:
     clusters: list[tuple[str, ClusterGoal]] = []
     teams: list[tuple[str, TeamGoal]] = []
-    for document in parse_documents(text, str(path)):
+    for document in parse_documents(_unlisted(text), str(path)):
         resource = document.resource
         if isinstance(resource, Cluster):
             clusters.append((resource.metadata.name, resource.spec))
@@ -85,6 +97,21 @@ def _manifests(text: str, path: Path) -> tuple[list[tuple[str, ClusterGoal]], li
     if not clusters:
         raise BadInput(f"{path}: holds no Cluster", "add a document with `kind: Cluster`, or a list `clusters:`")
     return clusters, teams
+
+
+def _unlisted(text: str) -> str:
+    """A List, as `kubectl get clusters,teams -o yaml` prints it, as one document per item, without what the API server adds."""
+    values = [tree.value for tree in read_trees(text)[0] if isinstance(tree.value, dict)]
+    lists = [value["items"] for value in values if value.get("kind") == "List" and isinstance(value.get("items"), list)]
+    if not lists:
+        return text
+    kept = []
+    for item in [*(value for value in values if value.get("kind") != "List"), *(item for items in lists for item in items)]:
+        if isinstance(item, dict) and isinstance(item.get("metadata"), dict):
+            kept.append(
+                {**{key: item.get(key) for key in ("apiVersion", "kind", "spec")}, "metadata": {"name": item["metadata"].get("name")}}
+            )
+    return yaml.safe_dump_all(kept)
 
 
 def _member(name: str, goal: ClusterGoal) -> Member:
@@ -100,4 +127,4 @@ def _member(name: str, goal: ClusterGoal) -> Member:
 def _team(name: str, goal: TeamGoal) -> Team:
     """Its rights alone: what it has used, and spent of its budget, begins with the trace. A trace may name it as no Kubernetes object is
     named."""
-    return Team(name=name, quota=goal.quota or None, borrowing=goal.borrowing_limit, weight=goal.weight, cohort=goal.cohort)
+    return rights_of(name, goal)

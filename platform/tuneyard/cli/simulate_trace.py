@@ -19,6 +19,8 @@ from tuneyard.federation.simulation import TraceJob
 
 T = TypeVar("T")
 _MOST_SHOWN = 10
+_LARGEST = 10**12
+"""Of seconds and of GPUs: nobody has more, and the scheduler's core counts in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,9 @@ def _form(header: Sequence[str], path: Path) -> _Form:
             f"{path}:1: the header has no column {', '.join(missing)}{hints}",
             f"write {','.join(plain.required)}[,{plain.priority}], or {','.join(philly.required)}",
         )
+    doubled = next((name for name in (*form.required, form.priority) if name and header.count(name) > 1), None)
+    if doubled is not None:
+        raise BadInput(f"{path}:1: the header has two columns {doubled}", "take one of them out")
     if form.priority and form.priority not in header:
         meant = nearest(form.priority, [name for name in header if name not in form.required])
         if meant is not None:
@@ -153,6 +158,8 @@ def _number(text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"expected a number; found {text!r}")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"is beyond {_LARGEST:,}; found {text}")
     return value
 
 

@@ -152,7 +152,7 @@ def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str,
         return []
     snapshot = hub.snapshot()
     asks = [ask_of(job, now.timestamp(), task, status, snapshot.skus) for task in waiting]
-    return [estimate(outlook, snapshot, now) for outlook in snapshot.outlook(asks, now)]
+    return [estimate(outlook, snapshot, now) for outlook in snapshot.outlook(asks, now, named=job.spec.team)]
 
 
 def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, Any]:

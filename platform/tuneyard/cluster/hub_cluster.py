@@ -17,12 +17,14 @@ REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 @dataclass(frozen=True)
 class Capacity:
-    """GPUs of one SKU, or worker slots on cpu. `free` and what stands in `total` beyond the promise are None until nodes were counted."""
+    """GPUs of one SKU, or worker slots on cpu. `free`: what pods of others than the hub leave; None until nodes were counted, as what
+    stands in `total` beyond the promise. `down`: on nodes that are cordoned, or not ready."""
 
     sku: str
     total: int
     free: int | None
     price_per_gpu_hour: float
+    down: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,5 +70,6 @@ def _capacity(cluster: Cluster, status: ClusterStatus) -> tuple[Capacity, ...]:
         nodes = [node for node in status.nodes if node.sku == sku.name]
         total = sum(node.gpus for node in nodes) if status.nodes else sku.nodes * sku.gpus_per_node
         free = sum(node.free for node in nodes if node.ready) if status.nodes else None
-        found.append(Capacity(sku.name, total, free, sku.price_per_gpu_hour))
+        down = sum(node.gpus for node in nodes if not node.ready)
+        found.append(Capacity(sku.name, total, free, sku.price_per_gpu_hour, down))
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,9 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import STORED, Cluster, ClusterStatus, JobSpec, JobStatus, Phase, Team
+from tuneyard.api import STORED, Cluster, ClusterStatus, JobSpec, JobStatus, Phase
 from tuneyard.catalog import canonical_sku
 from tuneyard.cluster.asks import ask_of
+from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.federation import (
     POLICIES,
     Ask,
@@ -26,9 +28,9 @@ from tuneyard.federation import (
     forecast,
     job_name,
     member_of,
+    read_team,
     scheduler_of,
     taken_by,
-    team_of,
     unknown_team,
 )
 
@@ -61,8 +63,8 @@ class Snapshot:
         """SKUs of all clusters, by the catalog's names."""
         return frozenset(canonical_sku(sku["name"]) for item in self.clusters for sku in item["spec"].get("skus", []))
 
-    def world(self, now: datetime, extra: Iterable[Ask] = ()) -> World:
-        """What a scheduler would decide from now. `extra`: asks of a job that the hub does not hold."""
+    def world(self, now: datetime, extra: Iterable[Ask] = (), *, named: Iterable[str] = ()) -> World:
+        """What a scheduler would decide from now. `extra`: asks of a job that the hub does not hold; `named`: the team that it names."""
         seconds = now.timestamp()
         running: list[Running] = []
         asks: list[Ask] = []
@@ -78,17 +80,17 @@ class Snapshot:
                 guesses.learn((job_name(job), taken.task), job.team, taken.guessed_s, taken.took_s, taken.ended)
         wanted = list(extra)
         asks = [guesses.corrected(ask) for ask in [*(ask for ask in asks if all(ask.job != other.job for other in wanted)), *wanted]]
-        teams = [team_of(Team.model_validate(_known(item)), now) for item in self.teams]
+        teams = [read_team(item, now)[0] for item in self.teams]
         names = {team.name for team in teams}
         if names:
-            teams += [unknown_team(name, names) for name in sorted(self._named_teams() - names)]
+            teams += [unknown_team(name, names) for name in sorted((self._named_teams() | set(named)) - names)]
         members = tuple(self._member(item, running) for item in self.clusters)
         return World(members=members, asks=tuple(asks), running=tuple(running), teams=tuple(teams))
 
-    def outlook(self, asks: Iterable[Ask], now: datetime) -> list[Outlook]:
-        """What the scheduler would say of these asks now, among all others that wait."""
+    def outlook(self, asks: Iterable[Ask], now: datetime, *, named: str | None = None) -> list[Outlook]:
+        """What the scheduler would say of these asks now, among all others that wait. `named`: the team that their job names, if any."""
         wanted = list(asks)
-        world = self.world(now, wanted)
+        world = self.world(now, wanted, named=[named] if named else [])
         scheduler = scheduler_of(world, _POLICY, now.timestamp())
         ahead = {(ask.job, ask.task): scheduler.ahead(ask.job, ask.task, now.timestamp()) for ask in wanted}
         placed = {(d.ask.job, d.ask.task): d for d in scheduler.cycle(now.timestamp()) if isinstance(d, Place)}
@@ -100,6 +102,19 @@ class Snapshot:
             wait = replace(scheduler.wait(*key, now.timestamp()), starts=starts.get(key)) if place is None else None
             why = scheduler.score(place) if place is not None else ""
             found.append(Outlook(ask.task, place, wait, ahead[ask.job, ask.task], why))
+        return found
+
+    def members(self) -> list[HubCluster]:
+        """The members, by name."""
+        return sorted(map(hub_cluster, self.clusters), key=lambda cluster: cluster.name)
+
+    def held(self) -> Counter[tuple[str, str]]:
+        """GPUs by cluster and SKU (the catalog's name) that attempts of its jobs hold now."""
+        found: Counter[tuple[str, str]] = Counter()
+        for _, status in filter(None, map(read_job, self.jobs)):
+            for attempt in status.attempts:
+                if attempt.placement is not None and not attempt.cleaned:
+                    found[attempt.placement.cluster, canonical_sku(attempt.placement.sku)] += attempt.placement.gpus
         return found
 
     def cost(self, place: Place) -> float:

@@ -60,7 +60,7 @@ class UsageReport:
 def usage_report(snapshot: Snapshot, since: datetime, until: datetime, team: str | None = None) -> UsageReport:
     """Usage between two moments. The idle share is of all teams, whichever is asked for."""
     everything = list(_used(snapshot, since, until))
-    skus = tuple(_sku_use(snapshot, everything, (until - since).total_seconds() / 3600))
+    skus = tuple(_sku_use(snapshot, everything, since, until))
     shown = sorted((used for used in everything if team in (None, used.team)), key=lambda used: (-used.gpu_hours, used.job, used.sku))
     return UsageReport(since, until, tuple(shown), skus, snapshot.partial)
 
@@ -83,24 +83,29 @@ def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used
             yield Used(job.team or "default", f"{job.metadata.namespace}/{job.metadata.name}", sku, gpu_hours, cost, int(now))
 
 
-def _sku_use(snapshot: Snapshot, used: Iterable[Used], hours: float) -> Iterator[SkuUse]:
+def _sku_use(snapshot: Snapshot, used: Iterable[Used], since: datetime, until: datetime) -> Iterator[SkuUse]:
     totals: dict[str, list[float]] = {}
     for each in used:
         row = totals.setdefault(each.sku, [0.0, 0.0])
         row[0] += each.gpu_hours
         row[1] += each.cost
-    gpus = _gpus(snapshot.clusters)
+    gpus, gpu_hours_there = _gpus(snapshot.clusters, since, until)
     for sku in sorted({*totals, *gpus}):
         gpu_hours, cost = totals.get(sku, [0.0, 0.0])
-        whole = gpus.get(sku, 0) * hours
+        whole = gpu_hours_there.get(sku, 0.0)
         yield SkuUse(sku, gpus.get(sku, 0), gpu_hours, cost, max(0.0, 1 - gpu_hours / whole) if whole else None)
 
 
-def _gpus(clusters: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """GPUs of each SKU that the nodes have, as last counted."""
+def _gpus(clusters: Iterable[Mapping[str, Any]], since: datetime, until: datetime) -> tuple[dict[str, int], dict[str, float]]:
+    """GPUs of each SKU that the nodes have, as last counted; and their GPU-hours, from when each cluster joined."""
     found: dict[str, int] = {}
+    hours: dict[str, float] = {}
     for item in clusters:
         cluster = Cluster.model_validate({key: item[key] for key in ("metadata", "spec", "status") if item.get(key)}, extra="ignore")
+        joined = item["metadata"].get("creationTimestamp")
+        began = max(since, datetime.fromisoformat(joined)) if joined else since
+        there = max(0.0, (until - began).total_seconds() / 3600)
         for node in (cluster.status or ClusterStatus()).nodes:
             found[node.sku] = found.get(node.sku, 0) + node.gpus
-    return found
+            hours[node.sku] = hours.get(node.sku, 0.0) + node.gpus * there
+    return found, hours

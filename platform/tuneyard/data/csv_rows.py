@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tuneyard.api import BadInput
 from tuneyard.data.encoding import Decoded, convert
-from tuneyard.data.file_types import DataFile
+from tuneyard.data.file_types import DataFile, is_tab_separated
 
 _SWALLOWED_FROM = 5
 _LIKE_ROWS = 0.9
@@ -92,7 +92,7 @@ def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
     line = next(lines, "")
     if fault := lines.take_fault():
         raise BadInput(f"{file.uri}:1: {fault}", convert(file))
-    delimiter = "\t" if file.path.lower().removesuffix(".gz").endswith(".tsv") else max(",;\t|", key=line.count)
+    delimiter = "\t" if is_tab_separated(file.path) else max(",;\t|", key=line.count)
     try:
         header = next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error as error:

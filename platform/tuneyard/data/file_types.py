@@ -13,7 +13,7 @@ from tuneyard.api import BadInput
 from tuneyard.data.encoding import refuse_utf_16
 
 Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow"]
-Compression = Literal["", "gzip", "zstd"]
+Compression = Literal["", "gzip", "zstd", "bz2"]
 
 ENDINGS: dict[str, Kind] = {
     ".parquet": "parquet",
@@ -26,9 +26,9 @@ ENDINGS: dict[str, Kind] = {
     ".text": "text",
     ".arrow": "arrow",
 }
-COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
 _MAGIC: dict[bytes, Kind] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
-_COMPRESSED_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSED_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _BLOCK_BYTES = 1 << 22
 
 
@@ -98,6 +98,12 @@ def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:
     name = PurePosixPath(path.lower())
     compression = COMPRESSED_ENDINGS.get(name.suffix, "")
     return ENDINGS.get(PurePosixPath(name.stem).suffix if compression else name.suffix), compression
+
+
+def is_tab_separated(path: str) -> bool:
+    """Whether a name promises tabs: `a.tsv`, `a.tsv.zst`."""
+    name = PurePosixPath(path.lower())
+    return (PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED_ENDINGS else name.suffix) == ".tsv"
 
 
 def recognise(found: FoundFile, file_type: str = "auto") -> DataFile:

@@ -181,7 +181,9 @@ def _of_one_kind(uri: str, found: list[FoundFile], file_type: str, split: str | 
         known = [file for file in data if kind_by_ending(file.path)[0] is not None]
         found = [file for file in known if kind_by_ending(file.path)[0] != "text"] or known
     if not found:
-        raise BadInput(f"{uri}: holds no data file", f"data files end in {', '.join(ENDINGS)} (.gz and .zst too), or set data.fileType")
+        raise BadInput(
+            f"{uri}: holds no data file", f"data files end in {', '.join(ENDINGS)} (.gz, .zst and .bz2 too), or set data.fileType"
+        )
     chosen, notes = _of_one_split(uri, found, split)
     empty = [file for file in chosen if file.size_bytes == 0]
     if 0 < len(empty) < len(chosen):

@@ -19,18 +19,16 @@ from tuneyard.federation.from_api import (
     job_name,
     member_of,
     own_sku,
-    same_month,
     sku_names,
     skus_of,
     taken_by,
-    team_of,
-    unknown_team,
     worlds_of,
 )
 from tuneyard.federation.guesses import Guesses
 from tuneyard.federation.native import NativeScheduler, new_scheduler, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.scheduler import Scheduler
+from tuneyard.federation.team_objects import read_team, rights_of, same_month, team_of, unknown_team
 from tuneyard.federation.world import (
     FITS_NEVER,
     PRIORITIES,
@@ -93,6 +91,8 @@ __all__ = [
     "new_scheduler",
     "own_sku",
     "pod_sizes",
+    "read_team",
+    "rights_of",
     "running_of",
     "same_month",
     "schedule",

@@ -7,22 +7,28 @@ decides, not what waits.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from tuneyard.federation.explaining import Explainer
 from tuneyard.federation.finding import NOWHERE, Finder, Found
+from tuneyard.federation.fitting import expected_end
 from tuneyard.federation.lines import Group, Line, Lines
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Key, Pools
 from tuneyard.federation.preempting import Preempting
 from tuneyard.federation.promising import Promises
-from tuneyard.federation.reserving import Reservation, Starts, reservation
+from tuneyard.federation.reserving import Reservation, Start, Starts, reservation
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable
 
+_LOST_AFTER_GRACES = 2.0
+"""Grace periods after its first victim, after which an ask that has not started counts as having lost its room."""
+_LENT_WHEN_DUE = 0.1
+"""Share of a blocking attempt's predicted remaining time for which a reservation behind it is lent, where it may not be preempted."""
 _BACKFILL_LOOK = 256
 """How far behind an ask that a reservation holds back a shorter one of its line is looked for (as Slurm's bf_max_job_test)."""
 
@@ -213,8 +219,17 @@ class Cycles:
         if making.going and self._policy.owes_freed:
             self._owed.append(ask)
         if making.kept is not None:
-            self._keep(ask, making.kept, ask.smallest(making.kept.pool.sku.name))
+            smallest = ask.smallest(making.kept.pool.sku.name)
+            if self._has_lost_room(ask):
+                self._keep(ask, making.kept, smallest, self._now + self._policy.grace_s, self._now)
+            else:
+                self._keep(ask, making.kept, smallest)
         return bool(making.going) or making.kept is not None
+
+    def _has_lost_room(self, ask: Ask) -> bool:
+        """Whether others have gone for it, and it has not started: somebody took what they left, on the word of a job that was to end and
+        runs on. Nobody is believed then."""
+        return ask.owed_since is not None and self._now - ask.owed_since > _LOST_AFTER_GRACES * self._policy.grace_s
 
     def _owe(self) -> None:
         """From the next cycle on those for whom others go are looked at before all of their priority: whoever went would else take what
@@ -223,9 +238,9 @@ class Cycles:
             if ask.owed_since is None and self._lines.remove((ask.job, ask.task)) is not None:
                 self._lines.add(replace(ask, owed_since=self._now))
 
-    def _keep(self, ask: Ask, kept: Reservation, workers: int) -> None:
+    def _keep(self, ask: Ask, kept: Reservation, workers: int, back_by: float = -math.inf, now: float = -math.inf) -> None:
         self.reservations.append(kept)
-        self._promises.make(ask.team, kept.pool.sku.name, workers, kept.until)
+        self._promises.make(ask.team, kept.pool.sku.name, workers, kept.until, back_by, now)
 
     def _may_reserve(self) -> bool:
         return self._reserved < self._policy.reservations
@@ -238,12 +253,19 @@ class Cycles:
         if start is None:
             return False
         self._reserved += 1
-        self._keep(ask, reservation((ask.job, ask.task), start, lent=not self._is_due(ask)), shape.first(self._pools))
+        lent_until = self._drained_from(ask, start) if self._is_due(ask) else math.inf
+        self._keep(ask, reservation((ask.job, ask.task), start, lent_until=lent_until), shape.first(self._pools))
         return True
 
+    def _drained_from(self, ask: Ask, start: Start) -> float:
+        """Until when what is kept for an ask that is due is lent all the same: for a tenth of the time that somebody still runs who will
+        never be asked to go for it, however long it waits. To empty machines earlier helps nobody."""
+        stays = [expected_end(each.ends, self._now) for each in start.after if not self.preempting.may_ever_go(each, ask, self._now)]
+        return self._now + _LENT_WHEN_DUE * (max(stays) - self._now) if stays else -math.inf
+
     def _is_due(self, ask: Ask) -> bool:
-        """Whether an ask has waited past its rank. What is kept for it is lent no more: predictions that are too short would put it off,
-        and whoever fills the gap by them, again and again."""
+        """Whether an ask has waited past its rank. What is kept for it is hardly lent any more: predictions that are too
+        short would put it off, and whoever fills the gap by them, again and again."""
         found = self._lines.get((ask.job, ask.task))
         return self._policy.order == "stretch" and found is not None and self._now >= found[1].rank
 

@@ -7,10 +7,10 @@ import math
 from dataclasses import replace
 
 from tuneyard.federation.cycle import running_of
+from tuneyard.federation.fitting import expected_end
 from tuneyard.federation.native import scheduler_of
 from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.pools import Key
-from tuneyard.federation.reserving import expected_end
 from tuneyard.federation.world import Ask, Place, Preempt, Running, World
 
 _MOMENT_S = 1.0
@@ -46,7 +46,7 @@ class _Course:
         self._asks = {(ask.job, ask.task): ask for ask in self._scheduler.asks}
         self._back: dict[Key, Ask] = {}
         """What victims ask for once they have stopped."""
-        self._ends = {attempt.key: expected_end(attempt, now) for attempt in self._scheduler.running}
+        self._ends = {attempt.key: expected_end(attempt.ends, now) for attempt in self._scheduler.running}
         self._queue = [(end, *key) for key, end in self._ends.items()]
         heapq.heapify(self._queue)
 

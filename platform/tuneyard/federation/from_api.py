@@ -11,16 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, Task, WorkerRange
-from tuneyard.api import Team as TeamResource
 from tuneyard.api.moments import moment_of
 from tuneyard.catalog import canonical_sku
 from tuneyard.federation.policy import speed_factor
-from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts, Team
+from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts
 
-Amount = TypeVar("Amount", int, float)
 WORKERS_ON_CPU = 2
 MOST_AUTO = 8
 """`workers: auto` takes one machine of GPUs at most, unless the planner says that the model needs more."""
@@ -126,19 +124,21 @@ class Taken:
 
 
 def taken_by(status: JobStatus) -> Iterator[Taken]:
-    """Tasks of a job that have succeeded, and for which there was a guess. An attempt elsewhere counts by how fast it was thought to be."""
+    """Tasks for which there was a guess, and which have succeeded, or were given up after more than was guessed. An attempt elsewhere
+    counts by how fast it was thought to be."""
     for task in status.tasks:
         own = [attempt for attempt in status.attempts if attempt.task == task.name and attempt.placement and attempt.ended_at]
-        if task.phase is not Phase.SUCCEEDED or not own or own[0].placement is None or not own[0].placement.guessed_seconds:
+        has_succeeded = task.phase is Phase.SUCCEEDED
+        if not own or own[0].placement is None or not (has_succeeded or status.phase.final):
             continue
-        took_s = 0.0
+        guessed_s, took_s = own[0].placement.guessed_seconds, 0.0
         for attempt in own:
             began, ended = _at(attempt.started_at or attempt.placed_at), _at(attempt.ended_at)
             if attempt.placement is not None and began is not None and ended is not None:
                 took_s += max(0.0, ended - began) * _power(attempt.placement) / _power(own[0].placement)
         last = _at(own[-1].ended_at)
-        if took_s > 0 and last is not None:
-            yield Taken(task.name, own[0].placement.guessed_seconds, took_s, last)
+        if guessed_s and last is not None and took_s > (0.0 if has_succeeded else guessed_s):
+            yield Taken(task.name, guessed_s, took_s, last)
 
 
 def _power(placement: PlacementStatus) -> float:
@@ -168,36 +168,6 @@ def member_of(cluster: Cluster, nodes: Iterable[NodeInventory], *, why_not: str 
         why_not=reason,
         near=tuple(spec.storage),
     )
-
-
-def team_of(team: TeamResource, now: datetime) -> Team:
-    """A team; closed where its budget of the month is spent."""
-    spec, status = team.spec, team.status
-    used = status.gpu_hours_used if status is not None and same_month(status.usage_at, now) else 0.0
-    name = team.metadata.name
-    closed = ""
-    if spec.gpu_hours is not None and used >= spec.gpu_hours:
-        closed = f"the budget of team {name}, {spec.gpu_hours:g} GPU-hours a month, is spent: raise it, or wait for the next month"
-    return Team(
-        name=name,
-        quota=_by_kind(spec.quota) or None,
-        borrowing=_by_kind(spec.borrowing_limit),
-        weight=spec.weight,
-        cohort=spec.cohort,
-        used_s=_by_kind(status.used_gpu_seconds) if status is not None else {},
-        used_at=(_at(status.usage_at) or 0.0) if status is not None else 0.0,
-        closed=closed,
-    )
-
-
-def unknown_team(name: str, known: Iterable[str]) -> Team:
-    """Stands in for a team that a job names and nobody has made: nothing of it starts."""
-    names = ", ".join(sorted(known)[:5])
-    return Team(name=name, closed=f"there is no team {name}: create it, or name one of those there are ({names})")
-
-
-def same_month(moment: str | None, now: datetime) -> bool:
-    return moment is not None and moment[:7] == now.strftime("%Y-%m")
 
 
 def held_hours(attempt: Attempt, since: datetime, until: datetime) -> float:
@@ -246,15 +216,6 @@ def dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
     if len(found) <= _MOST_WORLDS:
         return tuple(found)
     return tuple(found[round(index * (len(found) - 1) / (_MOST_WORLDS - 1))] for index in range(_MOST_WORLDS))
-
-
-def _by_kind(amounts: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Amounts by the catalog's names of SKUs. Of two names of one kind the amounts add up."""
-    found: dict[str, Amount] = {}
-    for name, amount in amounts.items():
-        kind = canonical_sku(name)
-        found[kind] = found[kind] + amount if kind in found else amount
-    return found
 
 
 def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt], planned_s: float | None) -> tuple[float, Basis]:

@@ -299,6 +299,15 @@ class Preempting:
         """Whether an attempt would lose little for a gang that has starved."""
         return attempt.saved > attempt.started and attempt.saved >= now - self._policy.starves_unsaved_s
 
+    def may_ever_go(self, attempt: Running, ask: Ask, now: float) -> bool:
+        """Whether an attempt can come to be asked to go for an ask, however long that waits: one without a checkpoint is left alone by
+        gangs of its own priority that starve."""
+        if attempt.stopping:
+            return True
+        if not self._policy.preempts or not attempt.preemptible or PRIORITIES[attempt.priority] > PRIORITIES[ask.priority]:
+            return False
+        return PRIORITIES[attempt.priority] < PRIORITIES[ask.priority] or self._has_saved(attempt, now)
+
     def _lower(self, pool: Pool, mine: int) -> Sequence[Running]:
         """Attempts of lower priority that may be asked to go, youngest checkpoint first; remembered until the pool changes."""
         known = self._lower_in.get((pool.index, mine))
@@ -350,7 +359,7 @@ class Preempting:
         return self._teams.within_quota(ask.team, sku, ask.smallest(sku) + self._promises.gpus(ask.team, sku))
 
     def _lends(self, one: str, other: str) -> bool:
-        return other != one and self._teams.lend_to_each_other(one, other)
+        return other != one and self._teams.lends(one, other)
 
 
 def why_it_goes(ask: Ask, victim: Running, now: float, policy: Policy, *, has_starved: bool) -> str:

@@ -5,6 +5,7 @@ Without it the small jobs of a team would take its quota piece by piece for ever
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,11 +41,13 @@ class Promises:
         """Promised to asks of a team in this cycle."""
         return self._of_team[team, sku]
 
-    def make(self, team: str, sku: str, gpus: int, until: float) -> None:
-        """An ask of this team, for which room is kept or made, needs so much quota at `until`."""
+    def make(self, team: str, sku: str, gpus: int, until: float, back_by: float = -math.inf, now: float = -math.inf) -> None:
+        """An ask of this team, for which room is kept or made, needs so much quota at `until`. `back_by`, `now`: where others go for it,
+        when the last has gone. What runs on past its prediction gives nothing back then: who took quota on its word would have to go as
+        well, and who has gone would take it again meanwhile."""
         self._of_team[team, sku] += gpus
         for limit in self._teams.limits(team):
-            spare = self._teams.left(limit, sku) + self._teams.gives_back(limit, sku, until) - gpus
+            spare = self._teams.left(limit, sku) + self._teams.gives_back(limit, sku, max(until, back_by), now) - gpus
             self._by_limit.setdefault((limit, sku), []).append(_Promise(until, max(0, spare)))
 
     def make_when_free(self, team: str, skus: Sequence[str], gpus: int, now: float) -> None:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuneyard.federation.fitting import expected_end
 from tuneyard.federation.policy import Speed
 from tuneyard.federation.pools import Key, Pool, Pools
 from tuneyard.federation.shapes import Shape
 from tuneyard.federation.world import Ask, Running
-
-_SOON_S = 60.0
-"""How long an attempt that has overrun its prediction is thought to need still, at least."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +74,14 @@ def start_in(
     return Start(pool, _latest(after, now), _take(pool, pods, size, free, gained), tuple(after))
 
 
-def expected_end(attempt: Running, now: float) -> float:
-    return attempt.ends if attempt.ends > now else now + max(_SOON_S, now - attempt.ends)
-
-
 def _latest(after: Sequence[Running], now: float) -> float:
     """When the last of these has ended, which come by predicted end: of those that have overrun, it is the first that needs longest."""
-    return max(expected_end(after[0], now), expected_end(after[-1], now)) if after else now
+    return max(expected_end(after[0].ends, now), expected_end(after[-1].ends, now)) if after else now
 
 
-def reservation(key: Key, start: Start, *, lent: bool = True) -> Reservation:
-    """Keep for `key` what the start needs. What is free now and will not be needed then, others may have for longer. Not `lent`: nobody
-    gets any of it meanwhile, so that it does become free."""
+def reservation(key: Key, start: Start, *, lent_until: float = math.inf) -> Reservation:
+    """Keep for `key` what the start needs. What is free now and will not be needed then, others may have for longer. Until the start at
+    most, others may have all of it who are predicted to end by `lent_until`."""
     freed: dict[str, int] = {}
     for attempt in start.after:
         for name, gpus in attempt.nodes.items():
@@ -97,7 +91,7 @@ def reservation(key: Key, start: Start, *, lent: bool = True) -> Reservation:
         for name, gpus in start.takes.items()
         if gpus > freed.get(name, 0) and start.pool.free[name] > 0
     }
-    return Reservation(key, start.pool, start.at, start.takes, withheld, start.at if lent else -math.inf)
+    return Reservation(key, start.pool, start.at, start.takes, withheld, min(start.at, lent_until))
 
 
 def withheld_in(pool: Pool, reservations: Sequence[Reservation], until: float) -> dict[str, int]:

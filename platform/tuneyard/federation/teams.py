@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tuneyard.federation.fitting import expected_end
 from tuneyard.federation.world import Running, Team
 
 
@@ -133,9 +134,10 @@ class Teams:
         borrows = account.team.borrowing.get(sku)
         return math.inf if borrows is None else (account.team.quota or {}).get(sku, 0) + borrows - account.holds[sku]
 
-    def gives_back(self, limit: Limit, sku: str, until: float) -> int:
-        """GPUs under a limit whose attempts are predicted to end by then."""
-        return sum(gpus for ends, gpus in self._ends(limit, sku) if ends <= until)
+    def gives_back(self, limit: Limit, sku: str, until: float, overrun_at: float = -math.inf) -> int:
+        """GPUs under a limit whose attempts are predicted to end by then. What has overrun its prediction at `overrun_at` is thought to
+        need as long again."""
+        return sum(gpus for ends, gpus in self._ends(limit, sku) if expected_end(ends, overrun_at) <= until)
 
     def quota_start(self, name: str, sku: str, gpus: int, now: float) -> float | None:
         """When enough attempts are predicted to have ended for so many GPUs more; None where their end would not do."""
@@ -195,8 +197,9 @@ class Teams:
         account = self[name]
         return max(0, account.holds[sku] - account.leaving[sku] - (account.team.quota or {}).get(sku, 0))
 
-    def lend_to_each_other(self, one: str, other: str) -> bool:
-        return self[one].team.cohort == self[other].team.cohort
+    def lends(self, owner: str, other: str) -> bool:
+        """Whether an owner gets back what another holds beyond its quota. Whoever has no quota has borrowed from all."""
+        return self[other].team.quota is None or self[owner].team.cohort == self[other].team.cohort
 
     def changed_at(self, name: str) -> int:
         """The number of the last change of what a team and its cohort hold."""

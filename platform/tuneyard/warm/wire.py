@@ -133,14 +133,24 @@ def reachable(path: Path) -> Iterator[str]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket that only this user can reach. A file that a dead server left at `path` is replaced."""
+    """A listening socket that only this user can reach. A file that a dead server left at `path` is replaced.
+
+    The name appears when connections are accepted, not before: the socket is bound beside it and renamed.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    path.unlink(missing_ok=True)
-    os.fchmod(listener.fileno(), 0o600)
-    with reachable(path) as address:
-        listener.bind(address)
-    path.chmod(0o600)
-    listener.listen(128)
+    try:
+        beside.unlink(missing_ok=True)
+        os.fchmod(listener.fileno(), 0o600)
+        with reachable(beside) as address:
+            listener.bind(address)
+        beside.chmod(0o600)
+        listener.listen(128)
+        beside.rename(path)
+    except OSError:
+        listener.close()
+        beside.unlink(missing_ok=True)
+        raise
     return listener
 
 

@@ -111,6 +111,11 @@ def test_a_missing_field_points_at_the_group_that_lacks_it() -> None:
     assert complaints(text) == ["job.yaml:7:5: spec.tasks[0].train.data: required field is missing"]
 
 
+@pytest.mark.parametrize(("workers", "says"), [("0", "must be at least 1; found 0"), ("1000000", "must be at most 100000; found 1000000")])
+def test_a_number_that_is_beyond_its_bounds_is_told_them(workers: str, says: str) -> None:
+    assert complaints(HEAD + f"    resources: {{workers: {workers}}}\n") == [f"job.yaml:10:17: spec.tasks[0].resources.workers: {says}"]
+
+
 def test_an_elastic_range_is_judged_as_a_range() -> None:
     lines = complaints(HEAD + "    resources: {workers: {min: 3, max: 1}}\n")
     assert lines == ["job.yaml:10:17: spec.tasks[0].resources.workers: min 3 is above max 1"]

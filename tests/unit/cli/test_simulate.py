@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tuneyard.cli import main
 from tuneyard.cli.simulate_clusters import read_clusters
@@ -97,17 +98,40 @@ def test_manifests_and_a_gzipped_trace_of_the_other_form(tmp_path: Path, capsys:
     assert json.loads(capsys.readouterr().out)["makespan_s"] == 116
 
 
+def test_a_list_as_kubectl_prints_it(tmp_path: Path) -> None:
+    added = {"uid": "u", "creationTimestamp": "2026-11-21T12:00:00Z", "managedFields": [{}], "resourceVersion": "7"}
+    items = [{**each, "metadata": {**each["metadata"], **added}, "status": {}} for each in yaml.safe_load_all(MANIFESTS)]
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(MANIFESTS)
+    assert read_clusters(file) == read_clusters(plain)
+
+
+def test_a_quota_goes_by_any_name_of_a_kind_and_one_that_no_cluster_has_is_told(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters = "clusters:\n- {name: east, skus: [{name: A100, nodes: 1, gpusPerNode: 8}]}\nteams:\n"
+    file = Path(files[3])
+    file.write_text(clusters + "- {name: a, cohort: c, quota: {a100: 8, l40z: 4}}\n- {name: b}\n")
+    _, teams = read_clusters(file)
+    assert teams[0].quota == {"a100-80gb": 8, "l40z": 4}
+    assert main(["simulate", *files]) == 0
+    assert "note: the quota of team a names l40z, which no cluster has" in capsys.readouterr().err
+
+
 def test_every_bad_row_is_told_with_its_line_and_column(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     trace = Path(files[1])
-    trace.write_text(JOBS + "x,1,1,a,low\n1,0,1,a,low\n1,1,1.5,a,low\n1,1,1,,low\n1,1,1,a,hihg\n1,1\n")
+    trace.write_text(JOBS + "x,1,1,a,low\n1,0,1,a,low\n1,1,1.5,a,low\n1,1,1,,low\n1,1,1,a,hihg\n1,1\n1,1,1e13,a,low\n")
     assert main(["simulate", *files]) == 2
-    assert capsys.readouterr().err.splitlines()[:6] == [
+    assert capsys.readouterr().err.splitlines()[:7] == [
         f"error: {trace}:5: submit_s: expected a number; found 'x'",
         f"{trace}:6: duration_s: must be above 0; found 0",
         f"{trace}:7: gpus: expected a whole number of at least 1; found '1.5'",
         f"{trace}:8: team: is empty",
         f"{trace}:9: priority: 'hihg' is none of: low, normal, high, urgent (did you mean high?)",
         f"{trace}:10: has 2 cells under a header of 5",
+        f"{trace}:11: gpus: is beyond 1,000,000,000,000; found 1e13",
     ]
 
 
@@ -117,6 +141,7 @@ def test_every_bad_row_is_told_with_its_line_and_column(files: list[str], capsys
         ("submit_s,duration_s,gpu,team", "the header has no column gpus (is it gpu?)"),
         ("timestamp,duration,num_gpus", "the header has no column cluster"),
         ("submit_s,duration_s,gpus,team,prioriti", "unknown column prioriti (did you mean priority?)"),
+        ("submit_s,duration_s,gpus,team,gpus", "the header has two columns gpus"),
     ],
 )
 def test_a_header_that_lacks_a_column(header: str, says: str, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

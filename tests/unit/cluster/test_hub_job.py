@@ -80,7 +80,7 @@ def test_nodes_that_are_not_ready_have_nothing_free() -> None:
     ]
     found = hub_cluster(CLUSTER | {"status": {"healthy": True, "nodes": nodes, "heartbeat": "2026-11-21T12:00:00Z"}})
     assert found.healthy
-    assert found.capacity == (Capacity("h100-80gb", 16, 5, 0.0),)
+    assert found.capacity == (Capacity("h100-80gb", 16, 5, 0.0, 8),)
 
 
 def test_a_cluster_that_cannot_be_read_says_so() -> None:

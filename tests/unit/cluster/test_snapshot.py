@@ -8,6 +8,7 @@ from typing import Any
 from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
 
 from tuneyard.api import JobSpec, JobStatus
+from tuneyard.cli.clusters import rows
 from tuneyard.cli.usage import facts as usage_facts
 from tuneyard.cli.why import lines
 from tuneyard.cluster import Snapshot, usage_report, waiting_tasks
@@ -38,7 +39,7 @@ def running(**more: Any) -> dict[str, Any]:
 def outlook(snapshot: Snapshot, item: dict[str, Any]) -> Any:
     spec = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
     asks = [ask_of(spec, NOW.timestamp(), task, JobStatus()) for task in waiting_tasks(spec, JobStatus())]
-    return snapshot.outlook(asks, NOW)
+    return snapshot.outlook(asks, NOW, named=spec.spec.team)
 
 
 def test_a_job_that_would_start_at_once_with_its_cost() -> None:
@@ -73,12 +74,32 @@ def test_a_team_that_does_not_exist_and_one_whose_budget_is_spent() -> None:
     assert "the budget of team maps, 5 GPU-hours a month, is spent" in found.wait.held
 
 
+def test_a_dry_run_of_a_team_that_does_not_exist_and_has_no_job_yet() -> None:
+    maps = {"metadata": {"name": "maps"}, "spec": {}}
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (), (maps,)), job("a", team="nobody"))
+    assert found.wait.held == "there is no team nobody: create it, or name one of those there are (maps)"
+
+
+def test_a_team_that_cannot_be_read_closes_itself_and_nobody_else() -> None:
+    bad = {"metadata": {"name": "bad"}, "spec": {"weight": 0}}
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (), (bad,)), job("a"))
+    assert found.place is not None
+    (found,) = outlook(Snapshot((cluster("gcp-h100", 2),), (), (bad,)), job("a", team="bad"))
+    assert found.wait.held == "Team bad: its spec cannot be read: spec.weight: Input should be greater than 0.000001"
+
+
 def test_tasks_wait_for_what_they_need() -> None:
     spec = JobSpec.model_validate(make_manifest())
     assert waiting_tasks(spec, JobStatus()) == ["train"]
     done = JobStatus.model_validate({"phase": "Running", "tasks": [{"name": "train", "phase": "Succeeded"}]})
     assert waiting_tasks(spec, done) == ["judge"]
     assert waiting_tasks(spec, JobStatus.model_validate({"phase": "Succeeded"})) == []
+
+
+def test_what_jobs_hold_is_taken_off_what_is_free() -> None:
+    snapshot = Snapshot((cluster("gcp-h100", 4),), (job("one", running()), job("two", running(cleaned=True))), ())
+    (row,) = rows(snapshot.members()[0], snapshot.held(), NOW)
+    assert (row["free"], row["held"], row["down"], row["total"]) == (16, 16, 0, 32)
 
 
 def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
@@ -91,4 +112,9 @@ def test_usage_by_team_job_and_sku_with_what_stood_idle() -> None:
     (sku,) = report.skus
     assert (sku.gpus, sku.gpu_hours, sku.idle) == (32, 32.0, 1 - 32 / (32 * 24))
     assert usage_facts(report)["jobs"][0]["job"] == "maps/one"
+    young = cluster("gcp-h100", 4)
+    young["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
+    (sku,) = usage_report(Snapshot((young,), (job("one", priced),), ()), DAY, NOW).skus
+    assert sku.idle == 1 - 32 / (32 * 2), "what was not there yet did not stand idle"
+    (sku,) = report.skus
     assert usage_report(snapshot, DAY, NOW, team="other").jobs == ()

@@ -1,5 +1,6 @@
 """What a path may be, and what is said when it is nothing."""
 
+import bz2
 import gzip
 import json
 from pathlib import Path
@@ -37,11 +38,22 @@ def test_a_json_array(tmp_path: Path, content: str) -> None:
     assert values(write(tmp_path / "a.json", content)) == ROWS
 
 
-def test_gzip_and_zstd(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl.gz", gzip.compress(JSONL.encode()))
-    with pa.CompressedOutputStream(str(tmp_path / "b.jsonl.zst"), "zstd") as out:
-        out.write(JSONL.encode())
-    assert values(tmp_path / "a.jsonl.gz") == values(tmp_path / "b.jsonl.zst") == ROWS
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "zst": lambda data: bytes(pa.Codec("zstd").compress(data))}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_compressed_lines_by_ending_by_content_and_in_several_streams(tmp_path: Path, ending: str) -> None:
+    pack = PACKERS[ending]
+    write(tmp_path / f"a.jsonl.{ending}", pack(JSONL.encode()))
+    write(tmp_path / "b.dat", pack(JSONL.encode()))
+    write(tmp_path / f"c.jsonl.{ending}", b"".join(pack(line.encode()) for line in JSONL.splitlines(keepends=True)))
+    assert values(tmp_path / f"a.jsonl.{ending}") == values(tmp_path / "b.dat") == values(tmp_path / f"c.jsonl.{ending}") == ROWS
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_compressed_tsv_is_split_by_tabs_though_it_holds_more_commas(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a.tsv.{ending}", PACKERS[ending](b"text\ta,b,c\none, two, three\tx\n"))
+    assert values(path) == [{"text": "one, two, three", "a,b,c": "x"}]
 
 
 @pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])

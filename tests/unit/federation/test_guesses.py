@@ -90,3 +90,33 @@ def test_who_asks_is_told_when_a_correction_has_moved() -> None:
         guesses.learn((f"j{number}", "train"), "a", 60.0, 600.0, float(number)) for number in range(60) if guesses.correction("a", 60.0)
     ]
     assert 3 <= sum(moved) <= 12
+
+
+def test_the_next_leader_corrects_alike_after_more_tasks_than_are_counted_and_after_deletions() -> None:
+    """A leader that had lived through 1,000 tasks forgot the oldest: once the newest JobSpecs were deleted, it believed the team again,
+    and the next leader, who read the others, did not."""
+    chance = random.Random(1)
+    rows = [((f"j{number}", "train"), "a", 60.0, 60.0 * chance.lognormvariate(1.0, 1.0), float(number)) for number in range(1500)]
+    lived, read = Guesses(), Guesses()
+    for row in rows:
+        lived.learn(*row)
+    for row in reversed(rows):
+        read.learn(*row)
+    assert math.isclose(lived.correction("a", 60.0), read.correction("a", 60.0), rel_tol=1e-6)
+    for key, *_ in rows[600:]:
+        lived.forget(key)
+    left = Guesses()
+    for row in rows[:600]:
+        left.learn(*row)
+    assert left.correction("a", 60.0) == lived.correction("a", 60.0) > 1.5
+
+
+def test_tasks_that_hold_nothing_buy_no_trust() -> None:
+    """40 tasks of a second that were to take an hour brought a team's guesses to a hundredth of what it said: -18 % of its completion."""
+    guesses = Guesses()
+    for number in range(40):
+        guesses.learn((f"tiny{number}", "train"), "a", 3600.0, 1.0, float(number))
+    assert guesses.correction("a", 3600.0) > 0.9
+    for number in range(40):
+        guesses.learn((f"false{number}", "train"), "a", 3600.0, 36_000.0, 100.0 + number)
+    assert guesses.correction("a", 3600.0) > 5

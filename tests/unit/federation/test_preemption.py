@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import chain, combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import ask, decide, member, running
@@ -244,8 +245,9 @@ def test_no_legal_set_takes_back_for_less(
     assert (found.cost if found is not None else None) == (min(costs) if costs else None)
 
 
-def test_a_team_without_quota_goes_for_one_that_has_it() -> None:
-    teams = (Team(name="owner", quota={"h100-80gb": 8}),)
+@pytest.mark.parametrize("cohort", ["", "all"])
+def test_a_team_without_quota_goes_for_one_that_has_it(cohort: str) -> None:
+    teams = (Team(name="owner", quota={"h100-80gb": 8}, cohort=cohort),)
     guest = running("guest", {"east-0": 8}, team="guest", saved=NOW)
     decisions = decide([member("east", 0)], ask("a", team="owner"), running=(guest,), teams=teams, now=NOW)
     assert victims(decisions) == {"guest"}

@@ -19,7 +19,7 @@ from tuneyard.api.limits import LONGEST_MESSAGE
 from tuneyard.api.salvage import salvaged
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard.api.team import TeamStatus
-from tuneyard.federation import POLICIES, ask_of, attempts_of, member_of
+from tuneyard.federation import POLICIES, ask_of, attempts_of, member_of, read_team
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.cron import advance_schedule
 from tuneyard_operators.hub.goals import goal_of, status_of
@@ -30,7 +30,7 @@ from tuneyard_operators.hub.placing import Placing, placement_of
 from tuneyard_operators.hub.recording import Recording
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.hub.status_size import BUDGET_BYTES, fitted, size_of
-from tuneyard_operators.hub.teams import _facts, _status, counted, usage_of
+from tuneyard_operators.hub.teams import _status, counted, usage_of
 from tuneyard_operators.rendering import Defaults
 
 DEFAULTS = Defaults(image="registry/tuneyard:1", output="s3://tuneyard/jobs")
@@ -106,10 +106,10 @@ def test_a_schedule(spec: Any, status: Any) -> None:
 @given(spec=changed(hostile.TEAM), status=changed(hostile.TEAM_STATUS))
 def test_a_team(spec: Any, status: Any) -> None:
     made = item(spec, status)
-    facts = _facts(made, NOON)
-    assert facts.team.closed or not facts.unreadable
+    team, unreadable = read_team(made, NOON)
+    assert team.closed or not unreadable
     placing = Placing(POLICIES["tuneyard"])
-    placing.set_teams([facts.team])
+    placing.set_teams([team])
     placing.cycle([OneMember()], {}, NOON.timestamp())  # type: ignore[list-item]
     TeamStatus.model_validate(counted(_status(made), (), NOON).model_dump(mode="json", by_alias=True))
 

@@ -157,6 +157,13 @@ def test_attempts_end_with_retries_and_wait_longer_each_time() -> None:
     assert (last.phase, last.message) == (Phase.FAILED, "task one failed (after 4 attempts): NodeLost: gone")
 
 
+def test_a_job_that_waits_again_says_no_place() -> None:
+    stopped = running(1, ended_at="2026-11-21T12:02:00Z", failure="Preempted", phase=Phase.PREEMPTED, cleaned=True)
+    waits = look(goal(job(suspend=True)), status(stopped)).status
+    assert (waits.phase, waits.placement) == (Phase.QUEUED, None)
+    assert waits.attempts[0].placement is not None
+
+
 def test_preemption_does_not_count() -> None:
     preempted = [running(n, ended_at="2026-11-21T12:02:00Z", failure="Preempted", phase=Phase.PREEMPTED, cleaned=True) for n in range(1, 9)]
     assert look(goal(), status(*preempted)).ready == ("one",)
@@ -184,6 +191,18 @@ def test_an_attempt_that_does_not_stop_is_ended_after_its_grace() -> None:
     asked = look(aim, status(running()), at_s=120, _1=seen()).status
     late = look(aim, asked, at_s=120 + SETTINGS.stop_grace_s + 1, _1=seen())
     assert verbs(late) == [Verb.CLEAN]
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_a_job_cancelled_before_it_has_begun_is_cancelled(created: bool) -> None:
+    done = look(goal(job(cancelled=True)), status(attempt(created=created)), _1=seen(report=None) if created else NOTHING).status
+    assert (done.phase, done.attempts[0].failure, done.attempts[0].message) == (Phase.CANCELLED, "Cancelled", "stopped before it had begun")
+
+
+def test_a_deadline_that_passes_before_a_job_has_begun_is_named_as_such() -> None:
+    late = status(attempt(created=True), started_at="2026-11-21T12:00:00Z")
+    done = look(goal(job(deadline="10m")), late, at_s=601, _1=seen(report=None)).status
+    assert (done.phase, done.message) == (Phase.FAILED, "Deadline: the job's 600 s have passed; its checkpoints are kept")
 
 
 def test_a_deleted_job_lets_go_only_when_nothing_is_left() -> None:

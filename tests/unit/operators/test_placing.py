@@ -10,7 +10,7 @@ from tests.worlds import ask
 
 from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, TaskStatus
 from tuneyard.cluster.asks import ask_of
-from tuneyard.federation import POLICIES, Ask, Basis, Place, Team
+from tuneyard.federation import POLICIES, Ask, Basis, Place, Team, taken_by
 from tuneyard_operators.hub.placing import Placing, placement_of
 
 KEY, OTHER = ("maps", "a"), ("maps", "b")
@@ -186,6 +186,13 @@ def ended(guessed_s: float, took_s: int, number: int = 1) -> JobStatus:
     attempt.placement.guessed_seconds = guessed_s
     found.tasks = [TaskStatus(name="train", phase=Phase.SUCCEEDED)]
     return found
+
+
+@pytest.mark.parametrize(("took_s", "teaches"), [(7200, True), (3600, False)])
+def test_a_task_that_was_given_up_teaches_only_that_it_took_longer(took_s: int, teaches: bool) -> None:
+    given_up = ended(4000.0, took_s)
+    given_up.phase = given_up.tasks[0].phase = Phase.FAILED
+    assert [taken.took_s for taken in taken_by(given_up)] == ([took_s] if teaches else [])
 
 
 def test_guesses_of_a_team_are_corrected_by_what_its_tasks_took_and_no_others() -> None:

@@ -6,6 +6,7 @@
 namespace tuneyard {
 
 constexpr size_t kBackfillLook = 256;
+constexpr double kLostAfterGraces = 2, kLentWhenDue = 0.1;
 
 struct Found {
   Pool* pool = nullptr;
@@ -484,13 +485,23 @@ class Cycles {
     bool has_starved = preempting.has_starved(*ask);
     for (const Attempt* victim : making.going) doing_.ask_to_go(victim, *ask, has_starved);
     if (!making.going.empty()) owed_.push_back(ask);
-    if (making.is_kept) keep(*ask, making.kept, ask->shape->smallest(making.kept.pool->sku));
+    if (making.is_kept) {
+      Gpus smallest = ask->shape->smallest(making.kept.pool->sku);
+      if (has_lost_room(*ask)) {
+        keep(*ask, making.kept, smallest, now_ + policy_.grace_s, now_);
+      } else {
+        keep(*ask, making.kept, smallest);
+      }
+    }
     return !making.going.empty() || making.is_kept;
   }
 
-  void keep(const Ask& ask, const Reservation& kept, Gpus workers) {
+  // Whether others have gone for it, and it has not started: somebody took what they left.
+  bool has_lost_room(const Ask& ask) const { return ask.owed && now_ - ask.owed_since > kLostAfterGraces * policy_.grace_s; }
+
+  void keep(const Ask& ask, const Reservation& kept, Gpus workers, double back_by = -kInfinity, double now = -kInfinity) {
     reservations.push_back(kept);
-    promises_.make(ask.team, kept.pool->sku, workers, kept.until);
+    promises_.make(ask.team, kept.pool->sku, workers, kept.until, back_by, now);
   }
 
   bool may_reserve() const { return reserved_ < policy_.reservations; }
@@ -502,8 +513,17 @@ class Cycles {
     if (!finder_.earliest(ask, now_, start)) return false;
     ++reserved_;
     bool is_due = policy_.order == Policy::Order::stretch && now_ >= ask.rank;
-    keep(ask, reservation(ask.key, start, !is_due), ask.shape->first);
+    keep(ask, reservation(ask.key, start, is_due ? drained_from(ask, start) : kInfinity), ask.shape->first);
     return true;
+  }
+
+  // Until when what is kept for an ask that is due is lent all the same.
+  double drained_from(const Ask& ask, const Start& start) const {
+    double stays = -kInfinity;
+    for (const Attempt* each : start.after) {
+      if (!preempting.may_ever_go(*each, ask, now_)) stays = std::max(stays, expected_end(each->ends, now_));
+    }
+    return stays > -kInfinity ? now_ + kLentWhenDue * (stays - now_) : -kInfinity;
   }
 
   // The next ask of a line that may end within so long; -1: none.

@@ -2,6 +2,7 @@
 // The fields are those of world.py, which says what they mean.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -143,6 +144,10 @@ inline bool comes_before(double rank, const Ask& ask, double other_rank, const A
   if (ask.created != other.created) return ask.created < other.created;
   return ask.key < other.key;
 }
+
+// How long an attempt that has overrun its prediction is thought to need still, at least.
+constexpr double kSoonS = 60.0;
+inline double expected_end(double ends, double now) { return ends > now ? ends : now + std::max(kSoonS, now - ends); }
 
 struct Attempt {
   Key key;

@@ -161,6 +161,13 @@ class Preempting {
     return keep(std::move(made));
   }
 
+  // Whether an attempt can come to be asked to go for an ask, however long that waits.
+  bool may_ever_go(const Attempt& attempt, const Ask& ask, double now) const {
+    if (attempt.stopping) return true;
+    if (!policy_.preempts || !attempt.preemptible || attempt.priority > ask.priority) return false;
+    return attempt.priority < ask.priority || has_saved(attempt, now);
+  }
+
  private:
   struct Candidates {
     Attempts attempts;
@@ -349,7 +356,7 @@ class Preempting {
     const Known& equal = of_priority(pool, ask.priority, equal_in_, [&](const Attempt& each) { return each.priority == ask.priority; });
     std::map<int, Gpus> borrowed;
     for (int team : equal.teams) {
-      if (team == ask.team || !teams_.lend_to_each_other(ask.team, team)) continue;
+      if (team == ask.team || !teams_.lends(ask.team, team)) continue;
       Gpus gpus = teams_.borrowed(team, pool.sku);
       if (gpus > 0) borrowed[team] = gpus;
     }

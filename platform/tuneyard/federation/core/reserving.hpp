@@ -5,8 +5,6 @@
 
 namespace tuneyard {
 
-constexpr double kSoonS = 60.0;
-
 // An attempt with the end that is thought of.
 struct Ending {
   const Attempt* attempt;
@@ -17,8 +15,6 @@ inline bool ending_before(const Ending& one, const Ending& other) {
   if (one.ends != other.ends) return one.ends < other.ends;
   return one.attempt->key < other.attempt->key;
 }
-
-inline double expected_end(double ends, double now) { return ends > now ? ends : now + std::max(kSoonS, now - ends); }
 
 struct Start {
   Pool* pool = nullptr;
@@ -154,14 +150,14 @@ inline bool start_in(Pool& pool, Gpus pods, Gpus size, double now, const Takes& 
   return true;
 }
 
-inline Reservation reservation(const Key& key, const Start& start, bool lent = true) {
+inline Reservation reservation(const Key& key, const Start& start, double lent_until = kInfinity) {
   static thread_local Sheet freed;
   freed.reset();
   for (const Attempt* attempt : start.after) {
     if (attempt->pool != start.pool->index) continue;
     for (auto [id, gpus] : attempt->nodes) freed[id] += gpus;
   }
-  Reservation found{key, start.pool, start.at, start.takes, {}, lent ? start.at : -kInfinity};
+  Reservation found{key, start.pool, start.at, start.takes, {}, std::min(start.at, lent_until)};
   for (auto [id, gpus] : start.takes) {
     const Node& node = start.pool->nodes[id];
     if (gpus > freed.get(id) && node.free > 0) found.withheld.emplace_back(id, std::min(node.free, gpus - freed.get(id)));
@@ -264,10 +260,11 @@ class Promises {
     return found == of_team_.end() ? 0 : found->second;
   }
 
-  void make(int team, int sku, Gpus gpus, double until) {
+  // `back_by`, `now`: where others go for the ask, when the last of them has gone.
+  void make(int team, int sku, Gpus gpus, double until, double back_by = -kInfinity, double now = -kInfinity) {
     of_team_[{team, sku}] += gpus;
     for (auto& limit : teams_.limits(team)) {
-      double spare = teams_.left(limit, sku) + static_cast<double>(teams_.gives_back(limit, sku, until)) - static_cast<double>(gpus);
+      double spare = teams_.left(limit, sku) + static_cast<double>(teams_.gives_back(limit, sku, std::max(until, back_by), now)) - static_cast<double>(gpus);
       by_limit_[{limit, sku}].push_back({until, std::max(0.0, spare)});
     }
   }

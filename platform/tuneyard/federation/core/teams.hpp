@@ -144,11 +144,12 @@ class Teams {
   }
 
   // GPUs under a limit whose attempts are predicted to end by then.
-  Gpus gives_back(const Limit& limit, int sku, double until) {
+  // What has overrun its prediction at `overrun_at` is thought to need as long again.
+  Gpus gives_back(const Limit& limit, int sku, double until, double overrun_at) {
     Gpus found = 0;
     for (auto& [end, gpus] : ends(limit, sku)) {
       if (end > until) break;
-      found += gpus;
+      if (expected_end(end, overrun_at) <= until) found += gpus;
     }
     return found;
   }
@@ -220,7 +221,7 @@ class Teams {
     return std::max<Gpus>(0, Account::get(account.holds, sku) - Account::get(account.leaving, sku) - account.team.quota_of(sku));
   }
 
-  bool lend_to_each_other(int one, int other) { return (*this)[one].cohort == (*this)[other].cohort; }
+  bool lends(int owner, int other) { return !(*this)[other].team.has_quota || (*this)[owner].cohort == (*this)[other].cohort; }
 
   long long changed_at(int team) {
     const Account& account = (*this)[team];
