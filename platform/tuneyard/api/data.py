@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from tuneyard.api.base import Fields, Name
 
@@ -36,23 +38,61 @@ class Source(Fields):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
+        self.check_place()
+        return self
+
+    def check_place(self) -> None:
+        """Raises ValueError unless exactly one place is named."""
         if (self.source is None) == (self.from_task is None):
             raise ValueError("give exactly one of source and from")
         if self.path is not None and self.from_task is None:
             raise ValueError("path goes with from; put it into source instead")
-        return self
+
+
+LossOn = Literal["auto", "assistant", "completion", "all"]
+Exhausted = Literal["repeat", "leave", "stop"]
+
+
+class MixPart(Source):
+    """One data set of a mixture. What it leaves out is as the mixture's own."""
+
+    name: Name | None = Field(default=None, description="how reports call the part; default: by its source")
+    weight: float | None = Field(
+        default=None, gt=0, le=1e9, description="its share of the rows, relative to the other parts; default: its number of rows"
+    )
+    repeats: int | None = Field(
+        default=None, ge=1, description="how often its rows may be seen; default: without end with whenExhausted: repeat, else once"
+    )
+    format: Format | None = Field(default=None, description="as data.format; default: the mixture's")
+    loss_on: LossOn | None = Field(default=None, description="as data.lossOn; default: the mixture's")
+    chat: bool | None = Field(default=None, description="as data.chat; default: the mixture's")
+    chat_template: str | None = Field(default=None, description="as data.chatTemplate; default: the mixture's")
 
 
 class TrainData(Source):
     """Samples to train on."""
 
+    mix: list[MixPart] = Field(
+        default_factory=list, max_length=64, description="several data sets, mixed by weight; in place of source and from; default: none"
+    )
+    temperature: float = Field(
+        default=1.0,
+        ge=0.1,
+        le=100.0,
+        description="of a mixture: weights are taken to the power of 1 / temperature; above 1, small parts are seen more often",
+    )
+    when_exhausted: Exhausted = Field(
+        default="repeat",
+        description="when all rows of a part of a mixture were seen `repeats` times: repeat it (where it has no `repeats`), leave it out "
+        "and go on, or stop the epoch",
+    )
     format: Format = Field(default="auto", description="what a sample is; auto: detected from the columns, and shown")
     pack: bool = Field(default=False, description="join samples into rows of maxLength tokens, without attention across samples")
     max_length: int = Field(default=2048, ge=8, description="tokens per row; longer samples are cut, or dropped: see overlong")
     overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="what happens to a sample longer than maxLength")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of samples held out for evaluation")
     validation: Source | None = Field(default=None, description="a data set of its own for evaluation, instead of a share; default: none")
-    loss_on: Literal["auto", "assistant", "completion", "all"] = Field(
+    loss_on: LossOn = Field(
         default="auto", description="tokens that count: assistant turns (chat), the completion, or all; auto: by format"
     )
     chat: bool = Field(
@@ -64,6 +104,36 @@ class TrainData(Source):
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"
     )
+
+    def check_place(self) -> None:
+        """Raises ValueError unless exactly one place is named, or a mixture whose parts can be told apart."""
+        if not self.mix:
+            return super().check_place()
+        if self.source is not None or self.from_task is not None:
+            raise ValueError("give one of source, from and mix")
+        for field in ("path", "split", "file_type", "columns", "limit"):
+            if field in self.model_fields_set and getattr(self, field) != type(self).model_fields[field].get_default(
+                call_default_factory=True
+            ):
+                raise ValueError(f"{to_camel(field)} belongs to the parts of a mixture: put it there")
+        names = [part.name for part in self.mix if part.name is not None]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two parts of the mixture are named {twice[0]}")
+        if any(part.weight is None for part in self.mix) and any(part.weight is not None for part in self.mix):
+            raise ValueError("give every part of the mixture a weight, or none of them")
+        return None
+
+    def sources(self) -> dict[str, Source]:
+        """Each data set by the path of its field inside: `` (of the data themselves), `mix.0`, `validation`."""
+        own: dict[str, Source] = {f"mix.{index}": part for index, part in enumerate(self.mix)} if self.mix else {"": self}
+        return own | ({"validation": self.validation} if self.validation is not None else {})
+
+    def with_sources(self, change: Callable[[Source], Source]) -> Self:
+        """The same with `change(source)` in place of each data set."""
+        parts = [change(part) for part in self.mix]
+        own = self.model_copy(update={"mix": parts}) if self.mix else change(self)
+        assert isinstance(own, type(self))
+        return own.model_copy(update={"validation": change(self.validation)}) if self.validation is not None else own
 
     @model_validator(mode="after")
     def _one_validation(self) -> Self:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from tuneyard.api.data import MixPart, TrainData
 from tuneyard.api.jobspec import Job
 from tuneyard.api.loading_yaml import Path
 from tuneyard.api.tasks import ProcessTask, Task
@@ -59,12 +60,14 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
     body = task.train or task.score
     if body is not None and body.model.name is not None and looks_like_path(body.model.name) and is_relative(body.model.name):
         yield LocalFile((*root, task.kind, "model", "name"), body.model.name, "model")
-    fields: list[Path] = [("data",), ("data", "validation")]
-    sources = [task.rank.data] if task.rank is not None else task.sources()
-    for source, field in zip(sources, fields, strict=False):
+    for field, source in task.sources().items():
+        path: Path = (*root, *(int(name) if name.isdigit() else name for name in field.split(".")))
         if source.source is not None and is_relative(source.source):
-            yield LocalFile((*root, task.kind, *field, "source"), source.source, "data")
-    if task.train is not None:
+            yield LocalFile((*path, "source"), source.source, "data")
+        template = source.chat_template if isinstance(source, TrainData | MixPart) else None
+        if template is not None and is_template_path(template) and is_relative(template):
+            yield LocalFile((*path, "chatTemplate"), template, "template")
+    if task.train is not None and task.train.data.mix:
         template = task.train.data.chat_template
         if template is not None and is_template_path(template) and is_relative(template):
             yield LocalFile((*root, "train", "data", "chatTemplate"), template, "template")

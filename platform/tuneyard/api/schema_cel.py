@@ -33,6 +33,12 @@ _PLACE = (
 )
 
 
+_WITH_MIX = _rule(
+    "[has(self.source), has(self.from), has(self.mix) && size(self.mix) > 0].exists_one(given, given)",
+    "give exactly one of source, from, mix",
+)
+
+
 def needs_no_reference(metrics: Mapping[str, Metric]) -> str:
     without = [metric.name for metric in metrics.values() if "reference" not in metric.needs]
     return f"self.metrics.all(m, m in {without})" if without else "size(self.metrics) == 0"
@@ -76,8 +82,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     ),
     "Source": _PLACE,
     "ScoreData": _PLACE,
+    "MixPart": _PLACE,
     "TrainData": (
-        *_PLACE,
+        _WITH_MIX,
+        *_PLACE[1:],
         _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
     ),
     "TrainTask": (

@@ -147,13 +147,10 @@ class Task(Fields):
         """Field path -> name of the task whose output it uses."""
         found: dict[str, str] = {}
         for kind, body in (("train", self.train), ("score", self.score), ("rank", self.rank)):
-            for field in ("model", "data"):
-                reference = getattr(getattr(body, field, None), "from_task", None)
-                if reference is not None:
-                    found[f"{kind}.{field}.from"] = reference
-        if self.train is not None and self.train.data.validation is not None and self.train.data.validation.from_task:
-            found["train.data.validation.from"] = self.train.data.validation.from_task
-        return found
+            model = getattr(getattr(body, "model", None), "from_task", None)
+            if model is not None:
+                found[f"{kind}.model.from"] = model
+        return found | {f"{field}.from": source.from_task for field, source in self.sources().items() if source.from_task is not None}
 
     def named_tasks(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Each field that names a task, as a path inside this one, with that name."""
@@ -162,11 +159,12 @@ class Task(Fields):
         if self.tune is not None:
             yield ("tune", "task"), self.tune.task
 
-    def sources(self) -> list[Source]:
-        """Where its data come from: of training, of validation, of scoring."""
+    def sources(self) -> dict[str, Source]:
+        """Where its data come from, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`."""
         if self.train is not None:
-            return [self.train.data, *([self.train.data.validation] if self.train.data.validation is not None else [])]
-        return [self.score.data] if self.score is not None else []
+            return {f"train.data.{field}".rstrip("."): source for field, source in self.train.data.sources().items()}
+        body = self.score or self.rank
+        return {f"{self.kind}.data": body.data} if body is not None else {}
 
     def upstream(self) -> list[str]:
         """Names of all tasks that must have succeeded before this one, in a fixed order."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, TrainTask, load_documents
+from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, load_documents
 from tuneyard.api.loading import rule_violations
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.catalog import rules_device
@@ -33,8 +33,8 @@ def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple
         body = job.tasks[int(file.path[2])].train or job.tasks[int(file.path[2])].score
         if file.what != "data" or body is None:
             continue
-        source = body.data.validation if isinstance(body, TrainTask) and "validation" in file.path else body.data
-        assert source is not None
+        field = ".".join(map(str, file.path[3:-1]))
+        source = job.tasks[int(file.path[2])].sources()[field]
         try:
             check_head(body, source, locate(absolute(file.text, base_dir), file_type=source.file_type, split=source.split))
         except BadInput as error:

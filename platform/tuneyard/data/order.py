@@ -7,9 +7,21 @@ A keyed permutation of 0..count-1: a Feistel network over the next power of four
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 _MASK64 = (1 << 64) - 1
 _ROUNDS = 6
+
+
+class RowOrder(Protocol):
+    """Which row stands at a position. Positions count on over epochs."""
+
+    @property
+    def epoch_rows(self) -> int:
+        """Positions of one epoch."""
+
+    def at(self, position: int) -> int:
+        """The index of the row at `position`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,11 @@ class Order:
         while place >= self.count:
             place = _feistel(place, half_bits, keys)
         return place
+
+    @property
+    def epoch_rows(self) -> int:
+        """Positions of one epoch."""
+        return self.count
 
     def at(self, position: int) -> int:
         """The sample at a position that counts on over epochs: `at(count)` is the first of epoch 1."""

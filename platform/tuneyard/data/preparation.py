@@ -19,6 +19,8 @@ from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.chat import ChatTemplate, choose_template, template_text
 from tuneyard.data.holdout import held_out_items
+from tuneyard.data.mixture import Mixture
+from tuneyard.data.order import Order, RowOrder
 from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
 from tuneyard.data.prompt_template import saved_template
@@ -32,12 +34,15 @@ from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
-CODE_VERSION = 6
+CODE_VERSION = 7
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _MAX_PROCESSES = 32
 _EXAMPLES = 5
-_NO_PART_OF_THE_ROWS = {"source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"}
+_NO_PART_OF_THE_ROWS = {
+    *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
+    *("mix", "temperature", "when_exhausted"),
+}
 """Fields that change no row, or enter the key in another form."""
 
 
@@ -53,6 +58,9 @@ class Prepared:
     validation: Any | None
     report: DataReport
     cached: bool
+    order: RowOrder
+    mixture: Mixture | None = None
+    """Of several data sets: which part stands where in `order`."""
 
     @property
     def chat_template(self) -> str | None:
@@ -62,7 +70,7 @@ class Prepared:
     @property
     def chats(self) -> bool:
         """Whether samples are rendered by the chat template: here, or by TRL where preference pairs are messages."""
-        pairs = self.report.format == "preference"
+        pairs = "chosen" in self.train.column_names
         return not isinstance(self.train[0]["chosen"], str) if pairs else bool(self.report.template)
 
 
@@ -81,6 +89,10 @@ def prepare(
     Several processes may call it at once with the same input: one works, the others wait. The result depends on the content alone.
     Raises BadInput (data that cannot be used as asked, with file and line), StorageError (source not reachable, disk full).
     """
+    if spec.mix:
+        from tuneyard.data.mixing import prepare_mixture
+
+        return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
     train, held_out = _located(spec), _located(spec.validation) if spec.validation else None
     work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
     entry, cached = cached_folder(
@@ -92,7 +104,8 @@ def prepare(
     report = DataReport(**json.loads((entry / "report.json").read_text()))
     for message in report.warnings():
         emit(Warned(task=task, message=message))
-    return Prepared(_rows(entry / "train.arrow"), _rows(entry / "validation.arrow"), report, cached)
+    rows: Any = _rows(entry / "train.arrow")
+    return Prepared(rows, _rows(entry / "validation.arrow"), report, cached, Order(len(rows), seed, spec.shuffle))
 
 
 def _located(source: Source) -> Located:
@@ -134,6 +147,12 @@ def tokenizer_identity(tokenizer: Any) -> str:
         rules = {k: v for k, v in rules.items() if k not in ("truncation", "padding")}
     about = [type(tokenizer).__name__, rules, tokenizer.special_tokens_map, tokenizer.chat_template]
     return blake2b(json.dumps(about, default=str).encode(), digest_size=16).hexdigest()
+
+
+def template_to_save(tokenizer: Any, template: ChatTemplate, *, reasons: bool, tools: bool) -> str | None:
+    """Jinja that the tokenizer must carry from now on, where samples have reasoning or tools; None: what it carries is right."""
+    saved = saved_template(template.prompts, tokenizer.special_tokens_map, thinking=reasons, tools=tools)
+    return saved if template.replaces or saved != tokenizer.get_chat_template() else None
 
 
 @dataclass
@@ -298,7 +317,9 @@ class _Work:
             bad=tally.bad,
             bad_examples=tally.bad_examples,
             template=template.origin if template else "",
-            chat_template=self._saved_template(template, losses) if template else None,
+            reasons=losses.reasons,
+            tools=losses.tools,
+            chat_template=template_to_save(self.tokenizer, template, reasons=losses.reasons, tools=losses.tools) if template else None,
             notes=[
                 *self.train.notes,
                 *(self.held_out.notes if self.held_out else ()),
@@ -312,11 +333,6 @@ class _Work:
         if self.spec.loss_on != "all" and end_text(self.tokenizer, template.text) is not None:
             return None  # the encoder adds it
         return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
-
-    def _saved_template(self, template: ChatTemplate, losses: _Losses) -> str | None:
-        """Jinja that the tokenizer must carry from now on; None: what it carries is right."""
-        saved = saved_template(template.prompts, self.tokenizer.special_tokens_map, thinking=losses.reasons, tools=losses.tools)
-        return saved if template.replaces or saved != self.tokenizer.get_chat_template() else None
 
 
 @dataclass

@@ -38,7 +38,12 @@ class DataReport:
     chat_template: str | None = None
     """Jinja that the tokenizer must carry from now on: given, the default, or its own with a prompt that opens answers as they were
     trained; None: its own stays."""
+    reasons: bool = False
+    tools: bool = False
+    """Some sample has reasoning, or tools."""
     notes: list[str] = field(default_factory=list)
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    """Of a mixture: `name`, `source`, `rows` of one pass, and `share` of the rows (0..1) of each part; empty for one data set."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

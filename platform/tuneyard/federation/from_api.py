@@ -251,7 +251,7 @@ def _end(attempt: Attempt, status: JobStatus, started: float, now: float) -> flo
 
 
 def _near(task: Task, status: JobStatus) -> Iterator[str]:
-    for source in task.sources():
+    for source in task.sources().values():
         if source.source is not None and "://" in source.source:
             yield source.source
     if status.output and any(attempt.checkpoint_step for attempt in status.attempts):

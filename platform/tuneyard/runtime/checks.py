@@ -50,7 +50,7 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
             check_working_dir(task.process, base_dir)
     _check_combinations(job, machine, {task.name: config for task in job.spec.tasks if (config := _check_model(task, base_dir))})
     for task in job.spec.tasks:
-        for source in task.sources():
+        for source in task.sources().values():
             _check_source(task, source, base_dir)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from os.path import commonpath, relpath
 from pathlib import Path
@@ -33,12 +33,8 @@ def inputs_of(task: Task, base_dir: Path) -> Inputs:
     if task.process is not None:
         scripts = _scripts(task.process, base_dir)
         return {"process.command": _summary({name: [len(content), _hash(content)] for name, content in scripts.items()})} if scripts else {}
-    return {field: _content(source, base_dir) for field, source in _sources(task) if not (source.source or "").startswith("hf://")}
-
-
-def _sources(task: Task) -> Iterator[tuple[str, Source]]:
-    names = ("train.data", "train.data.validation") if task.train is not None else ("score.data",)
-    yield from ((field, source) for field, source in zip(names, task.sources(), strict=False) if source.source is not None)
+    given = {field: source for field, source in task.sources().items() if source.source is not None}
+    return {field: _content(source, base_dir) for field, source in given.items() if not (source.source or "").startswith("hf://")}
 
 
 def _content(source: Source, base_dir: Path) -> dict[str, Any]:

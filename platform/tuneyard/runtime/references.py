@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuneyard.api import BadInput, Job, JobSpec, ModelRef, ScoreTask, Source, Task, TrainTask
+from tuneyard.api import BadInput, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
 from tuneyard.api.local_files import is_template_path, looks_like_path
 from tuneyard.storage import absolute, join
 
@@ -44,6 +44,18 @@ def source_of(source: SourceT, base_dir: Path, results: Mapping[str, Mapping[str
     return source.model_copy(update={"source": uri, "from_task": None, "path": None})
 
 
+def train_data_of(data: TrainData, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> TrainData:
+    """The same data with absolute sources and templates, and no `from`."""
+
+    def of(source: Source) -> Source:
+        found = source_of(source, base_dir, results)
+        if isinstance(found, TrainData | MixPart):
+            return found.model_copy(update={"chat_template": template_of(found.chat_template, base_dir)})
+        return found
+
+    return data.with_sources(of).model_copy(update={"chat_template": template_of(data.chat_template, base_dir)})
+
+
 def start_of(model: ModelRef, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> Start:
     """URIs of the model; a name that is no folder beside the JobSpec is a Hugging Face name, and stays."""
     if model.from_task is None:
@@ -77,13 +89,10 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     assert body is not None
     start = start_of(body.model, base_dir, results)
     model = body.model.model_copy(update={"name": start.model_uri, "from_task": None, "path": None})
-    data = source_of(body.data, base_dir, results)
     if isinstance(body, TrainTask):
-        validation = body.data.validation and source_of(body.data.validation, base_dir, results)
-        chosen = {"validation": validation, "chat_template": template_of(body.data.chat_template, base_dir)}
-        train = body.model_copy(update={"model": model, "data": data.model_copy(update=chosen)})
-        return task.model_copy(update={"train": train}), start
-    score = body.model_copy(update={"model": model, "data": data})
+        data = train_data_of(body.data, base_dir, results)
+        return task.model_copy(update={"train": body.model_copy(update={"model": model, "data": data})}), start
+    score = body.model_copy(update={"model": model, "data": source_of(body.data, base_dir, results)})
     return task.model_copy(update={"score": score}), start
 
 

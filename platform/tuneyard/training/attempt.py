@@ -20,7 +20,6 @@ from transformers.utils import logging as transformers_logging
 from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
-from tuneyard.data import Order
 from tuneyard.data.shown import first_pieces
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
@@ -120,11 +119,9 @@ class _Material:
     tokenizer: Any
     turn_end: int | None
     """The token that ends an answer by the chat template, where samples were rendered by it."""
-    train: Any
-    validation: Any | None
+    data: data.Prepared
     steps: int
     batches: Batches
-    report: dict[str, Any]
 
 
 class _Attempt:
@@ -203,10 +200,10 @@ class _Attempt:
         data.set_prompt_form(tokenizer, chats=prepared.chats)
         turn_end = data.turn_end(tokenizer) if prepared.chats else None
         self._show_sample(tokenizer, prepared, turn_end)
-        rows = len(prepared.train)
-        steps = task.steps or steps_of_epochs(task.epochs or 1.0, rows, plan.global_batch)
+        order = prepared.order
+        steps = task.steps or steps_of_epochs(task.epochs or 1.0, order.epoch_rows, plan.global_batch)
         batches = Batches(
-            row_at=Order(rows, task.seed, task.data.shuffle).at,
+            row_at=order.at,
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
             rank=self.world.rank,
@@ -214,7 +211,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, turn_end, prepared.train, prepared.validation, steps, batches, prepared.report.to_dict())
+        return _Material(start, tokenizer, turn_end, prepared, steps, batches)
 
     def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
         """Once a task: not in later attempts, and not in trials of a search."""
@@ -257,13 +254,13 @@ class _Attempt:
                 self.world,
                 start=material.start,
                 tokenizer=material.tokenizer,
-                train=material.train,
-                validation=material.validation,
+                train=material.data.train,
+                validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
         collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
         trainer = SteppedTrainer(
-            model=model, args=arguments, data_collator=collator, train_dataset=material.train, eval_dataset=material.validation
+            model=model, args=arguments, data_collator=collator, train_dataset=material.data.train, eval_dataset=material.data.validation
         )
         take_token_mean(trainer)
         return trainer
@@ -341,7 +338,7 @@ class _Attempt:
             expert_load=self.expert_load,
         )
         trainer.remove_callback(PrinterCallback)
-        evaluates = material.validation is not None
+        evaluates = material.data.validation is not None
         trainer.add_callback(Cadence(task, steps=material.steps, evaluates=evaluates, save_is_due=checkpoints.is_due))
         trainer.add_callback(ledger)
         if task.evaluation.early_stop is not None:
@@ -371,6 +368,14 @@ class _Attempt:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
         return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+
+    def _mixture(self, material: _Material, steps: int) -> dict[str, Any]:
+        """Rows of each part by step, where the data are a mixture."""
+        mixture, batch = material.data.mixture, self.request.plan.global_batch
+        if mixture is None:
+            return {}
+        by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(steps)]
+        return {"mixture": {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}}
 
     def _result(
         self,
@@ -402,8 +407,9 @@ class _Attempt:
             **asdict(artifacts),
             resumed_from=restored.step if restored else 0,
             details={
-                "data": material.report,
-                "epochs": len(progress.losses) * self.request.plan.global_batch / len(material.train),
+                "data": material.data.report.to_dict(),
+                "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
+                **self._mixture(material, len(progress.losses)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },

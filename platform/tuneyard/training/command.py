@@ -75,14 +75,11 @@ def _request(options: argparse.Namespace) -> TrainRequest:
 
 
 def _with_absolute_paths(task: TrainTask, base: Path) -> TrainTask:
-    if task.model.from_task or task.data.from_task or (task.data.validation is not None and task.data.validation.from_task):
+    if task.model.from_task or any(source.from_task for source in task.data.sources().values()):
         raise BadInput("the task starts from another task's output", "run the whole job: tuneyard run")
     assert task.model.name is not None
-    assert task.data.source is not None
     model = absolute(task.model.name, base) if (base / task.model.name).exists() or task.model.name.startswith(".") else task.model.name
-    data = task.data.model_copy(update={"source": absolute(task.data.source, base)})
-    if data.validation is not None and data.validation.source is not None:
-        data = data.model_copy(update={"validation": data.validation.model_copy(update={"source": absolute(data.validation.source, base)})})
+    data = task.data.with_sources(lambda source: source.model_copy(update={"source": absolute(source.source or "", base)}))
     return task.model_copy(update={"model": task.model.model_copy(update={"name": model}), "data": data})
 
 

@@ -44,6 +44,9 @@ def _front_matter(request: TrainRequest) -> list[str]:
 
 def _data(task: TrainTask) -> str:
     packed = f", packed into rows of {task.data.max_length} tokens" if task.data.pack else f", up to {task.data.max_length} tokens each"
+    if task.data.mix:
+        parts = ", ".join(f"`{part.source}`" for part in task.data.mix)
+        return f"a mixture of {parts}{packed}; loss on {task.data.loss_on}."
     return f"`{task.data.source}`, format {task.data.format}{packed}; loss on {task.data.loss_on}."
 
 

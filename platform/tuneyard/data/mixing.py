@@ -1,0 +1,165 @@
+"""Several data sets as one: each part is prepared by itself, with a cache entry of its own, and their rows are mixed by position."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tuneyard.api import BadInput, MixPart, TrainData
+from tuneyard.data.chat import choose_template
+from tuneyard.data.mixture import Mixture, Part
+from tuneyard.data.order import Order
+from tuneyard.data.preparation import Prepared, prepare, template_to_save
+from tuneyard.data.report import DataReport
+from tuneyard.data.samples import Objective
+from tuneyard.tracking import Emit, Warned
+
+_SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
+_OTHER_SEED = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class MixedOrder:
+    """Order over the rows of all parts, laid end to end: `starts[i]` is the first of part i."""
+
+    mixture: Mixture
+    orders: tuple[Order, ...]
+    starts: tuple[int, ...]
+
+    @property
+    def epoch_rows(self) -> int:
+        """Positions of one epoch of the mixture."""
+        return self.mixture.epoch_rows
+
+    def at(self, position: int) -> int:
+        """The row at `position`, counted over the rows of all parts."""
+        part, row = self.mixture.at(position)
+        return self.starts[part] + self.orders[part].at(row)
+
+    def part_of(self, row: int) -> int:
+        """The number of the part that a row belongs to."""
+        return bisect_right(self.starts, row) - 1
+
+
+def prepare_mixture(
+    spec: TrainData, tokenizer: Any, *, objective: Objective, seed: int, cache_dir: str | Path | None, emit: Emit, task: str
+) -> Prepared:
+    """As `prepare`, of `spec.mix`. Raises BadInput that names the part, and where pairs of text and of messages are mixed."""
+    names = part_names(spec.mix)
+
+    def of_part(name: str, part: TrainData) -> Prepared:
+        try:
+            return prepare(part, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
+        except BadInput as error:
+            raise BadInput(f"part {name} of the mixture: {error.cause}", error.next_step) from error
+
+    parts = [of_part(name, part_data(spec, part)) for name, part in zip(names, spec.mix, strict=True)]
+    mixture = Mixture(
+        [Part(name, len(prepared.train), part.weight, part.repeats) for name, prepared, part in zip(names, parts, spec.mix, strict=True)],
+        seed=seed,
+        exhausted=spec.when_exhausted,
+        temperature=spec.temperature,
+    )
+    counts = [len(prepared.train) for prepared in parts]
+    orders = tuple(Order(count, seed ^ (_OTHER_SEED * (i + 1)), spec.shuffle) for i, count in enumerate(counts))
+    order = MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
+    if spec.validation is not None:
+        validation = of_part("validation", _validation_data(spec)).train
+    else:
+        validation = _end_to_end([part.validation for part in parts if part.validation is not None])
+    chosen, notes = _template(spec, tokenizer, names, parts)
+    for note in notes:
+        emit(Warned(task=task, message=note))
+    report = _report(spec, parts, mixture, chat_template=chosen, validation_rows=0 if validation is None else len(validation), notes=notes)
+    return Prepared(_end_to_end([part.train for part in parts]), validation, report, all(part.cached for part in parts), order, mixture)
+
+
+def part_data(spec: TrainData, part: MixPart) -> TrainData:
+    """A part as a data set of its own, with what it leaves out taken from the mixture."""
+    own = {name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "limit")}
+    given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
+    return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
+
+
+def part_names(parts: Sequence[MixPart]) -> list[str]:
+    """What reports call each part: its name, else the last word of its source, with a number where two are the same."""
+    names: list[str] = []
+    for part in parts:
+        name = part.name or PurePosixPath((part.source or part.from_task or "").rstrip("/")).name or "part"
+        taken = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({taken + 1})" if taken else name)
+    return names
+
+
+def _validation_data(spec: TrainData) -> TrainData:
+    assert spec.validation is not None
+    own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
+    return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, **own})
+
+
+def _end_to_end(rows: Sequence[Any]) -> Any | None:
+    """One data set of the rows of all, in order; None for none."""
+    if not rows:
+        return None
+    import datasets
+
+    if any(each.features != rows[0].features for each in rows):
+        raise BadInput("the parts of the mixture have pairs of texts and pairs of messages", "write all pairs the same way")
+    return datasets.concatenate_datasets(list(rows))
+
+
+def _template(spec: TrainData, tokenizer: Any, names: Sequence[str], parts: Sequence[Prepared]) -> tuple[str | None, list[str]]:
+    """The Jinja that the tokenizer must carry (None: its own), and what is to be said of it. With different templates, the first chats' one."""
+    chats = [(name, part, each) for name, part, each in zip(names, spec.mix, parts, strict=True) if each.report.template]
+    if not chats:
+        return None, []
+    first, part, _ = chats[0]
+    template = choose_template(tokenizer, part.chat_template or spec.chat_template)
+    other = [name for name, each, _ in chats if (each.chat_template or spec.chat_template) != (part.chat_template or spec.chat_template)]
+    notes = (
+        [f"{', '.join(other)} is rendered by another chat template than {first}, whose template is saved with the model"] if other else []
+    )
+    reports = [each.report for _, _, each in chats]
+    reasons, tools = any(report.reasons for report in reports), any(report.tools for report in reports)
+    return template_to_save(tokenizer, template, reasons=reasons, tools=tools), notes
+
+
+def _report(
+    spec: TrainData, parts: Sequence[Prepared], mixture: Mixture, *, chat_template: str | None, validation_rows: int, notes: Sequence[str]
+) -> DataReport:
+    reports = [part.report for part in parts]
+    sums = {name: sum(getattr(report, name) for report in reports) for name in _SUMS} | {"validation_rows": validation_rows}
+    places = sum(report.tokens / report.packing_efficiency for report in reports if report.packing_efficiency)
+    formats = dict.fromkeys(report.format for report in reports)
+    about = zip(mixture.parts, reports, mixture.shares, strict=True)
+    return DataReport(
+        **sums,
+        source=f"a mixture of {len(parts)} data sets",
+        format=" + ".join(formats),
+        why="each part by itself",
+        max_length=spec.max_length,
+        packed=spec.pack,
+        packing_efficiency=sums["tokens"] / places if places else 0.0,
+        dropped_examples=[line for report in reports for line in report.dropped_examples][:5],
+        bad_examples=[line for report in reports for line in report.bad_examples][:5],
+        template=next((report.template for report in reports if report.template), ""),
+        chat_template=chat_template,
+        reasons=any(report.reasons for report in reports),
+        tools=any(report.tools for report in reports),
+        notes=[*notes, *(note for report in reports for note in report.notes)],
+        parts=[
+            {
+                "name": part.name,
+                "source": report.source,
+                "format": report.format,
+                "rows": part.rows,
+                "tokens": report.tokens,
+                "share": share,
+            }
+            for part, report, share in about
+        ],
+    )
