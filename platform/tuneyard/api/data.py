@@ -100,6 +100,16 @@ class TrainData(Source):
     )
     chat_template: str | None = Field(default=None, description="Jinja template, or a path to one; default: the tokenizer's own")
     show_sample: bool = Field(default=True, description="print one sample as the model sees it when the task starts")
+    streaming: bool | None = Field(
+        default=None,
+        description="read, tokenise and pack while the task trains, shard by shard, instead of before; default: above 1 GiB",
+    )
+    workers: int | None = Field(
+        default=None,
+        ge=0,
+        le=256,
+        description="of streamed data: processes of each machine that prepare rows ahead; default: the cores that ranks leave, 1 to 8",
+    )
     shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"
@@ -137,6 +147,8 @@ class TrainData(Source):
 
     @model_validator(mode="after")
     def _one_validation(self) -> Self:
+        if self.streaming and self.limit is not None:
+            raise ValueError("limit needs all rows before it: leave streaming out")
         if self.validation is not None and self.validation_fraction > 0:
             raise ValueError("give validation or validationFraction, not both")
         return self

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
+    from tuneyard.data.streaming import read_so_far
     from tuneyard.data.turns import turn_end
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "open_dataset",
     "prepare",
     "prompts_are_chats",
+    "read_so_far",
     "set_prompt_form",
     "turn_end",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "open_dataset": "dataset",
     "prepare": "preparation",
     "prompts_are_chats": "prompt_form",
+    "read_so_far": "streaming",
     "set_prompt_form": "prompt_form",
     "turn_end": "turns",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import IO, Any, Literal
@@ -30,6 +31,8 @@ COMPRESSED_ENDINGS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".z
 _MAGIC: dict[bytes, Kind] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
 _COMPRESSED_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _BLOCK_BYTES = 1 << 22
+_HASHED_WHOLE_BYTES = 1 << 30
+_PARTS, _PART_BYTES = 64, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class FoundFile:
     size_bytes: int
     etag: str = ""
     fs: Any = None
+    mark: str = ""
+    """Of a local file: what its file system changes with every write (`local_mark`)."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,35 @@ class DataFile:
 
         return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(self.open_raw(), "r"), self.compression), 1 << 20)
 
+    def changed(self) -> bool:
+        """Whether a local file is another one than it was when it was listed."""
+        return self.is_local and bool(self.found.mark) and local_mark(self.path) != self.found.mark
+
     def identity(self) -> str:
-        """What changes when the content does: a hash of a local file's bytes; a remote one's address, size and etag."""
+        """What changes when the content does: a hash of a local file's bytes; a remote one's address, size and etag.
+
+        Of a local file above 1 GiB: what its file system says of it, and a hash of 64 parts of 1 MiB.
+        """
         if not self.is_local:
             return f"{self.uri} {self.size_bytes} {self.found.etag}"
         digest = xxhash.xxh3_128()
+        if self.size_bytes > _HASHED_WHOLE_BYTES:
+            digest.update(local_mark(self.path).encode())
+            with open(self.path, "rb") as stream:
+                for part in range(_PARTS):
+                    stream.seek((self.size_bytes - _PART_BYTES) * part // (_PARTS - 1))
+                    digest.update(stream.read(_PART_BYTES))
+            return digest.hexdigest()
         with open(self.path, "rb") as stream:
             while block := stream.read(_BLOCK_BYTES):
                 digest.update(block)
         return digest.hexdigest()
+
+
+def local_mark(path: str) -> str:
+    """Size, times and number of a file: a write, a copy or a rename over it changes at least one of them."""
+    about = os.stat(path)
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
 
 
 def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:

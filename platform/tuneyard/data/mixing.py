@@ -12,14 +12,51 @@ from typing import Any
 from tuneyard.api import BadInput, MixPart, TrainData
 from tuneyard.data.chat import choose_template
 from tuneyard.data.mixture import Mixture, Part
-from tuneyard.data.order import Order
+from tuneyard.data.order import Order, RowOrder, mixed_seed
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
+from tuneyard.data.streaming import validation_data
 from tuneyard.tracking import Emit, Warned
 
 _SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
-_OTHER_SEED = 0x9E3779B97F4A7C15
+
+
+class MixedRows:
+    """The rows of parts of which some are streamed: row i of part p has the index i * parts + p."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = parts
+
+    @property
+    def column_names(self) -> list[str]:
+        """Of every part."""
+        names: list[str] = self._parts[0].column_names
+        return names
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row, part = divmod(index, len(self._parts))
+        found: dict[str, Any] = self._parts[part][row]
+        return found
+
+
+@dataclass(frozen=True)
+class StreamedMixOrder:
+    """Order over `MixedRows`. A streamed part has no order here: its positions are its rows."""
+
+    mixture: Mixture
+    orders: tuple[Order | None, ...]
+
+    @property
+    def epoch_rows(self) -> int:
+        """Positions of one epoch of the mixture; an estimate."""
+        return self.mixture.epoch_rows
+
+    def at(self, position: int) -> int:
+        """The index in `MixedRows` at `position`."""
+        part, row = self.mixture.at(position)
+        order = self.orders[part]
+        return (row if order is None else order.at(row)) * len(self.orders) + part
 
 
 @dataclass(frozen=True)
@@ -59,23 +96,36 @@ def prepare_mixture(
 
     parts = [of_part(name, part_data(spec, part)) for name, part in zip(names, spec.mix, strict=True)]
     mixture = Mixture(
-        [Part(name, len(prepared.train), part.weight, part.repeats) for name, prepared, part in zip(names, parts, spec.mix, strict=True)],
+        [
+            Part(name, prepared.order.epoch_rows, part.weight, part.repeats)
+            for name, prepared, part in zip(names, parts, spec.mix, strict=True)
+        ],
         seed=seed,
         exhausted=spec.when_exhausted,
         temperature=spec.temperature,
     )
-    counts = [len(prepared.train) for prepared in parts]
-    orders = tuple(Order(count, seed ^ (_OTHER_SEED * (i + 1)), spec.shuffle) for i, count in enumerate(counts))
-    order = MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
+    rows, order = _mixed(parts, mixture, seed=seed, shuffle=spec.shuffle)
     if spec.validation is not None:
-        validation = of_part("validation", _validation_data(spec)).train
+        validation = of_part("validation", validation_data(spec)).train
     else:
-        validation = _end_to_end([part.validation for part in parts if part.validation is not None])
+        validation = _evaluated([part.validation for part in parts if part.validation is not None])
     chosen, notes = _template(spec, tokenizer, names, parts)
     for note in notes:
         emit(Warned(task=task, message=note))
-    report = _report(spec, parts, mixture, chat_template=chosen, validation_rows=0 if validation is None else len(validation), notes=notes)
-    return Prepared(_end_to_end([part.train for part in parts]), validation, report, all(part.cached for part in parts), order, mixture)
+    report = _report(
+        spec, parts, mixture, chat_template=chosen, validation_rows=sum(part.report.validation_rows for part in parts), notes=notes
+    )
+    streams = tuple((name, stream) for name, part in zip(names, parts, strict=True) for _, stream in part.streams)
+    return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams)
+
+
+def _mixed(parts: Sequence[Prepared], mixture: Mixture, *, seed: int, shuffle: bool) -> tuple[Any, RowOrder]:
+    counts = [part.order.epoch_rows for part in parts]
+    orders = tuple(Order(count, mixed_seed(seed, i + 1), shuffle) for i, count in enumerate(counts))
+    if any(part.streams for part in parts):
+        placed = tuple(None if part.streams else order for part, order in zip(parts, orders, strict=True))
+        return MixedRows([part.train for part in parts]), StreamedMixOrder(mixture, placed)
+    return _end_to_end([part.train for part in parts]), MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
 
 
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
@@ -95,10 +145,15 @@ def part_names(parts: Sequence[MixPart]) -> list[str]:
     return names
 
 
-def _validation_data(spec: TrainData) -> TrainData:
-    assert spec.validation is not None
-    own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
-    return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, **own})
+def _evaluated(held_out: Sequence[Any]) -> Any | None:
+    """What the parts held out, end to end; None where they held nothing out."""
+    import datasets
+
+    if all(isinstance(each, datasets.Dataset) for each in held_out):
+        return _end_to_end(held_out)
+    from torch.utils.data import ConcatDataset
+
+    return ConcatDataset(held_out)
 
 
 def _end_to_end(rows: Sequence[Any]) -> Any | None:
@@ -113,7 +168,7 @@ def _end_to_end(rows: Sequence[Any]) -> Any | None:
 
 
 def _template(spec: TrainData, tokenizer: Any, names: Sequence[str], parts: Sequence[Prepared]) -> tuple[str | None, list[str]]:
-    """The Jinja that the tokenizer must carry (None: its own), and what is to be said of it. With different templates, the first chats' one."""
+    """The Jinja that the tokenizer must carry (None: its own), and what is to be said of it. Of several templates, the first chats'."""
     chats = [(name, part, each) for name, part, each in zip(names, spec.mix, parts, strict=True) if each.report.template]
     if not chats:
         return None, []

@@ -25,7 +25,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Part:
-    """`rows` of one pass. `weight` None: as many as it has rows. `repeats` None: without end, or once where exhausted parts end something."""
+    """`rows` of one pass. `weight` None: its rows. `repeats` None: without end, or once where exhausted parts end something."""
 
     name: str
     rows: int

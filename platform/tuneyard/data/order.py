@@ -60,6 +60,11 @@ class Order:
         return self.sample(epoch, inside)
 
 
+def mixed_seed(seed: int, number: int) -> int:
+    """A seed of its own for the `number`-th of several orders."""
+    return _mix(_mix(seed & _MASK64) ^ number)
+
+
 def _feistel(value: int, half_bits: int, keys: list[int]) -> int:
     mask = (1 << half_bits) - 1
     left, right = value >> half_bits, value & mask

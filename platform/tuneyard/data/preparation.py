@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.cache import cache_root, cached_folder
-from tuneyard.data.chat import ChatTemplate, choose_template, template_text
+from tuneyard.data.chat import ChatTemplate, template_text
+from tuneyard.data.encoders import encoder_of
 from tuneyard.data.holdout import held_out_items
+from tuneyard.data.losses import Losses
 from tuneyard.data.mixture import Mixture
 from tuneyard.data.order import Order, RowOrder
 from tuneyard.data.packing import best_fit_decreasing, efficiency
@@ -29,19 +31,22 @@ from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Placed, Tally, training_samples
 from tuneyard.data.sources import Located, locate
 from tuneyard.data.token_rows import TokenFiles
-from tuneyard.data.tokens import Encoded, Encoder, Loss, encode_all
+from tuneyard.data.tokens import Encoder, encode_all
 from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
+
+if TYPE_CHECKING:
+    from tuneyard.data.stream import StreamedRows
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
 CODE_VERSION = 7
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
+_STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
-_EXAMPLES = 5
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
-    *("mix", "temperature", "when_exhausted"),
+    *("mix", "temperature", "when_exhausted", "streaming", "workers"),
 }
 """Fields that change no row, or enter the key in another form."""
 
@@ -61,6 +66,21 @@ class Prepared:
     order: RowOrder
     mixture: Mixture | None = None
     """Of several data sets: which part stands where in `order`."""
+    streams: tuple[tuple[str, StreamedRows], ...] = ()
+    """Rows that are made while they are read, each by the name of its part (empty for one data set)."""
+
+    def cursors(self, position: int) -> dict[str, Any]:
+        """Where each stream stands at a position of `order`: what `place` takes. Waits for rows up to there."""
+        if self.mixture is None:
+            return {name: rows.cursor(position) for name, rows in self.streams}
+        before = dict(zip((part.name for part in self.mixture.parts), self.mixture.counts(0, position), strict=True))
+        return {name: rows.cursor(before[name]) for name, rows in self.streams}
+
+    def place(self, cursors: Mapping[str, Any]) -> None:
+        """Go on from cursors of an earlier attempt. Raises BadInput where the data have changed since."""
+        for name, rows in self.streams:
+            if name in cursors:
+                rows.place(cursors[name])
 
     @property
     def chat_template(self) -> str | None:
@@ -93,7 +113,12 @@ def prepare(
         from tuneyard.data.mixing import prepare_mixture
 
         return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
-    train, held_out = _located(spec), _located(spec.validation) if spec.validation else None
+    train = _located(spec)
+    if streams(spec, train, objective):
+        from tuneyard.data.streaming import prepare_stream
+
+        return prepare_stream(spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
+    held_out = _located(spec.validation) if spec.validation else None
     work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
     entry, cached = cached_folder(
         cache_root(cache_dir) / "tokens",
@@ -122,20 +147,33 @@ def _rows(path: Path) -> Any | None:
     return datasets.Dataset.from_file(str(path))
 
 
-def _cache_key(work: _Work) -> dict[str, Any]:
-    spec = work.spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS)
-    held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
+def streams(spec: TrainData, located: Located, objective: Objective) -> bool:
+    """Whether rows are made while the task trains. Preference pairs are tokenised by TRL, which needs all of them."""
+    if objective == "dpo" or spec.limit is not None:
+        return False
+    return located.size_bytes > _STREAMS_ABOVE_BYTES if spec.streaming is None else spec.streaming
+
+
+def row_settings(spec: TrainData, tokenizer: Any, objective: Objective) -> dict[str, Any]:
+    """What rows depend on beside the files, the seed and the libraries."""
     return {
         "code": CODE_VERSION,
+        "spec": spec.model_dump(mode="json", exclude=_NO_PART_OF_THE_ROWS),
+        "objective": objective,
+        "tokenizer": tokenizer_identity(tokenizer),
+        "template": template_text(spec.chat_template) if spec.chat_template else None,
+    }
+
+
+def _cache_key(work: _Work) -> dict[str, Any]:
+    held_out = work.spec.validation.model_dump(mode="json", exclude={"source", "from_task", "path"}) if work.spec.validation else None
+    return {
+        **row_settings(work.spec, work.tokenizer, work.objective),
         "libraries": {name: version(name) for name in ("tokenizers", "transformers", "trl")},
         "files": [file.identity() for file in work.train.files],
         "validation_files": [file.identity() for file in work.held_out.files] if work.held_out else [],
-        "spec": spec,
         "validation": held_out,
-        "objective": work.objective,
         "seed": work.seed if work.spec.validation_fraction else 0,
-        "tokenizer": tokenizer_identity(work.tokenizer),
-        "template": template_text(work.spec.chat_template) if work.spec.chat_template else None,
     }
 
 
@@ -153,6 +191,15 @@ def template_to_save(tokenizer: Any, template: ChatTemplate, *, reasons: bool, t
     """Jinja that the tokenizer must carry from now on, where samples have reasoning or tools; None: what it carries is right."""
     saved = saved_template(template.prompts, tokenizer.special_tokens_map, thinking=reasons, tools=tools)
     return saved if template.replaces or saved != tokenizer.get_chat_template() else None
+
+
+def end_note(spec: TrainData, tokenizer: Any, template: ChatTemplate | None) -> str | None:
+    """What a person should know of the end of answers."""
+    if template is None or ends_last_answer(tokenizer, template.text):
+        return None
+    if spec.loss_on != "all" and end_text(tokenizer, template.text) is not None:
+        return None  # the encoder adds it
+    return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
 
 
 @dataclass
@@ -203,24 +250,9 @@ class _Work:
     # --- tokens
 
     def _build_tokens(self, folder: Path, roles: Roles, samples: Iterator[Placed], tally: Tally) -> DataReport:
-        template = choose_template(self.tokenizer, self.spec.chat_template) if roles.as_messages else None
-        if template is not None and not getattr(self.tokenizer, "is_fast", False):
-            raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
-        if self.tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
-            raise BadInput(
-                "the tokenizer has no end token: a model that is trained on these completions would not know where to end",
-                "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
-            )
-        packed = self.spec.pack
-        splits = packed and roles.format == "text" and self.spec.overlong == "truncate"
-        encoder = Encoder(
-            self.tokenizer,
-            _loss(self.spec, roles, self.objective),
-            self.spec.max_length,
-            "split" if splits else self.spec.overlong,
-            template,
-        )
-        loss_about = _Losses()
+        encoder = encoder_of(self.spec, self.tokenizer, roles, self.objective)
+        template, packed = encoder.template, self.spec.pack
+        loss_about = Losses()
         items = self._encode(folder, "train", encoder, samples, self.train, tally, loss_about)
         aside = held_out_items(items.hashes, self.spec.validation_fraction, self.seed)
         rows = self._layout(items, np.flatnonzero(~aside))
@@ -250,7 +282,7 @@ class _Work:
     def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
         tally = Tally(located.uri, self.spec.max_bad_fraction)
         _, samples = self._open(located, source, tally)
-        loss_about = _Losses()
+        loss_about = Losses()
         items = self._encode(folder, "validation", encoder, samples, located, tally, loss_about)
         rows = self._layout(items, np.arange(items.lengths.size))
         if not rows:
@@ -260,7 +292,7 @@ class _Work:
         return rows
 
     def _encode(
-        self, folder: Path, name: str, encoder: Encoder, samples: Iterator[Placed], located: Located, tally: Tally, losses: _Losses
+        self, folder: Path, name: str, encoder: Encoder, samples: Iterator[Placed], located: Located, tally: Tally, losses: Losses
     ) -> TokenFiles:
         items = TokenFiles(folder, name)
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -293,10 +325,10 @@ class _Work:
         tokens: int = 0,
         loss_tokens: int = 0,
         packing_efficiency: float = 0.0,
-        losses: _Losses | None = None,
+        losses: Losses | None = None,
         template: ChatTemplate | None = None,
     ) -> DataReport:
-        losses = losses or _Losses()
+        losses = losses or Losses()
         return DataReport(
             source=self.train.uri,
             format=roles.format,
@@ -323,58 +355,6 @@ class _Work:
             notes=[
                 *self.train.notes,
                 *(self.held_out.notes if self.held_out else ()),
-                *filter(None, [roles.note(), losses.note(), self._end_note(template)]),
+                *filter(None, [roles.note(), losses.note(), end_note(self.spec, self.tokenizer, template)]),
             ],
         )
-
-    def _end_note(self, template: ChatTemplate | None) -> str | None:
-        if template is None or ends_last_answer(self.tokenizer, template.text):
-            return None
-        if self.spec.loss_on != "all" and end_text(self.tokenizer, template.text) is not None:
-            return None  # the encoder adds it
-        return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
-
-
-@dataclass
-class _Losses:
-    """Samples that were cut or left out because of their length, turns that carry no loss, and what samples hold."""
-
-    truncated: int = 0
-    dropped: int = 0
-    muted: int = 0
-    reasons: bool = False
-    tools: bool = False
-
-    def __post_init__(self) -> None:
-        self.dropped_examples: list[str] = []
-
-    def add(self, encoded: Encoded) -> None:
-        self.truncated += len(encoded.truncated)
-        self.dropped += len(encoded.dropped)
-        self.muted += encoded.muted
-        self.reasons, self.tools = self.reasons or encoded.reasons, self.tools or encoded.tools
-        self.dropped_examples.extend(encoded.dropped[: _EXAMPLES - len(self.dropped_examples)])
-
-    def why_none(self) -> str:
-        """Why nothing is left, where samples were dropped."""
-        return f": {self.dropped} were dropped, such as {self.dropped_examples[0]}" if self.dropped else ""
-
-    def note(self) -> str | None:
-        """What a person should know of turns without loss."""
-        if not self.muted:
-            return None
-        return (
-            f"{self.muted:,} answers carry no loss: the chat template leaves their reasoning out where other turns follow; "
-            "to train on them, write a row for each answer that ends with it"
-        )
-
-
-def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:
-    """Which tokens count. `auto`: everything for clm and text, else what the assistant or the completion says."""
-    if spec.loss_on == "auto":
-        return "all" if objective == "clm" or roles.format == "text" else "assistant" if roles.format == "chat" else "completion"
-    if roles.format == "text" and spec.loss_on != "all":
-        raise BadInput(
-            f"data.lossOn: {spec.loss_on} needs chats or completions; this is plain text", "set data.lossOn: all, or leave it to auto"
-        )
-    return spec.loss_on

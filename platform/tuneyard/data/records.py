@@ -68,10 +68,15 @@ def parquet_file(file: DataFile) -> Any:
 
 
 def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
+    yield from parquet_rows(file)
+
+
+def parquet_rows(file: DataFile, groups: range | None = None) -> Iterator[Record | BadRow]:
+    """The rows of a Parquet file, or of some of its row groups; of a damaged group one bad row that counts for all. Raises BadInput."""
     parquet = parquet_file(file)
-    row = 0
-    for group in range(parquet.num_row_groups):
-        first, rows = row, parquet.metadata.row_group(group).num_rows
+    counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+    for group in range(len(counts)) if groups is None else groups:
+        row = first = sum(counts[:group])
         try:
             for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
                 for values in rows_of(batch):
@@ -79,8 +84,7 @@ def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
                     yield _of_columns(f"{file.uri}:row {row}", values)
         except (pa.ArrowException, OSError) as error:
             reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
-            yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
-        row = first + rows
+            yield BadRow(f"{file.uri}:row {row + 1}", reason, first + counts[group] - row)
 
 
 def _of_columns(place: str, values: dict[str, Any] | str) -> Record | BadRow:

@@ -42,6 +42,8 @@ class DataReport:
     tools: bool = False
     """Some sample has reasoning, or tools."""
     notes: list[str] = field(default_factory=list)
+    streamed: bool = False
+    """Rows were made while the task trained: counts are of what was read so far."""
     parts: list[dict[str, Any]] = field(default_factory=list)
     """Of a mixture: `name`, `source`, `rows` of one pass, and `share` of the rows (0..1) of each part; empty for one data set."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +18,7 @@ from tuneyard.data.sources import Located
 Objective = Literal["sft", "clm", "dpo"]
 DETECTION_ROWS = 100
 _EXAMPLES = 5
-_EARLY_CHECK_ROWS = 20_000
+EARLY_CHECK_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,14 @@ class Tally:
         self._advices[advice] += count
         if len(self.bad_examples) < _EXAMPLES:
             self.bad_examples.append(f"{place}: {reason}")
-        if self.good + self.bad >= _EARLY_CHECK_ROWS:
+        if self.good + self.bad >= EARLY_CHECK_ROWS:
             self.check()
+
+    def take(self, bad: int, examples: Sequence[str], advice: str = "") -> None:
+        """Count bad rows that another tally has found."""
+        self.bad += bad
+        self._advices[advice] += bad
+        self.bad_examples.extend(examples[: _EXAMPLES - len(self.bad_examples)])
 
     def became_bad(self, place: str, reason: str, *, advice: str = "") -> None:
         """A sample that was counted as good turned out not to be."""
@@ -147,10 +153,11 @@ def stream_samples(
         tally.check()
     roles = detect(readable, columns=columns, format=format, chat=chat, uri=located.uri)
     canonical = Canonical(roles, needs_assistant)
-    return roles, _stream(itertools.chain(head, rows), tally, canonical, limit)
+    return roles, samples_of(itertools.chain(head, rows), tally, canonical, limit)
 
 
-def _stream(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None) -> Iterator[Placed]:
+def samples_of(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None = None) -> Iterator[Placed]:
+    """The samples of rows whose format is known; bad rows go to `tally`."""
     for row in rows:
         if isinstance(row, BadRow):
             tally.add_bad(row.place, row.reason, row.count, advice=row.advice)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.data.access import SCHEMES, filesystem, first_line, reading
-from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, recognise
+from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, local_mark, recognise
 from tuneyard.storage import MANIFEST
 
 _SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
@@ -79,7 +79,7 @@ def _locate_local(uri: str, path: Path, file_type: str, split: str | None) -> Lo
 
 
 def _found(path: Path) -> FoundFile:
-    return FoundFile(str(path), str(path), path.stat().st_size)
+    return FoundFile(str(path), str(path), path.stat().st_size, mark=local_mark(str(path)))
 
 
 def _what_is_near(path: Path) -> str:

@@ -163,6 +163,8 @@ class _Attempt:
             restored = checkpoints.restore()
         else:
             checkpoints.start_anew()
+        if restored is not None:
+            material.data.place(restored.extra.get("cursors", {}))
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
         peak = peak_flops(self.request.plan, self.world.local_size)
         throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
@@ -311,7 +313,14 @@ class _Attempt:
         def save(trainer: SteppedTrainer) -> None:
             ledger.settle()
             step = trainer.state.global_step
-            extra = {"tokens": progress.tokens, "row": step * plan.global_batch, "world_size": self.world.size, "plan": plan.to_dict()}
+            rows = step * plan.global_batch
+            extra = {
+                "tokens": progress.tokens,
+                "row": rows,
+                "cursors": material.data.cursors(rows),
+                "world_size": self.world.size,
+                "plan": plan.to_dict(),
+            }
             # What ends the attempt, or is kept for its own sake, must be there before anything else happens.
             wait = ledger.stopped or step == material.steps or step == progress.best_step
             checkpoints.save(trainer, progress.to_dict(), extra, keep_step=progress.best_step, wait=wait)
@@ -407,7 +416,7 @@ class _Attempt:
             **asdict(artifacts),
             resumed_from=restored.step if restored else 0,
             details={
-                "data": material.data.report.to_dict(),
+                "data": data.read_so_far(material.data).to_dict(),
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, len(progress.losses)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),

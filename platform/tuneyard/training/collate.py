@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
 IGNORED = -100
@@ -72,7 +72,7 @@ def _pad(rows: list[Sequence[int]], value: int) -> torch.Tensor:
 def _account(position_ids: list[Sequence[int]]) -> dict[str, int]:
     tokens = squares = 0
     for row in position_ids:
-        starts = [i for i, position in enumerate(row) if position == 0] + [len(row)]
+        lengths = np.diff(np.append(np.flatnonzero(np.asarray(row) == 0), len(row)))
         tokens += len(row)
-        squares += sum((end - begin) ** 2 for begin, end in pairwise(starts))
+        squares += int((lengths * lengths).sum())
     return {"tokens": tokens, "squares": squares}

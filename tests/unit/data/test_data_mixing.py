@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.models import CHAT_TEMPLATE, tokenizer_of
+
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare
 

@@ -1,0 +1,36 @@
+"""The encoder of a data set: which template renders it, which tokens carry loss, and what becomes of what is too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuneyard.api import BadInput, TrainData
+from tuneyard.data.chat import choose_template
+from tuneyard.data.roles import Roles
+from tuneyard.data.samples import Objective
+from tuneyard.data.tokens import Encoder, Loss
+
+
+def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objective) -> Encoder:
+    """Raises BadInput for a tokenizer that cannot say where tokens lie, or has no end token where completions need one."""
+    template = choose_template(tokenizer, spec.chat_template) if roles.as_messages else None
+    if template is not None and not getattr(tokenizer, "is_fast", False):
+        raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
+    if tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
+        raise BadInput(
+            "the tokenizer has no end token: a model that is trained on these completions would not know where to end",
+            "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
+        )
+    splits = spec.pack and roles.format == "text" and spec.overlong == "truncate"
+    return Encoder(tokenizer, _loss(spec, roles, objective), spec.max_length, "split" if splits else spec.overlong, template)
+
+
+def _loss(spec: TrainData, roles: Roles, objective: Objective) -> Loss:
+    """Which tokens count. `auto`: everything for clm and text, else what the assistant or the completion says."""
+    if spec.loss_on == "auto":
+        return "all" if objective == "clm" or roles.format == "text" else "assistant" if roles.format == "chat" else "completion"
+    if roles.format == "text" and spec.loss_on != "all":
+        raise BadInput(
+            f"data.lossOn: {spec.loss_on} needs chats or completions; this is plain text", "set data.lossOn: all, or leave it to auto"
+        )
+    return spec.loss_on

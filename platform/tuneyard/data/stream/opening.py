@@ -1,0 +1,81 @@
+"""From a JobSpec's data to a stream of rows: listing, format, an estimate of its length from a sample, and the workers that build ahead."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput, TrainData
+from tuneyard.data.cache import cache_root
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.encoders import encoder_of
+from tuneyard.data.roles import Roles
+from tuneyard.data.samples import Objective, Tally, training_samples
+from tuneyard.data.sources import Located
+from tuneyard.data.stream.recipe import Recipe
+from tuneyard.data.stream.rows import Claims, HeldOutRows, Stream, StreamedRows
+from tuneyard.data.stream.shards import ShardFacts
+from tuneyard.data.stream.splits import sample_of, split_bytes, splits_of
+from tuneyard.data.stream.windows import Windows
+from tuneyard.data.stream.workers import DataWorkers
+
+_HELD_OUT_SPLITS = 8
+_MOST_WORKERS = 8
+_LOOK = "`tuneyard data inspect` shows what the data hold"
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """`validation` None: nothing is held out."""
+
+    rows: StreamedRows
+    validation: HeldOutRows | None
+    roles: Roles
+    encoder: Any
+    sample: ShardFacts
+    workers: DataWorkers | None
+
+
+def open_stream(
+    spec: TrainData, located: Located, tokenizer: Any, *, objective: Objective, seed: int, key: dict[str, Any], cache_dir: str | Path | None
+) -> OpenStream:
+    """Nothing but the first rows and a sample of 4 MiB is read. `key`: what rows depend on beside the files.
+
+    Raises BadInput (data that cannot be used as asked), StorageError (not reachable, no room for shards).
+    """
+    roles, _ = training_samples(located, Tally(located.uri), source=spec, spec=spec, objective=objective)
+    encoder = encoder_of(spec, tokenizer, roles, objective)
+    needs_assistant = objective == "sft" and spec.loss_on != "all"
+    about = {**key, "roles": [roles.format, dict(roles.columns), roles.as_messages, roles.chat]}
+    recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
+    splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
+    folder = cache_root(cache_dir) / "shards"
+    windows = Windows(len(splits), seed, spec.shuffle)
+    claims = Claims(folder / "claims" / recipe.key[:32])
+    stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction)
+    workers = DataWorkers(stream, count) if (count := worker_count(spec)) and _is_first_of_machine() else None
+    if workers is not None:
+        workers.start()  # before the model: a fork of a small process, without a GPU
+    sample = stream.shard(sample_of(located.files, splits)).facts
+    if not sample.rows:
+        why = f", such as {sample.bad_examples[0]}" if sample.bad_examples else ""
+        raise BadInput(f"{located.uri}: no row of a sample of {sample.source_bytes:,} bytes can be used{why}", sample.advice or _LOOK)
+    estimate = max(1, math.ceil(sample.rows * sum(split.size_bytes for split in splits) / max(1, sample.source_bytes)))
+    rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, **({"announce": workers.reads} if workers is not None else {}))
+    validation = HeldOutRows(stream, _HELD_OUT_SPLITS) if spec.validation_fraction > 0 else None
+    return OpenStream(rows, validation, roles, encoder, sample, workers)
+
+
+def worker_count(spec: TrainData) -> int:
+    """Processes that build shards: as asked, else the cores that the ranks of this machine leave, 8 at most."""
+    if spec.workers is not None:
+        return spec.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _is_first_of_machine() -> bool:
+    return os.environ.get("LOCAL_RANK", "0") == "0"

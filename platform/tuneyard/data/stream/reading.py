@@ -1,0 +1,137 @@
+"""The records of one split, with their places. A row of a file that is cut by lines is named by its first byte: `chats.jsonl:byte 4096`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import xxhash
+
+from tuneyard.api import BadInput
+from tuneyard.data.access import reading
+from tuneyard.data.encoding import NotUtf8, convert, refuse_utf_16
+from tuneyard.data.file_types import DataFile
+from tuneyard.data.records import LONGEST_ROW_BYTES, BadRow, Record, parquet_rows, parse_json_row, read_records
+from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines
+
+_BLOCK = 1 << 20
+
+
+class SplitData:
+    """What a split holds: the bytes of its lines, read at once; other files are read when `records` is called."""
+
+    def __init__(self, files: Sequence[DataFile], split: Split) -> None:
+        """Raises BadInput for a file that has changed since it was listed, StorageError where it cannot be read."""
+        self._files = files
+        self._pieces = split.pieces
+        for file in {piece.file for piece in split.pieces}:
+            check_unchanged(files[file])
+        self._lines = {piece: _lines_of(files[piece.file], piece) for piece in split.pieces if is_cut_by_lines(files[piece.file])}
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(len(data) for _, data in self._lines.values()) + sum(
+            piece.size_bytes for piece in self._pieces if piece not in self._lines
+        )
+
+    def content(self) -> str:
+        """A hash of the content; of files that are not cut by lines, of their identity and the part."""
+        digest = xxhash.xxh3_128()
+        for piece in self._pieces:
+            if piece in self._lines:
+                digest.update(self._lines[piece][1])
+            else:
+                digest.update(f"{self._files[piece.file].identity()} {piece.start} {piece.end}".encode())
+            digest.update(b"|")
+        return digest.hexdigest()
+
+    def records(self) -> Iterator[Record | BadRow]:
+        """Raises as `read_records`."""
+        for piece in self._pieces:
+            file = self._files[piece.file]
+            if piece in self._lines:
+                yield from _records(file, *self._lines[piece])
+            elif piece.end:
+                with reading(file.uri):
+                    yield from parquet_rows(file, range(piece.start, piece.end))
+            else:
+                yield from read_records([file])
+
+
+def check_unchanged(file: DataFile) -> None:
+    """Raises BadInput where a file is not the one that was listed."""
+    if file.changed():
+        raise BadInput(
+            f"{file.uri} has changed while it was being used", "write new data into new files, and start the task again with these"
+        )
+
+
+def _lines_of(file: DataFile, piece: Piece) -> tuple[int, bytes]:
+    """Place and bytes of the lines that begin in [start, end). A line that is longer than any row may be is cut."""
+    with reading(file.uri), file.open_raw() as stream:
+        begin = max(0, piece.start - 1)
+        stream.seek(begin)
+        data = _whole(stream.read, piece.end - begin)
+        if piece.start:
+            newline = data.find(b"\n")
+            if newline < 0:
+                return piece.end, b""
+            data, begin = data[newline + 1 :], begin + newline + 1
+        if data and not data.endswith(b"\n"):
+            data += _rest_of_line(stream.read)
+        return begin, data
+
+
+def _whole(read: Callable[[int], bytes], size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _rest_of_line(read: Callable[[int], bytes]) -> bytes:
+    parts: list[bytes] = []
+    held = 0
+    while held <= LONGEST_ROW_BYTES and (part := read(_BLOCK)):
+        end = part.find(b"\n")
+        parts.append(part if end < 0 else part[: end + 1])
+        held += len(parts[-1])
+        if end >= 0:
+            break
+    return b"".join(parts)
+
+
+def _records(file: DataFile, begin: int, data: bytes) -> Iterator[Record | BadRow]:
+    parse = parse_json_row if file.kind == "jsonl" else _text_row
+    place = begin
+    if begin == 0:
+        refuse_utf_16(file, data[:4096])
+    for line in _split_lines(data):
+        at, place = place, place + len(line)
+        if at == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line.strip():
+            continue
+        name = f"{file.uri}:byte {at}"
+        if len(line) > LONGEST_ROW_BYTES:
+            yield BadRow(name, f"a row of more than {LONGEST_ROW_BYTES >> 20} MiB")
+            continue
+        try:
+            yield Record(name, parse(line))
+        except (NotUtf8, UnicodeDecodeError) as error:
+            yield BadRow(name, str(error if isinstance(error, NotUtf8) else NotUtf8(error)), advice=convert(file))
+        except ValueError as error:
+            yield BadRow(name, str(error))
+
+
+def _split_lines(data: bytes) -> Iterator[bytes]:
+    """Lines with their ends. Only \\n ends one: JSON may hold any other."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield data[start:end]
+        start = end
+
+
+def _text_row(line: bytes) -> dict[str, str]:
+    return {"text": line.decode().rstrip("\r\n")}

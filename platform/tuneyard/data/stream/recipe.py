@@ -1,0 +1,150 @@
+"""How rows are made of a split: the same rows wherever, whenever and by whomever it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.file_types import DataFile
+from tuneyard.data.holdout import held_out_by_hash
+from tuneyard.data.packing import best_fit_decreasing
+from tuneyard.data.samples import Placed, Tally, samples_of
+from tuneyard.data.stream.reading import SplitData
+from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, write_shard
+from tuneyard.data.stream.splits import Split
+from tuneyard.data.tokens import IGNORED, Encoded, Encoder
+
+_BATCH = 256
+_ITEM = TypeVar("_ITEM")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that rows depend on. `about`: the settings behind `encoder`, as JSON can hold them."""
+
+    files: tuple[DataFile, ...]
+    canonical: Canonical
+    encoder: Encoder
+    pack: bool
+    held_out: float
+    seed: int
+    about: dict[str, Any] = field(hash=False)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of all but the files."""
+        libraries = {name: version(name) for name in ("tokenizers", "transformers", "trl")}
+        text = json.dumps([self.about, libraries, self.held_out, self.seed if self.held_out else 0], sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()
+
+    def mark(self, split: Split) -> str:
+        """A name for the rows of a split that can be told without reading it: by what the file system or store says of its files."""
+        parts = [self.key]
+        for piece in split.pieces:
+            file = self.files[piece.file]
+            parts.append(f"{file.uri} {file.found.mark or file.found.etag} {file.size_bytes} {piece.start} {piece.end}")
+        return sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def build(self, split: Split, folder: Path) -> Path:
+        """The shard of a split in `folder`: found by its mark, else by its content, else built. Raises BadInput, StorageError."""
+        named = folder / f"{self.mark(split)}.shard"
+        if named.exists():
+            return named
+        clock = _Clock()
+        with clock("storage"):
+            data = SplitData(self.files, split)
+            content = sha256(f"{self.key} {split.number < 0} {data.content()}".encode()).hexdigest()[:32]
+        by_content = folder / f"{content}.content.shard"
+        if not is_whole(by_content):
+            self._build(data, by_content, clock, content)
+        _link(by_content, named)
+        return named
+
+    def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:
+        tally = Tally("", max_bad_fraction=1.0)
+        facts = ShardFacts(source_bytes=data.read_bytes, content=content, seconds=clock.seconds)
+        encoded = self._encoded(clock.each("decoding", samples_of(data.records(), tally, self.canonical)), facts, tally, clock)
+        with clock("packing"):
+            lengths = np.fromiter((len(ids) for each in encoded for ids in each.ids), dtype=np.int64)
+            hashes = np.fromiter((digest for each in encoded for digest in each.hashes), dtype=np.uint64)
+            aside = held_out_by_hash(hashes, self.held_out, self.seed)
+            train, held_out = self._layout(lengths, np.flatnonzero(~aside)), self._layout(lengths, np.flatnonzero(aside))
+            ids = np.concatenate([ids for each in encoded for ids in each.ids] or [np.zeros(0, np.int32)])
+            labels = np.concatenate([labels for each in encoded for labels in each.labels] or [np.zeros(0, np.int32)])
+            counted = labels != IGNORED
+            facts.rows, facts.held_out = len(train), len(held_out)
+            kept = np.repeat(~aside, lengths) if lengths.size else np.zeros(0, dtype=bool)
+            facts.tokens, facts.loss_tokens = int(kept.sum()), int((counted & kept).sum())
+        facts.samples, facts.bad, facts.left_out = tally.good, tally.bad, tally.left_out
+        facts.bad_examples, facts.advice = tally.bad_examples, tally.advice if tally.bad else ""
+        small = ids.size == 0 or int(ids.max()) < 1 << 16
+        write_shard(path, Samples(ids, counted, lengths), [*train, *held_out], facts, packed=self.pack, small=small)
+
+    def _encoded(self, samples: Iterator[Placed], facts: ShardFacts, tally: Tally, clock: _Clock) -> list[Encoded]:
+        found = []
+        while batch := list(islice(samples, _BATCH)):
+            with clock("tokenising"):
+                encoded = self.encoder.encode(batch)
+            for place, reason, advice in encoded.bad:
+                tally.became_bad(place, reason, advice=advice)
+            facts.truncated += len(encoded.truncated)
+            facts.dropped += len(encoded.dropped)
+            facts.dropped_examples.extend(encoded.dropped[: 5 - len(facts.dropped_examples)])
+            facts.muted += encoded.muted
+            facts.reasons, facts.tools = facts.reasons or encoded.reasons, facts.tools or encoded.tools
+            found.append(encoded)
+        return found
+
+    def _layout(self, lengths: Any, chosen: Any) -> Sequence[Sequence[int]]:
+        if not self.pack:
+            return [[int(item)] for item in chosen]
+        rows = best_fit_decreasing(lengths[chosen], self.encoder.max_length)
+        return [[int(chosen[place]) for place in row] for row in rows]
+
+
+class _Clock:
+    """Seconds by kind of work."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, kind: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - began
+
+    def each(self, kind: str, items: Iterator[_ITEM]) -> Iterator[_ITEM]:
+        """The items, with the time that getting them takes."""
+        while True:
+            began = time.perf_counter()
+            item = next(items, None)
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - began
+            if item is None:
+                return
+            yield item
+
+
+def _link(there: Path, name: Path) -> None:
+    beside = name.with_name(f".{name.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(there, beside)
+    except OSError:  # a file system without hard links
+        beside.write_bytes(there.read_bytes())
+    beside.rename(name)

@@ -1,0 +1,288 @@
+"""The rows of a streamed data set by position, for one process: finds the window, has its shards built, and reads the row.
+
+A shard that is not there is waited for while another process builds it (a lock that dies with its holder says so), and built here else. So
+data workers make it faster, and nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import BadInput
+from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
+from tuneyard.data.stream.recipe import Recipe
+from tuneyard.data.stream.shards import Shard, ShardFacts
+from tuneyard.data.stream.splits import Split
+from tuneyard.data.stream.windows import WINDOW, Place, Windows
+
+_POLL_S = 0.005
+_PATIENCE_S = 60.0
+"""After this long in the hands of another process, a shard is built a second time: it may hang."""
+_OPEN_SHARDS = 3 * WINDOW
+_SUMS = (
+    *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
+    "source_bytes",
+)
+
+
+class Claims:
+    """Who builds which split: one lock per split on one file. The kernel lets go of those of a process that dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._process, self._file = 0, -1
+
+    def take(self, split: int) -> bool:
+        """Claim a split for this process. False: another one has it."""
+        try:
+            fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
+        except OSError:
+            return False
+        return True
+
+    def is_free(self, split: int) -> bool:
+        """Whether nobody builds a split at the moment."""
+        if not self.take(split):
+            return False
+        self.give_back(split)
+        return True
+
+    def give_back(self, split: int) -> None:
+        fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
+
+    def _descriptor(self) -> int:
+        if self._process != os.getpid():  # a forked process has locks of its own
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._process, self._file = os.getpid(), os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What all processes that read or build a data set know of it."""
+
+    uri: str
+    splits: tuple[Split, ...]
+    recipe: Recipe
+    windows: Windows
+    folder: Path
+    """Where shards are kept."""
+    claims: Claims
+    max_bad_fraction: float
+
+    def build(self, split: Split) -> Path:
+        """The shard of a split, built here or elsewhere meanwhile. Raises BadInput, StorageError."""
+        path = self.folder / f"{self.recipe.mark(split)}.shard"
+        until = time.monotonic() + _PATIENCE_S
+        while not path.exists():
+            mine = self.claims.take(split.number)
+            if mine or time.monotonic() > until:
+                try:
+                    return self.recipe.build(split, self.folder)
+                finally:
+                    if mine:
+                        self.claims.give_back(split.number)
+            time.sleep(_POLL_S)
+        return path
+
+    def shard(self, split: Split) -> Shard:
+        """The shard of a split, open. One that is damaged, or was removed to make room, is built again. Raises as `build`."""
+        while True:
+            path = self.build(split)
+            try:
+                shard = Shard(path)
+            except FileNotFoundError:
+                continue
+            except ValueError:
+                path.unlink(missing_ok=True)
+                continue
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            return shard
+
+
+@dataclass
+class StreamTally:
+    """Sums over the shards that were read so far, each split counted once."""
+
+    facts: ShardFacts = field(default_factory=ShardFacts)
+    splits: set[int] = field(default_factory=set)
+    waited_s: float = 0.0
+    """Seconds in which this process waited for shards, or built them itself."""
+
+    def add(self, split: int, facts: ShardFacts) -> None:
+        if split in self.splits:
+            return
+        self.splits.add(split)
+        total = self.facts
+        for name in _SUMS:
+            setattr(total, name, getattr(total, name) + getattr(facts, name))
+        total.bad_examples = [*total.bad_examples, *facts.bad_examples][:5]
+        total.dropped_examples = [*total.dropped_examples, *facts.dropped_examples][:5]
+        total.advice = total.advice or facts.advice
+        total.reasons, total.tools = total.reasons or facts.reasons, total.tools or facts.tools
+        for kind, seconds in facts.seconds.items():
+            total.seconds[kind] = total.seconds.get(kind, 0.0) + seconds
+
+
+class StreamedRows:
+    """Rows by position. Positions count on over epochs; what is asked for lies near what was asked for last.
+
+    `place` puts it at a cursor; without that it starts at the first row of all.
+    """
+
+    def __init__(
+        self, stream: Stream, *, epoch_rows: int, content: str = "", announce: Callable[[Place], None] = lambda _place: None
+    ) -> None:
+        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce` hears of each window that is read."""
+        self.stream = stream
+        self.epoch_rows = epoch_rows
+        self._content = content
+        self.tally = StreamTally()
+        self._announce = announce
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._starts: list[int] = [0]
+        self._places: list[Place] = [Place(0, 0)]
+        self._rows: dict[Place, Sequence[int]] = {}
+        self._split_numbers: dict[Place, Sequence[int]] = {}
+        self._announced: Place | None = None
+
+    def __len__(self) -> int:
+        return self.epoch_rows
+
+    @property
+    def column_names(self) -> list[str]:
+        """As of a data set that is prepared whole."""
+        return ["input_ids", "labels", *(["position_ids"] if self.stream.recipe.pack else []), "length"]
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """Raises BadInput for data that cannot be used, StorageError where they cannot be read or kept."""
+        place, start, rows = self._window(position)
+        if place != self._announced:
+            self._announced = place
+            self._announce(place)
+        which, row = self.stream.windows.row(place, rows, position - start)
+        return self._shard(self._splits_of(place)[which]).row(row)
+
+    def cursor(self, position: int) -> dict[str, Any]:
+        """Where the window of `position` begins: what `place` takes, in another process or on another machine."""
+        place, start, _ = self._window(position)
+        return {"data": self._identity(), "start": start, "epoch": place.epoch, "window": place.window}
+
+    def place(self, cursor: Mapping[str, Any]) -> None:
+        """Start at a cursor. Raises BadInput where it was made on other data."""
+        if cursor["data"] != self._identity():
+            raise BadInput(
+                f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
+                "put the data back as they were, or start anew without the checkpoint",
+            )
+        self._starts, self._places = [int(cursor["start"])], [Place(int(cursor["epoch"]), int(cursor["window"]))]
+        self._rows.clear()
+
+    def _identity(self) -> list[Any]:
+        """What the order of rows depends on and a copy of the data keeps."""
+        sizes = [piece.size_bytes for split in self.stream.splits for piece in split.pieces]
+        return [len(self.stream.splits), sum(sizes), self.stream.recipe.key, self._content]
+
+    def _window(self, position: int) -> tuple[Place, int, Sequence[int]]:
+        """The window of a position, its first position, and the rows of each of its splits."""
+        if position < self._starts[0]:
+            raise IndexError(f"position {position} lies before the cursor, {self._starts[0]}")
+        index = bisect_right(self._starts, position) - 1
+        while True:
+            place, start = self._places[index], self._starts[index]
+            rows = self._rows_of(place)
+            if position < start + sum(rows):
+                return place, start, rows
+            if index + 1 == len(self._starts):
+                self._starts.append(start + sum(rows))
+                self._places.append(self._following(place))
+            index += 1
+
+    def _following(self, place: Place) -> Place:
+        following = self.stream.windows.after(place)
+        if following.epoch > place.epoch:
+            self._check(whole=True)
+        return following
+
+    def _splits_of(self, place: Place) -> Sequence[int]:
+        if place not in self._split_numbers:
+            self._split_numbers[place] = self.stream.windows.splits_at(place)
+        return self._split_numbers[place]
+
+    def _rows_of(self, place: Place) -> Sequence[int]:
+        if place not in self._rows:
+            if place != self._announced:
+                self._announced = place
+                self._announce(place)
+            self._rows[place] = [self._shard(split).facts.rows for split in self._splits_of(place)]
+            self._check(whole=False)
+        return self._rows[place]
+
+    def _shard(self, number: int) -> Shard:
+        if number in self._open:
+            self._open.move_to_end(number)
+            return self._open[number]
+        shard = self._read(self.stream.splits[number])
+        self._open[number] = shard
+        if len(self._open) > _OPEN_SHARDS:
+            self._open.popitem(last=False)
+        self.tally.add(number, shard.facts)
+        return shard
+
+    def _read(self, split: Split) -> Shard:
+        began = time.perf_counter()
+        shard = self.stream.shard(split)
+        self.tally.waited_s += time.perf_counter() - began
+        return shard
+
+    def _check(self, *, whole: bool) -> None:
+        """Raises BadInput where too many rows are bad, or none can be used."""
+        facts = self.tally.facts
+        tally = Tally(self.stream.uri, self.stream.max_bad_fraction, good=facts.samples, left_out=facts.left_out)
+        tally.take(facts.bad, facts.bad_examples, facts.advice)
+        if whole or facts.samples + facts.bad >= EARLY_CHECK_ROWS:
+            tally.check()
+        if whole and not facts.rows:
+            why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""
+            raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "see what data.maxLength and data.lossOn leave")
+
+
+class HeldOutRows:
+    """Rows for evaluation: those that were held out of the first splits of the first epoch. Built when they are first asked for."""
+
+    def __init__(self, stream: Stream, splits: int) -> None:
+        self._stream = stream
+        self._splits = splits
+        self._found: list[tuple[Shard, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @property
+    def column_names(self) -> list[str]:
+        return ["input_ids", "labels", *(["position_ids"] if self._stream.recipe.pack else []), "length"]
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        shard, row = self._all()[number]
+        return shard.row(row)
+
+    def _all(self) -> list[tuple[Shard, int]]:
+        if self._found is None:
+            place = Place(0, 0)
+            chosen: list[int] = []
+            while len(chosen) < min(self._splits, len(self._stream.splits)):
+                chosen.extend(self._stream.windows.splits_at(place))
+                place = self._stream.windows.after(place)
+            shards = [self._stream.shard(self._stream.splits[number]) for number in chosen]
+            self._found = [(shard, shard.facts.rows + row) for shard in shards for row in range(shard.facts.held_out)]
+        return self._found

@@ -1,0 +1,107 @@
+"""Prepared data whose rows are made while a task trains: the stream of `tuneyard.data.stream` in the form of `Prepared`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import TrainData
+from tuneyard.data.losses import muted_note
+from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
+from tuneyard.data.report import DataReport
+from tuneyard.data.samples import Objective
+from tuneyard.data.sources import Located
+from tuneyard.data.stream import StreamedRows, open_stream
+from tuneyard.tracking import Emit, Stage, Warned
+
+
+@dataclass(frozen=True)
+class StreamedOrder:
+    """Positions are rows: the stream finds them itself."""
+
+    rows: StreamedRows
+
+    @property
+    def epoch_rows(self) -> int:
+        """An estimate, by a sample of the data: the same in every attempt."""
+        return self.rows.epoch_rows
+
+    def at(self, position: int) -> int:
+        return position
+
+
+def prepare_stream(
+    spec: TrainData,
+    located: Located,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    cache_dir: str | Path | None,
+    emit: Emit,
+    task: str,
+) -> Prepared:
+    """As `prepare`; returns once a sample of some MiB was tokenised. Raises as `open_stream`."""
+    emit(Stage(task=task, name="opening the data as a stream"))
+    settings = row_settings(spec, tokenizer, objective)
+    stream = open_stream(spec, located, tokenizer, objective=objective, seed=seed, key=settings, cache_dir=cache_dir)
+    validation: Any = stream.validation
+    if spec.validation is not None:
+        validation = prepare(
+            validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task
+        ).train
+    template, sample = stream.encoder.template, stream.sample
+    notes = [*located.notes, *filter(None, [stream.roles.note(), muted_note(sample.muted), end_note(spec, tokenizer, template)])]
+    report = DataReport(
+        source=located.uri,
+        format=stream.roles.format,
+        why=stream.roles.why,
+        files=len(located.files),
+        samples=sample.samples,
+        rows=stream.rows.epoch_rows,
+        validation_rows=0,
+        max_length=spec.max_length,
+        packed=spec.pack,
+        tokens=sample.tokens,
+        loss_tokens=sample.loss_tokens,
+        truncated=sample.truncated,
+        dropped=sample.dropped,
+        dropped_examples=sample.dropped_examples,
+        left_out=sample.left_out,
+        bad=sample.bad,
+        bad_examples=sample.bad_examples,
+        template=template.origin if template else "",
+        chat_template=template_to_save(tokenizer, template, reasons=sample.reasons, tools=sample.tools) if template else None,
+        reasons=sample.reasons,
+        tools=sample.tools,
+        notes=notes,
+        streamed=True,
+    )
+    for message in report.warnings():
+        emit(Warned(task=task, message=message))
+    rows = f"about {report.rows:,} rows an epoch, by a sample of {sample.source_bytes / 2**20:.1f} of {located.size_bytes / 2**20:,.0f} MiB"
+    emit(Stage(task=task, name=f"streaming: {rows}"))
+    return Prepared(stream.rows, validation, report, False, StreamedOrder(stream.rows), streams=(("", stream.rows),))
+
+
+def validation_data(spec: TrainData) -> TrainData:
+    """The validation set as data of its own, with the settings of the training data."""
+    assert spec.validation is not None
+    own = {name: getattr(spec.validation, name) for name in type(spec.validation).model_fields}
+    return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, "streaming": False, **own})
+
+
+def read_so_far(prepared: Prepared) -> DataReport:
+    """The report of streamed data with the counts of all shards that this process has read; of other data as it is."""
+    if not prepared.report.streamed:
+        return prepared.report
+    report, facts = prepared.report, prepared.streams[0][1].tally.facts
+    counts = {
+        name: getattr(facts, name)
+        for name in ("samples", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad", "dropped_examples", "bad_examples")
+    }
+    places = facts.rows * report.max_length
+    return replace(
+        report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=facts.tokens / places if places else 0.0
+    )

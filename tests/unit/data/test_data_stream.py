@@ -1,0 +1,286 @@
+"""Streamed rows: each exactly once per epoch, in an order that depends on nothing but seed and data, whatever is killed meanwhile."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of
+
+from tuneyard.api import BadInput, TrainData
+from tuneyard.data import prepare
+from tuneyard.data.records import Record, read_records
+from tuneyard.data.sources import locate
+from tuneyard.data.stream import rows as rows_module
+from tuneyard.data.stream import splits as splits_module
+from tuneyard.data.stream.reading import SplitData
+from tuneyard.data.stream.splits import splits_of
+from tuneyard.data.stream.windows import Place, Windows
+
+Data = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return tokenizer_of(["<|user|>", "<|assistant|>", "<|system|>"], eos="<|end|>", chat_template=CHAT_TEMPLATE)
+
+
+@pytest.fixture(autouse=True)
+def small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits_module, "LEAST_SPLIT_BYTES", 2048)
+    monkeypatch.setattr(splits_module, "_ROWS_OF_A_SHARD", 0)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{i} {text}"}) + "\n" for i, text in enumerate(sentences(400))))
+    return path
+
+
+def stream_of(source: Path | str, tokenizer: Any, cache: Path, **changes: Any) -> Any:
+    given = {"source": str(source), "streaming": True, "workers": 0, "maxLength": 64} | changes
+    return prepare(TrainData.model_validate(given), tokenizer, objective="clm", seed=3, cache_dir=cache)
+
+
+def read(prepared: Any, positions: range) -> list[tuple[int, ...]]:
+    return [tuple(prepared.train[prepared.order.at(position)]["input_ids"]) for position in positions]
+
+
+def rows_of_an_epoch(prepared: Any) -> int:
+    """Counted, not estimated."""
+    rows, position = prepared.train, 0
+    while rows._window(position)[0].epoch == 0:
+        position += 1
+    return position
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_splits_hold_every_row_exactly_once(tmp_path: Path, seed: int) -> None:
+    random_ = random.Random(seed)
+    for number in range(random_.randint(1, 5)):
+        lines = [json.dumps({"text": "x" * random_.choice([0, 1, 50, 4000])}) for _ in range(random_.randint(1, 60))]
+        if random_.random() < 0.5:
+            lines[len(lines) // 2] = random_.choice(["", "  ", "{broken", "[]", "\x00"])
+        end = random_.choice(["\n", "\r\n"])
+        (tmp_path / f"{number}.jsonl").write_bytes(
+            random_.choice([b"", b"\xef\xbb\xbf"]) + end.join(lines).encode() + random_.choice([b"", b"\n"])
+        )
+    files = locate(str(tmp_path)).files
+    wanted = [row.values if isinstance(row, Record) else row.reason for row in read_records(files)]
+    for size in (1, 7, 100, 2048, 1 << 20):
+        splits = splits_of(files, size)
+        found = [row for split in splits for row in SplitData(files, split).records()]
+        assert [row.values if isinstance(row, Record) else row.reason for row in found] == wanted
+        assert sum(split.size_bytes for split in splits) == sum(file.size_bytes for file in files)
+
+
+def test_parquet_is_cut_by_row_groups(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"text {i}" for i in range(1000)]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    files = locate(str(tmp_path)).files
+    splits = splits_of(files, 1500)
+    assert len(splits) > 3
+    rows = [row for split in splits for row in SplitData(files, split).records()]
+    assert [row.values["text"] for row in rows if isinstance(row, Record)] == table["text"].to_pylist()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_epoch_holds_what_prepared_data_hold(texts: Path, tokenizer: Any, tmp_path: Path, pack: bool) -> None:
+    streamed = stream_of(texts, tokenizer, tmp_path / "cache", pack=pack)
+    whole = stream_of(texts, tokenizer, tmp_path / "cache", pack=pack, streaming=False)
+    count = rows_of_an_epoch(streamed)
+    rows = [streamed.train[position] for position in range(count)]
+    assert sum(row["length"] for row in rows) == whole.report.tokens == streamed.train.tally.facts.tokens
+    if pack:
+        starts = [int(start) for row in rows for start in np.flatnonzero(row["position_ids"] == 0)]
+        assert len(starts) == 400
+        assert count <= 1.1 * len(whole.train) + 1
+    else:
+        assert Counter(tuple(row["input_ids"]) for row in rows) == Counter(tuple(ids) for ids in whole.train["input_ids"])
+        labels = {tuple(row["input_ids"]): tuple(row["labels"]) for row in rows}
+        assert all(labels[tuple(row["input_ids"])] == tuple(row["labels"]) for row in whole.train)
+
+
+def test_every_epoch_holds_every_row_in_an_order_of_its_own(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path)
+    count = rows_of_an_epoch(prepared)
+    first, second = read(prepared, range(count)), read(prepared, range(count, 2 * count))
+    assert Counter(first) == Counter(second)
+    assert first != second
+    assert abs(prepared.order.epoch_rows - count) <= 0.2 * count
+
+
+def test_unshuffled_rows_come_as_they_lie(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path, shuffle=False)
+    whole = stream_of(texts, tokenizer, tmp_path, shuffle=False, streaming=False)
+    assert read(prepared, range(400)) == [tuple(ids) for ids in whole.train["input_ids"]]
+
+
+def test_a_cursor_places_another_process_without_reading_what_lies_before(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path / "a")
+    wanted = read(prepared, range(1000))
+    for position in (0, 1, 17, 250, 399, 400, 777):
+        resumed = stream_of(texts, tokenizer, tmp_path / f"at-{position}")
+        resumed.place(json.loads(json.dumps(prepared.cursors(position))))
+        assert read(resumed, range(position, position + 100)) == wanted[position : position + 100]
+    assert len(resumed.train.tally.splits) < len(prepared.train.stream.splits)
+
+
+def test_a_cursor_of_other_data_is_refused(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    cursors = stream_of(texts, tokenizer, tmp_path).cursors(100)
+    content = texts.read_text()
+    texts.write_text(content.replace("0 ", "9 ", 1))
+    with pytest.raises(BadInput, match="has changed since the checkpoint was written"):
+        stream_of(texts, tokenizer, tmp_path).place(cursors)
+    texts.write_text(content)
+    stream_of(texts, tokenizer, tmp_path).place(cursors)
+
+
+def test_a_file_that_changes_while_it_is_used_is_refused(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path)
+    assert prepared.train[0]
+    texts.write_text(texts.read_text())
+    with pytest.raises(BadInput, match="has changed while it was being used"):
+        read(prepared, range(400))
+
+
+def test_bad_rows_are_counted_and_named_by_their_byte(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    lines = texts.read_text().splitlines(keepends=True)
+    at = sum(map(len, lines[:7]))
+    texts.write_text("".join([*lines[:7], "{broken\n", *lines[8:]]))
+    prepared = stream_of(texts, tokenizer, tmp_path, maxBadFraction=0.5)
+    read(prepared, range(rows_of_an_epoch(prepared)))
+    facts = prepared.train.tally.facts
+    assert (facts.samples, facts.bad) == (399, 1)
+    assert facts.bad_examples[0].startswith(f"{texts}:byte {at}: not JSON")
+    strict = stream_of(texts, tokenizer, tmp_path, maxBadFraction=0.001)
+    with pytest.raises(BadInput, match="1 of 400 rows are bad"):
+        rows_of_an_epoch(strict)
+
+
+def test_held_out_samples_are_never_trained_on(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path, validationFraction=0.2)
+    trained = set(read(prepared, range(rows_of_an_epoch(prepared))))
+    held_out = {tuple(row["input_ids"]) for row in (prepared.validation[i] for i in range(len(prepared.validation)))}
+    assert held_out
+    assert not trained & held_out
+    assert 40 < prepared.train.tally.facts.held_out < 120
+
+
+def test_a_damaged_or_missing_shard_is_built_again(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    wanted = read(stream_of(texts, tokenizer, tmp_path), range(500))
+    shards = sorted((tmp_path / "shards").glob("*.shard"))
+    for number, path in enumerate(shards):
+        if number % 3 == 0:
+            path.unlink()
+        elif number % 3 == 1:
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.unlink()
+            path.write_bytes(content)
+        else:
+            content = path.read_bytes()
+            path.unlink()
+            path.write_bytes(content[:-10])
+    assert read(stream_of(texts, tokenizer, tmp_path), range(500)) == wanted
+
+
+def test_a_moved_copy_is_not_tokenised_again(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    wanted = read(stream_of(texts, tokenizer, tmp_path / "cache"), range(300))
+    made = len(list((tmp_path / "cache/shards").glob("*.content.shard")))
+    copy = tmp_path / "elsewhere.jsonl"
+    copy.write_bytes(texts.read_bytes())
+    assert read(stream_of(copy, tokenizer, tmp_path / "cache"), range(300)) == wanted
+    assert len(list((tmp_path / "cache/shards").glob("*.content.shard"))) == made
+
+
+def test_workers_that_are_killed_all_the_time_lose_nothing(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    wanted = read(stream_of(texts, tokenizer, tmp_path / "a"), range(900))
+    prepared = stream_of(texts, tokenizer, tmp_path / "b", workers=2)
+    workers = prepared.train._announce.__self__
+    found, random_ = [], random.Random(1)
+    try:
+        for position in range(900):
+            if position % 9 == 0:
+                for pid in workers.pids:
+                    os.kill(pid, random_.choice([signal.SIGKILL, signal.SIGTERM]))
+            found.extend(read(prepared, range(position, position + 1)))
+        assert len(workers.pids) == 2
+    finally:
+        workers.close()
+    assert found == wanted
+    assert workers.pids == []
+
+
+def test_a_worker_that_hangs_loses_its_split(texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = read(stream_of(texts, tokenizer, tmp_path / "a"), range(300))
+    monkeypatch.setattr(rows_module, "_PATIENCE_S", 0.3)
+    prepared = stream_of(texts, tokenizer, tmp_path / "b")
+    stream = prepared.train.stream
+    child = os.fork()
+    if child == 0:
+        for split in stream.splits:
+            stream.claims.take(split.number)
+        (tmp_path / "claimed").touch()
+        time.sleep(60)
+        os._exit(0)
+    while not (tmp_path / "claimed").exists():
+        time.sleep(0.01)
+    try:
+        assert read(prepared, range(20)) == wanted[:20]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert read(prepared, range(300)) == wanted
+
+
+@pytest.mark.parametrize("splits", [1, 2, 5, 63, 64, 65, 300])
+def test_windows_hold_every_split_once_per_epoch(splits: int) -> None:
+    windows, place, seen = Windows(splits, seed=4), Place(0, 0), [Counter[int](), Counter[int]()]
+    while place.epoch < 2:
+        seen[place.epoch].update(windows.splits_at(place))
+        place = windows.after(place)
+    assert seen == [Counter(range(splits))] * 2
+
+
+def test_the_order_of_windows_is_golden() -> None:
+    """Checkpoints rely on it."""
+    windows = Windows(10, seed=5)
+    assert [windows.splits_at(Place(1, window)) for window in range(windows.count)] == GOLDEN
+
+
+def test_a_stream_without_any_usable_row_is_refused(tmp_path: Path, tokenizer: Any) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"text": ""}\n' * 50)
+    with pytest.raises(BadInput, match="can be used"):
+        stream_of(path, tokenizer, tmp_path)
+
+
+def test_rows_of_a_mixture_with_a_streamed_part(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps({"text": f"other {i}"}) + "\n" for i in range(50)))
+    mix = [{"source": str(texts), "weight": 3}, {"source": str(other), "weight": 1}]
+    given = {"mix": mix, "streaming": True, "workers": 0, "maxLength": 64}
+
+    def prepared() -> Any:
+        return prepare(TrainData.model_validate(given), tokenizer, objective="clm", seed=3, cache_dir=tmp_path / "cache")
+
+    first = prepared()
+    wanted = read(first, range(600))
+    small = {tuple(row["input_ids"]) for row in (first.train[i * 2 + 1] for i in range(50))}
+    assert sum(row in small for row in wanted) == 150
+    again = prepared()
+    again.place(json.loads(json.dumps(first.cursors(333))))
+    assert read(again, range(333, 600)) == wanted[333:]
+
+
+GOLDEN = [[3], [4], [0, 8], [1, 9, 2, 7], [5, 6]]
