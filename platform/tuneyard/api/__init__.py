@@ -7,7 +7,7 @@ other room share.
 from tuneyard.api.attempt_report import AttemptReport, AttemptState, Failure, RankPlace, StopRequest
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
-from tuneyard.api.data import MixPart, ScoreData, Source, TrainData
+from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
@@ -35,6 +35,7 @@ __all__ = [
     "ClusterStatus",
     "Comet",
     "Condition",
+    "DataService",
     "Device",
     "Document",
     "Engine",

@@ -69,6 +69,21 @@ class MixPart(Source):
     chat_template: str | None = Field(default=None, description="as data.chatTemplate; default: the mixture's")
 
 
+class DataService(Fields):
+    """Data workers away from the machines of the ranks: they read, tokenise and pack, and hand rows over."""
+
+    min_workers: int = Field(default=1, ge=1, le=256, description="data workers that are always there")
+    max_workers: int = Field(default=4, ge=1, le=256, description="data workers at most; there are more while the ranks wait for rows")
+    cpus: float = Field(default=1.0, gt=0, le=64, description="cores of each")
+    memory_gb: float = Field(default=2.0, gt=0, le=1024, description="memory of each, in GB")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_workers > self.max_workers:
+            raise ValueError("minWorkers is above maxWorkers")
+        return self
+
+
 class TrainData(Source):
     """Samples to train on."""
 
@@ -110,6 +125,9 @@ class TrainData(Source):
         le=256,
         description="of streamed data: processes of each machine that prepare rows ahead; default: the cores that ranks leave, 1 to 8",
     )
+    service: DataService | None = Field(
+        default=None, description="prepare rows of streamed data on other machines than those of the ranks; default: beside the ranks"
+    )
     shuffle: bool = Field(default=True, description="a new order of samples in each epoch, by the seed")
     max_bad_fraction: float = Field(
         default=0.01, ge=0.0, le=1.0, description="share of bad samples, 0 to 1, above which the task is refused"
@@ -149,6 +167,10 @@ class TrainData(Source):
     def _one_validation(self) -> Self:
         if self.streaming and self.limit is not None:
             raise ValueError("limit needs all rows before it: leave streaming out")
+        if self.service is not None and self.streaming is False:
+            raise ValueError("service prepares streamed data: leave streaming: false out")
+        if self.service is not None and self.workers is not None:
+            raise ValueError("give workers (beside the ranks) or service (away from them), not both")
         if self.validation is not None and self.validation_fraction > 0:
             raise ValueError("give validation or validationFraction, not both")
         return self

@@ -83,14 +83,22 @@ class MixedOrder:
 
 
 def prepare_mixture(
-    spec: TrainData, tokenizer: Any, *, objective: Objective, seed: int, cache_dir: str | Path | None, emit: Emit, task: str
+    spec: TrainData,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    cache_dir: str | Path | None,
+    service: Path | None,
+    emit: Emit,
+    task: str,
 ) -> Prepared:
     """As `prepare`, of `spec.mix`. Raises BadInput that names the part, and where pairs of text and of messages are mixed."""
     names = part_names(spec.mix)
 
     def of_part(name: str, part: TrainData) -> Prepared:
         try:
-            return prepare(part, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
+            return prepare(part, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
         except BadInput as error:
             raise BadInput(f"part {name} of the mixture: {error.cause}", error.next_step) from error
 

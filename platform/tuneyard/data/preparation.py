@@ -46,7 +46,7 @@ _STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
-    *("mix", "temperature", "when_exhausted", "streaming", "workers"),
+    *("mix", "temperature", "when_exhausted", "streaming", "workers", "service"),
 }
 """Fields that change no row, or enter the key in another form."""
 
@@ -101,10 +101,12 @@ def prepare(
     objective: Objective,
     seed: int,
     cache_dir: str | Path | None = None,
+    service: Path | None = None,
     emit: Emit = silent,
     task: str = "",
 ) -> Prepared:
-    """Read, tokenise and pack what `spec` names (with `from` resolved to `source` already), or find it in the cache.
+    """Read, tokenise and pack what `spec` names (with `from` resolved to `source` already), or find it in the cache. `service`: the folder
+    where the ingestion service of this machine looks for streams.
 
     Several processes may call it at once with the same input: one works, the others wait. The result depends on the content alone.
     Raises BadInput (data that cannot be used as asked, with file and line), StorageError (source not reachable, disk full).
@@ -112,12 +114,14 @@ def prepare(
     if spec.mix:
         from tuneyard.data.mixing import prepare_mixture
 
-        return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
+        return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
     train = _located(spec)
     if streams(spec, train, objective):
         from tuneyard.data.streaming import prepare_stream
 
-        return prepare_stream(spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, emit=emit, task=task)
+        return prepare_stream(
+            spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
+        )
     held_out = _located(spec.validation) if spec.validation else None
     work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
     entry, cached = cached_folder(

@@ -39,13 +39,14 @@ def prepare_stream(
     objective: Objective,
     seed: int,
     cache_dir: str | Path | None,
+    service: Path | None,
     emit: Emit,
     task: str,
 ) -> Prepared:
     """As `prepare`; returns once a sample of some MiB was tokenised. Raises as `open_stream`."""
     emit(Stage(task=task, name="opening the data as a stream"))
     settings = row_settings(spec, tokenizer, objective)
-    stream = open_stream(spec, located, tokenizer, objective=objective, seed=seed, key=settings, cache_dir=cache_dir)
+    stream = open_stream(spec, located, tokenizer, objective=objective, seed=seed, key=settings, cache_dir=cache_dir, service=service)
     validation: Any = stream.validation
     if spec.validation is not None:
         validation = prepare(

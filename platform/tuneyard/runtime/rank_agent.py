@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from tuneyard.runtime.mailbox import Directions, Order, RankEnd, this_process
 from tuneyard.runtime.rank import RankOrder
 from tuneyard.runtime.stacks import train_stack
+from tuneyard.tracking import Warned
 from tuneyard.warm import Started, start
 
 _LOOK_S = 1.0
@@ -65,6 +66,7 @@ class _Agent:
     def __init__(self, rank: int, mailbox: Any, server: Path | None) -> None:
         self.rank, self._mailbox, self._server = rank, mailbox, server
         self._running: _Running | None = None
+        self._fetcher: Any = None
         self._failed = 0
         """Number of an order for which no process could be started."""
 
@@ -83,12 +85,17 @@ class _Agent:
     def end(self) -> None:
         """Kill the rank's process, if there is one."""
         running, self._running = self._running, None
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
         if running is not None:
             running.process.kill()
             if running.thread is not None:
                 running.thread.join(_LEAVE_S)
 
     def _begin(self, order: Order) -> None:
+        if order.request.ingestion:
+            order = self._with_service(order)
         log = str(Path(order.logs) / f"{order.request.name}-rank-{self.rank}.log")
         needs = train_stack([order.request.task]).needs
         pipes: list[tuple[Connection, Connection]] = []
@@ -116,6 +123,27 @@ class _Agent:
         running = self._running = _Running(order, process, ours)
         running.thread = threading.Thread(target=self._attend, args=(running,), name="tuneyard-rank", daemon=True)
         running.thread.start()
+
+    def _with_service(self, order: Order) -> Order:
+        """Have shards brought to this machine by the task's ingestion service: the agent of its first rank does so for all of them."""
+        import ray
+
+        folder = Path(order.request.scratch) / f"streams-{order.number}-{ray.get_runtime_context().get_node_id()}"
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            folder.mkdir(parents=True, exist_ok=True)
+            self._fetch(folder, order)
+        return replace(order, request=replace(order.request, streams=str(folder)))
+
+    def _fetch(self, folder: Path, order: Order) -> None:
+        import ray
+
+        from tuneyard.runtime.ingestion import Fetcher
+
+        def tell(problem: str) -> None:
+            self._mailbox.post.remote(order.number, Warned(task=order.request.name, message=f"a data worker: {problem}"))
+
+        with contextlib.suppress(ValueError):  # the master is gone: the ranks build their rows themselves
+            self._fetcher = Fetcher(folder, ray.get_actor(order.request.ingestion), on_problem=tell)
 
     def _attend(self, running: _Running) -> None:
         """Hand on what the process tells, until it has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuneyard.api import FailureKind, JobFailed, Retries, TuneyardError
@@ -66,6 +66,20 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
 
     Every attempt starts from the newest committed checkpoint. Raises the last attempt's error.
     """
+    if request.task.data.service is None:
+        return _run_attempts(request, setting, emit, should_stop)
+    from tuneyard.runtime.ingestion import Ingestion
+
+    ingestion = Ingestion(request.job, request.name, request.task.data.service)
+    try:
+        result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)
+        account = ingestion.report()
+        return result if account is None else replace(result, details={**result.details, "data_service": asdict(account)})
+    finally:
+        ingestion.close()
+
+
+def _run_attempts(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
     first = request.attempt
     places: list[str] = []
     while True:

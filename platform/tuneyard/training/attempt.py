@@ -196,7 +196,10 @@ class _Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
-        prepared = data.prepare(task.data, tokenizer, objective=task.objective, seed=task.seed, emit=self.emit, task=request.name)
+        service = Path(request.streams) if request.streams else None
+        prepared = data.prepare(
+            task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
+        )
         if prepared.chat_template is not None:
             tokenizer.chat_template = prepared.chat_template
         data.set_prompt_form(tokenizer, chats=prepared.chats)

@@ -38,6 +38,10 @@ class TrainRequest:
     """Local folder for what need not outlive the attempt."""
     adapter_uri: str | None = None
     resume: bool = True
+    ingestion: str = ""
+    """Name of the actor that leads the task's ingestion service; empty: there is none."""
+    streams: str = ""
+    """Folder of this machine where its ingestion service looks for streams; empty: there is none."""
     """Start from the newest committed checkpoint under `output`, if there is one."""
     attempt: int = 1
     run: str = ""

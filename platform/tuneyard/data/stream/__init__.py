@@ -1,6 +1,8 @@
 """Training rows from data of any size: built shard by shard, ahead of the ranks, in bounded memory, and kept for the next epoch and job."""
 
 from tuneyard.data.stream.opening import open_stream
-from tuneyard.data.stream.rows import StreamedRows
+from tuneyard.data.stream.published import Published, published, stream_of
+from tuneyard.data.stream.rows import Stream, StreamedRows
+from tuneyard.data.stream.workers import wanted_splits
 
-__all__ = ["StreamedRows", "open_stream"]
+__all__ = ["Published", "Stream", "StreamedRows", "open_stream", "published", "stream_of", "wanted_splits"]

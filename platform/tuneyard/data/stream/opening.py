@@ -15,8 +15,9 @@ from tuneyard.data.encoders import encoder_of
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Tally, training_samples
 from tuneyard.data.sources import Located
+from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
-from tuneyard.data.stream.rows import Claims, HeldOutRows, Stream, StreamedRows
+from tuneyard.data.stream.rows import Announce, Claims, HeldOutRows, Stream, StreamedRows
 from tuneyard.data.stream.shards import ShardFacts
 from tuneyard.data.stream.splits import sample_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
@@ -24,6 +25,7 @@ from tuneyard.data.stream.workers import DataWorkers
 
 _HELD_OUT_SPLITS = 8
 _MOST_WORKERS = 8
+_LEFT_TO_SERVICE_S = 3.0
 _LOOK = "`tuneyard data inspect` shows what the data hold"
 
 
@@ -36,13 +38,21 @@ class OpenStream:
     roles: Roles
     encoder: Any
     sample: ShardFacts
-    workers: DataWorkers | None
 
 
 def open_stream(
-    spec: TrainData, located: Located, tokenizer: Any, *, objective: Objective, seed: int, key: dict[str, Any], cache_dir: str | Path | None
+    spec: TrainData,
+    located: Located,
+    tokenizer: Any,
+    *,
+    objective: Objective,
+    seed: int,
+    key: dict[str, Any],
+    cache_dir: str | Path | None,
+    service: Path | None,
 ) -> OpenStream:
-    """Nothing but the first rows and a sample of 4 MiB is read. `key`: what rows depend on beside the files.
+    """Nothing but the first rows and a sample of 4 MiB is read. `key`: what rows depend on beside the files. `service`: the folder where
+    this machine's service looks for streams; None: there is none, and workers are started here.
 
     Raises BadInput (data that cannot be used as asked), StorageError (not reachable, no room for shards).
     """
@@ -55,18 +65,29 @@ def open_stream(
     folder = cache_root(cache_dir) / "shards"
     windows = Windows(len(splits), seed, spec.shuffle)
     claims = Claims(folder / "claims" / recipe.key[:32])
-    stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction)
-    workers = DataWorkers(stream, count) if (count := worker_count(spec)) and _is_first_of_machine() else None
-    if workers is not None:
-        workers.start()  # before the model: a fork of a small process, without a GPU
+    stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)
+    announce = _announce(stream, 0 if service else worker_count(spec), service)
     sample = stream.shard(sample_of(located.files, splits)).facts
     if not sample.rows:
         why = f", such as {sample.bad_examples[0]}" if sample.bad_examples else ""
         raise BadInput(f"{located.uri}: no row of a sample of {sample.source_bytes:,} bytes can be used{why}", sample.advice or _LOOK)
     estimate = max(1, math.ceil(sample.rows * sum(split.size_bytes for split in splits) / max(1, sample.source_bytes)))
-    rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, **({"announce": workers.reads} if workers is not None else {}))
+    rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, announce=announce)
     validation = HeldOutRows(stream, _HELD_OUT_SPLITS) if spec.validation_fraction > 0 else None
-    return OpenStream(rows, validation, roles, encoder, sample, workers)
+    return OpenStream(rows, validation, roles, encoder, sample)
+
+
+def _announce(stream: Stream, workers: int, service: Path | None) -> Announce:
+    """Have shards built ahead: by the service of this machine, or by workers. One rank of a machine does so for all."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return lambda _place, _waited: None
+    if service is not None:
+        return publish(service, stream).tell
+    if not workers:
+        return lambda _place, _waited: None
+    here = DataWorkers(stream, workers)
+    here.start()  # before the model: a fork of a small process, without a GPU
+    return here.reads
 
 
 def worker_count(spec: TrainData) -> int:
@@ -75,7 +96,3 @@ def worker_count(spec: TrainData) -> int:
         return spec.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-
-
-def _is_first_of_machine() -> bool:
-    return os.environ.get("LOCAL_RANK", "0") == "0"

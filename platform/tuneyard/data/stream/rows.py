@@ -49,6 +49,9 @@ class Claims:
             return False
         return True
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": 0, "_file": -1}
+
     def is_free(self, split: int) -> bool:
         """Whether nobody builds a split at the moment."""
         if not self.take(split):
@@ -66,6 +69,10 @@ class Claims:
         return self._file
 
 
+Announce = Callable[[Place, float], None]
+"""Hears of the window that is read, and of the seconds waited for shards so far."""
+
+
 @dataclass(frozen=True)
 class Stream:
     """What all processes that read or build a data set know of it."""
@@ -78,14 +85,21 @@ class Stream:
     """Where shards are kept."""
     claims: Claims
     max_bad_fraction: float
+    leave_s: float = 0.0
+    """So long a split that nobody has claimed is left to data workers before it is built here."""
+
+    def path_of(self, split: Split) -> Path:
+        """Where the shard of a split is kept, once it is there."""
+        return self.folder / f"{self.recipe.mark(split)}.shard"
 
     def build(self, split: Split) -> Path:
         """The shard of a split, built here or elsewhere meanwhile. Raises BadInput, StorageError."""
-        path = self.folder / f"{self.recipe.mark(split)}.shard"
-        until = time.monotonic() + _PATIENCE_S
+        path = self.path_of(split)
+        began = time.monotonic()
         while not path.exists():
-            mine = self.claims.take(split.number)
-            if mine or time.monotonic() > until:
+            waited_s = time.monotonic() - began
+            mine = (waited_s >= self.leave_s or split.number < 0) and self.claims.take(split.number)
+            if mine or waited_s > _PATIENCE_S:
                 try:
                     return self.recipe.build(split, self.folder)
                 finally:
@@ -140,10 +154,8 @@ class StreamedRows:
     `place` puts it at a cursor; without that it starts at the first row of all.
     """
 
-    def __init__(
-        self, stream: Stream, *, epoch_rows: int, content: str = "", announce: Callable[[Place], None] = lambda _place: None
-    ) -> None:
-        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce` hears of each window that is read."""
+    def __init__(self, stream: Stream, *, epoch_rows: int, content: str = "", announce: Announce = lambda _place, _waited: None) -> None:
+        """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce`: see there."""
         self.stream = stream
         self.epoch_rows = epoch_rows
         self._content = content
@@ -169,7 +181,7 @@ class StreamedRows:
         place, start, rows = self._window(position)
         if place != self._announced:
             self._announced = place
-            self._announce(place)
+            self._announce(place, self.tally.waited_s)
         which, row = self.stream.windows.row(place, rows, position - start)
         return self._shard(self._splits_of(place)[which]).row(row)
 
@@ -223,7 +235,7 @@ class StreamedRows:
         if place not in self._rows:
             if place != self._announced:
                 self._announced = place
-                self._announce(place)
+                self._announce(place, self.tally.waited_s)
             self._rows[place] = [self._shard(split).facts.rows for split in self._splits_of(place)]
             self._check(whole=False)
         return self._rows[place]
@@ -243,6 +255,8 @@ class StreamedRows:
         began = time.perf_counter()
         shard = self.stream.shard(split)
         self.tally.waited_s += time.perf_counter() - began
+        if self._announced is not None:
+            self._announce(self._announced, self.tally.waited_s)
         return shard
 
     def _check(self, *, whole: bool) -> None:

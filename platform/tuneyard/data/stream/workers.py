@@ -49,7 +49,7 @@ class DataWorkers:
     def start(self) -> None:
         self._pids.extend(self._fork() for _ in range(self._count - len(self._pids)))
 
-    def reads(self, place: Place) -> None:
+    def reads(self, place: Place, _waited_s: float = 0.0) -> None:
         """The rank reads this window now. Replaces workers that have died."""
         _PLACE.pack_into(self._shared, 0, place.epoch, place.window)
         if os.getpid() != self._owner:  # a process of torch's loader
@@ -112,15 +112,21 @@ class DataWorkers:
     def _wanted(self, done: set[int]) -> Iterator[int]:
         """Splits of the next windows that are not there, and that nobody builds."""
         place = Place(*_PLACE.unpack_from(self._shared, 0))
-        for _ in range(self._ahead):
-            for number in self._stream.windows.splits_at(place):
-                if number in done:
-                    continue
-                if (self._stream.folder / f"{self._stream.recipe.mark(self._stream.splits[number])}.shard").exists():
-                    done.add(number)
-                elif self._stream.claims.is_free(number):
-                    yield number
-            place = self._stream.windows.after(place)
+        wanted = wanted_splits(self._stream, place, done, ahead=self._ahead)
+        return (number for number in wanted if self._stream.claims.is_free(number))
+
+
+def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int) -> Iterator[int]:
+    """Splits without a shard of `ahead` windows from `place` on, in the order in which they are read. Those that have one join `done`."""
+    for _ in range(ahead):
+        for number in stream.windows.splits_at(place):
+            if number in done:
+                continue
+            if stream.path_of(stream.splits[number]).exists():
+                done.add(number)
+            else:
+                yield number
+        place = stream.windows.after(place)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -1,0 +1,75 @@
+"""A stream that a rank reads, written down in a folder of its machine: a service there can have its shards built elsewhere.
+
+Two files: the stream itself, pickled, and a page of memory that the rank and the service share: the window that is read, and how long the
+rank has waited for shards. What the service brings appears in the stream's folder of shards, where the rank looks anyhow.
+"""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuneyard.data.stream.rows import Stream
+from tuneyard.data.stream.windows import Place
+
+_PAGE = struct.Struct("<QQd")
+"""Epoch, window, seconds waited."""
+_STREAM, _READS = ".stream", ".reads"
+
+
+class Reads:
+    """The shared page of one stream."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb+") as file:
+            self._page = mmap.mmap(file.fileno(), _PAGE.size)
+
+    def tell(self, place: Place, waited_s: float) -> None:
+        _PAGE.pack_into(self._page, 0, place.epoch, place.window, waited_s)
+
+    def look(self) -> tuple[Place, float]:
+        """The window that is read, and the seconds waited so far."""
+        epoch, window, waited_s = _PAGE.unpack_from(self._page, 0)
+        return Place(epoch, window), waited_s
+
+
+@dataclass(frozen=True)
+class Published:
+    """A stream in a folder, as the service finds it. `blob` is what `stream_of` takes, on any machine."""
+
+    key: str
+    blob: bytes
+    stream: Stream
+    reads: Reads
+
+
+def publish(folder: Path, stream: Stream) -> Reads:
+    """Write a stream down for the service of this machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = stream.recipe.key[:32]
+    page = folder / f"{key}{_READS}"
+    page.write_bytes(_PAGE.pack(0, 0, 0.0))
+    beside = folder / f".{key}{_STREAM}"
+    beside.write_bytes(pickle.dumps(stream))
+    beside.rename(folder / f"{key}{_STREAM}")
+    return Reads(page)
+
+
+def published(folder: Path, known: dict[str, Published]) -> dict[str, Published]:
+    """All streams in a folder, by key; `known` ones are not read again."""
+    found = dict(known)
+    for path in sorted(folder.glob(f"*{_STREAM}")):
+        if path.stem not in found and not path.name.startswith("."):
+            blob = path.read_bytes()
+            found[path.stem] = Published(path.stem, blob, stream_of(blob), Reads(path.with_suffix(_READS)))
+    return found
+
+
+def stream_of(blob: bytes) -> Stream:
+    """The stream of another process of this job."""
+    stream = pickle.loads(blob)
+    assert isinstance(stream, Stream)
+    return stream

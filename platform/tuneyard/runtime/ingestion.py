@@ -1,0 +1,379 @@
+"""The ingestion service of a train task, after Meta's DPP (Zhao et al. 2022), on Ray: a master, data workers, a fetcher on each machine.
+
+A fetcher reads which window the ranks of its machine read, asks the master for the shards of the next ones, and puts them where the
+ranks look. The master leases splits to workers in the order in which they are asked for, takes leases back from workers that are slow or
+gone, and has as many workers as the ranks need. All of them may be killed: a shard is a pure function of its split, so it is built again
+and is equal, and the cursors are in the ranks' checkpoints. A rank that waits too long builds its shard itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import DataService, TuneyardError
+from tuneyard.data.stream import Published, Stream, published, stream_of, wanted_splits
+
+RESOURCE = "tuneyard-data"
+"""Of Ray: what nodes for data workers offer, where a cluster has such."""
+_LOOK_S = 0.02
+_QUIET_S = 1.0
+"""So often the master hears of a machine that wants nothing: it may end workers then."""
+_AHEAD_WINDOWS = 2
+_ASKED_AT_ONCE = 16
+_KEPT_SHARDS = 256
+_SCALE_EVERY_S = 2.0
+_WAITING_SHARE = 0.01
+"""Share of the time that a rank waits for rows, above which there is one more worker."""
+_IDLE_S = 60.0
+_SLOWEST_S = 30.0
+_SLOW_TIMES = 8.0
+"""A lease ends after 30 s, or 8 times the median of all, whichever is later; twice as late each time that its split was lost."""
+_ANSWER_LIMIT_S = 30.0
+
+Key = tuple[str, int]
+"""Stream and split."""
+
+
+class DataWorker:
+    """Builds shards: an actor without state that matters. It keeps them on its machine too, for the next time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._streams: dict[str, Stream] = {}
+
+    def ready(self) -> int:
+        """Its process, once it runs, and has loaded what the first split needs."""
+        import transformers
+
+        assert transformers.PreTrainedTokenizerFast
+        return os.getpid()
+
+    def build(self, key: str, blob: bytes, number: int) -> tuple[str, bytes]:
+        """Why there is no shard, or nothing; and the bytes of the shard."""
+        try:
+            if key not in self._streams:
+                self._streams[key] = stream_of(blob)
+            stream = self._streams[key]
+            return "", stream.recipe.build(stream.splits[number], self._folder).read_bytes()
+        except TuneyardError as error:
+            return f"{error.cause}; {error.next_step}", b""
+
+
+@dataclass
+class _Lease:
+    """A split in the hands of a worker."""
+
+    key: Key
+    problem: Any
+    shard: Any
+    since: float
+
+
+@dataclass
+class _Worker:
+    actor: Any
+    starting: Any
+    """Answered once it runs; None from then on."""
+    pid: int = 0
+    lease: _Lease | None = None
+    idle_since: float = 0.0
+
+
+@dataclass
+class Account:
+    """What the service came to, for the report."""
+
+    shards: int = 0
+    workers: int = 0
+    most_workers: int = 0
+    started: int = 0
+    replaced: int = 0
+    leases_lost: int = 0
+    waited_s: float = 0.0
+    """Of the machine whose ranks waited longest."""
+    pids: tuple[int, ...] = ()
+    """Of the workers that run."""
+
+
+class IngestMaster:
+    """Leases splits to workers. Its state is what it was asked for: a new one starts empty, and is asked again."""
+
+    def __init__(self, service: DataService, make_worker: Callable[[], Any]) -> None:
+        self._service, self._make_worker = service, make_worker
+        self._streams: dict[str, Any] = {}
+        self._wanted: OrderedDict[Key, None] = OrderedDict()
+        self._done: OrderedDict[Key, Any] = OrderedDict()
+        self._workers: list[_Worker] = []
+        self._seconds: list[float] = []
+        self._lost: Counter[Key] = Counter()
+        self._waited: dict[str, tuple[float, float]] = {}
+        self._scaled_at = time.monotonic()
+        self.account = Account()
+
+    def open_stream(self, key: str, blob: bytes) -> None:
+        """Know a stream before it is asked for. `blob`: what `stream_of` takes."""
+        import ray
+
+        self._streams[key] = ray.put(blob)
+        while len(self._workers) < self._service.min_workers:
+            self._add_worker()
+
+    def want(self, machine: str, key: str, splits: Sequence[int], waited_s: float) -> dict[int, tuple[str, Any]] | None:
+        """Of these splits those that are done: why there is no shard, or nothing, and a reference to its bytes. The others are leased
+        next, in this order. None: the stream is not known."""
+        if key not in self._streams:
+            return None
+        self._waited.setdefault(machine, (waited_s, waited_s))
+        self._waited[machine] = (self._waited[machine][0], waited_s)
+        for number in splits:
+            if (key, number) not in self._done and not self._is_leased((key, number)):
+                self._wanted.setdefault((key, number))
+        self._turn()
+        found = {number: self._done[key, number] for number in splits if (key, number) in self._done}
+        for number in found:
+            self._done.move_to_end((key, number))
+        return found
+
+    def lost(self, key: str, number: int) -> None:
+        """A shard that was there cannot be fetched any more: its machine is gone."""
+        if self._done.pop((key, number), None) is not None:
+            self.account.leases_lost += 1
+
+    def report(self) -> Account:
+        self.account.workers = len(self._workers)
+        self.account.pids = tuple(worker.pid for worker in self._workers if worker.pid)
+        self.account.waited_s = max((waited for _, waited in self._waited.values()), default=0.0)
+        return self.account
+
+    # --- one turn: answers in, workers that are slow or dead out, leases to idle ones
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        for worker in list(self._workers):
+            if worker.starting is not None:
+                self._greet(worker, now)
+            if worker.lease is not None:
+                self._look(worker, worker.lease, now)
+        self._scale(now)
+        for worker in self._workers:
+            if worker.lease is None and worker.starting is None and self._wanted:
+                (key, number), _ = self._wanted.popitem(last=False)
+                problem, shard = worker.actor.build.options(num_returns=2).remote(key, self._streams[key], number)
+                worker.lease = _Lease((key, number), problem, shard, now)
+
+    def _look(self, worker: _Worker, lease: _Lease, now: float) -> None:
+        import ray
+
+        if ray.wait([lease.problem], timeout=0)[0]:
+            try:
+                self._done[lease.key] = ray.get(lease.problem), lease.shard
+            except ray.exceptions.RayError:
+                self._replace(worker)
+                return
+            while len(self._done) > _KEPT_SHARDS:
+                self._done.popitem(last=False)
+            self._seconds = [*self._seconds[-99:], now - lease.since]
+            self.account.shards += 1
+            worker.lease, worker.idle_since = None, now
+        elif now - lease.since > self._lease_limit_s(lease.key):
+            self._replace(worker)
+
+    def _greet(self, worker: _Worker, now: float) -> None:
+        """A worker that runs may have leases. Until there is room for it, Ray lets it wait."""
+        import ray
+
+        if ray.wait([worker.starting], timeout=0)[0]:
+            try:
+                worker.pid = ray.get(worker.starting)
+            except ray.exceptions.RayError:
+                self._replace(worker)
+            else:
+                worker.starting, worker.idle_since = None, now
+
+    def _lease_limit_s(self, key: Key) -> float:
+        usual = statistics.median(self._seconds) if self._seconds else 0.0
+        return float(max(_SLOWEST_S, _SLOW_TIMES * usual) * 2 ** self._lost[key])
+
+    def _is_leased(self, key: Key) -> bool:
+        return any(worker.lease is not None and worker.lease.key == key for worker in self._workers)
+
+    def _replace(self, worker: _Worker) -> None:
+        """End a worker, start another, and put its lease first in line."""
+        self._end(worker)
+        self.account.replaced += 1
+        if worker.lease is not None:
+            self._lost[worker.lease.key] += 1
+            self._wanted[worker.lease.key] = None
+            self._wanted.move_to_end(worker.lease.key, last=False)
+        self._add_worker()
+
+    def _scale(self, now: float) -> None:
+        if now - self._scaled_at < _SCALE_EVERY_S:
+            return
+        waiting = max((last - first for first, last in self._waited.values()), default=0.0) / (now - self._scaled_at)
+        self._waited = {machine: (last, last) for machine, (_, last) in self._waited.items()}
+        self._scaled_at = now
+        busy = all(worker.lease is not None for worker in self._workers)  # none of them is still starting either
+        if waiting > _WAITING_SHARE and busy and self._wanted and len(self._workers) < self._service.max_workers:
+            self._add_worker()
+        elif len(self._workers) > self._service.min_workers:
+            resting = next((worker for worker in self._workers if worker.lease is None and now - worker.idle_since > _IDLE_S), None)
+            if resting is not None:
+                self._end(resting)
+
+    def _add_worker(self) -> None:
+        actor = self._make_worker()
+        self._workers.append(_Worker(actor, actor.ready.remote()))
+        self.account.started += 1
+        self.account.most_workers = max(self.account.most_workers, len(self._workers))
+
+    def _end(self, worker: _Worker) -> None:
+        import ray
+
+        self._workers.remove(worker)
+        with contextlib.suppress(Exception):
+            ray.kill(worker.actor)
+
+
+class Fetcher:
+    """Brings shards to a machine: a thread of its agent, for the streams that ranks publish in `folder`."""
+
+    def __init__(self, folder: Path, master: Any, *, on_problem: Callable[[str], None] = lambda _problem: None) -> None:
+        self._folder, self._master, self._on_problem = folder, master, on_problem
+        self._stopped = threading.Event()
+        self._known: dict[str, Published] = {}
+        self._done: dict[str, set[int]] = {}
+        self._told: set[str] = set()
+        self._asked_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="tuneyard-fetcher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._thread.join(_ANSWER_LIMIT_S)
+
+    def _run(self) -> None:
+        import ray
+
+        while not self._stopped.wait(_LOOK_S):
+            try:
+                self._known = published(self._folder, self._known)
+                for each in self._known.values():
+                    self._serve(each)
+            except (ray.exceptions.RayError, OSError) as error:  # the master starts anew; or the disk is full, which the rank says itself
+                self._problem(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                self._stopped.wait(1.0)
+
+    def _serve(self, each: Published) -> None:
+        import ray
+
+        place, waited_s = each.reads.look()
+        done = self._done.setdefault(each.key, set())
+        wanted = []
+        for number in wanted_splits(each.stream, place, done, ahead=_AHEAD_WINDOWS):
+            wanted.append(number)
+            if len(wanted) == _ASKED_AT_ONCE:
+                break
+        if not wanted and time.monotonic() - self._asked_at < _QUIET_S:
+            return
+        self._asked_at = time.monotonic()
+        found = ray.get(self._master.want.remote(_machine(), each.key, wanted, waited_s), timeout=_ANSWER_LIMIT_S)
+        if found is None:
+            ray.get(self._master.open_stream.remote(each.key, each.blob), timeout=_ANSWER_LIMIT_S)
+            return
+        for number, (problem, shard) in found.items():
+            self._take(each, done, number, problem, shard)
+
+    def _take(self, each: Published, done: set[int], number: int, problem: str, reference: Any) -> None:
+        import ray
+
+        try:
+            shard: bytes = ray.get(reference, timeout=_ANSWER_LIMIT_S)
+        except ray.exceptions.RayError:
+            self._master.lost.remote(each.key, number)
+            return
+        done.add(number)  # a rank builds by itself what a worker could not, and meets the same error
+        if problem:
+            self._problem(problem)
+            return
+        path = each.stream.path_of(each.stream.splits[number])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.write_bytes(shard)
+        beside.rename(path)
+
+    def _problem(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._on_problem(problem)
+
+
+def _machine() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+# --- the service of a task
+
+
+class Ingestion:
+    """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
+
+    def __init__(self, job: str, task: str, service: DataService) -> None:
+        """Ray must be initialised."""
+        import ray
+
+        self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
+        options = _placed(ray.cluster_resources(), service)
+        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(IngestMaster)
+        self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options))
+
+    def report(self) -> Account | None:
+        """What it came to; None where the master does not answer."""
+        import ray
+
+        try:
+            account: Account = ray.get(self.master.report.remote(), timeout=_ANSWER_LIMIT_S)
+        except ray.exceptions.RayError:
+            return None
+        return account
+
+    def close(self) -> None:
+        """End the master; its workers go with it."""
+        import ray
+
+        with contextlib.suppress(Exception):
+            ray.kill(self.master)
+
+
+@dataclass(frozen=True)
+class _WorkerMaker:
+    """Makes data workers, in the process of the master: they end with it."""
+
+    options: Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        import ray
+
+        from tuneyard.data.cache import cache_root
+
+        return ray.remote(**self.options)(DataWorker).remote(str(cache_root() / "shards"))
+
+
+def _placed(resources: Mapping[str, float], service: DataService) -> dict[str, Any]:
+    """Ray's options of a data worker: on the nodes that are there for them. Where the cluster has none, workers share the nodes of the
+    ranks, and take no CPU of Ray's from them: a gang that starts again could not be placed."""
+    if resources.get(RESOURCE, 0) > 0:
+        return {"num_cpus": service.cpus, "memory": int(service.memory_gb * 1e9), "resources": {RESOURCE: 1}}
+    return {"num_cpus": 0, "scheduling_strategy": "SPREAD"}

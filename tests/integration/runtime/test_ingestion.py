@@ -1,0 +1,182 @@
+"""The ingestion service on a real Ray: every row exactly once and in order, whatever is killed or hangs; workers by what the ranks need."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pickle import dumps
+from typing import Any
+
+import pytest
+import ray
+from tests.models import CHAT_TEMPLATE, tokenizer_of, write_text
+
+from tuneyard.api import DataService, TrainData
+from tuneyard.data import prepare
+from tuneyard.data.stream import splits
+from tuneyard.runtime import ingestion
+from tuneyard.runtime.ingestion import Fetcher, Ingestion
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+@dataclass
+class Setting:
+    """A service whose fetcher runs here, as in the agent of a machine."""
+
+    service: Ingestion
+    folder: Path
+    data: dict[str, Any]
+    cache: Path
+    fetcher: Fetcher | None = None
+
+    def rows(self, *, leave_s: float = 30.0) -> Any:
+        tokenizer = tokenizer_of([], eos="<|end|>", chat_template=CHAT_TEMPLATE)
+        spec = TrainData.model_validate(self.data)
+        prepared = prepare(spec, tokenizer, objective="clm", seed=1, cache_dir=self.cache, service=self.folder)
+        prepared.train.stream = replace(prepared.train.stream, leave_s=leave_s)
+        return prepared.train
+
+    def fetch(self) -> None:
+        if self.fetcher is not None:
+            self.fetcher.close()
+        self.fetcher = Fetcher(self.folder, self.service.master)
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Setting]]:
+    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 4096)
+    monkeypatch.setattr(splits, "_ROWS_OF_A_SHARD", 0)
+    write_text(tmp_path / "text.jsonl", 3000)
+    made: list[Setting] = []
+
+    def make(**service: Any) -> Setting:
+        options = DataService(**{"cpus": 0.1, "memory_gb": 0.1, **service})
+        data = {"source": str(tmp_path / "text.jsonl"), "streaming": True, "maxLength": 64}
+        made.append(Setting(Ingestion("job", f"task-{len(made)}", options), tmp_path / f"streams-{len(made)}", data, tmp_path / "cache"))
+        made[-1].folder.mkdir()
+        made[-1].fetch()
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.fetcher is not None
+        each.fetcher.close()
+        each.service.close()
+
+
+def undisturbed(setting: Setting, tmp_path: Path, count: int) -> list[tuple[int, ...]]:
+    tokenizer = tokenizer_of([], eos="<|end|>", chat_template=CHAT_TEMPLATE)
+    spec = TrainData.model_validate({**setting.data, "workers": 0})
+    rows = prepare(spec, tokenizer, objective="clm", seed=1, cache_dir=tmp_path / "other").train
+    return [tuple(rows[position]["input_ids"]) for position in range(count)]
+
+
+def test_rows_come_from_the_service_and_are_those_of_one_process(setting: Callable[..., Setting], tmp_path: Path) -> None:
+    used = setting(min_workers=2)
+    rows = used.rows()
+    found = [tuple(rows[position]["input_ids"]) for position in range(3500)]
+    assert found == undisturbed(used, tmp_path, 3500)
+    account = used.service.report()
+    assert account is not None
+    assert account.shards >= len(rows.stream.splits)
+
+
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
+def test_no_row_is_lost_or_doubled_whatever_is_killed(setting: Callable[..., Setting], tmp_path: Path, kills: int) -> None:
+    used, chance = setting(min_workers=2), random.Random(4)
+    wanted = undisturbed(used, tmp_path, 3000)
+    rows = used.rows(leave_s=2.0)
+    done, found, epoch = 0, [], 0
+    while done < kills or len(found) < 3000:
+        if done < kills and chance.random() < (kills - done + 3) / 3000 * 2:
+            kind = chance.choice(["worker", "worker", "master", "client"])
+            if kind == "worker":
+                account = used.service.report()
+                for pid in account.pids[:1] if account is not None else ():
+                    os.kill(pid, signal.SIGKILL)
+            elif kind == "master":
+                ray.kill(used.service.master, no_restart=False)
+            else:
+                rows_before = rows
+                used.fetch()
+                rows = used.rows(leave_s=2.0)
+                rows.place(rows_before.cursor(len(found) % 3000))
+            done += 1
+        if len(found) == 3000:
+            assert found == wanted, f"epoch {epoch}"
+            found, epoch = [], epoch + 1
+            for path in used.cache.glob("shards/*.shard"):
+                path.unlink()
+            rows = used.rows(leave_s=2.0)
+        found.append(tuple(rows[len(found)]["input_ids"]))
+    assert found == wanted
+
+
+def test_a_worker_that_hangs_is_replaced(setting: Callable[..., Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "_SLOWEST_S", 2.0)  # of this process: the master below runs here
+    made = ray.remote(num_cpus=0)(ingestion.DataWorker)
+    master = ingestion.IngestMaster(DataService(min_workers=1, max_workers=1), lambda: made.remote(str(tmp_path / "worker")))
+    stream, key = setting().rows().stream, "stream"
+    assert master.want("here", key, [0], 0.0) is None
+    master.open_stream(key, dumps(stream))
+    deadline = time.monotonic() + 60
+    while not (pids := master.report().pids):
+        master.want("here", key, [], 0.0)
+        assert time.monotonic() < deadline
+    os.kill(pids[0], signal.SIGSTOP)
+    while not (found := master.want("here", key, [0], 0.0)):
+        time.sleep(0.05)
+        assert time.monotonic() < deadline
+    problem, shard = found[0]
+    assert problem == ""
+    assert ray.get(shard).endswith(b"tuneyard-shard-1")
+    assert 1 <= master.report().replaced <= 3
+    assert master.report().leases_lost == 0
+
+
+def test_there_are_as_many_workers_as_the_ranks_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "_SCALE_EVERY_S", 0.0)
+    monkeypatch.setattr(ingestion, "_IDLE_S", 0.2)
+    made: list[Any] = []
+
+    def worker() -> Any:
+        made.append(ray.remote(num_cpus=0)(Slow).remote())
+        return made[-1]
+
+    master = ingestion.IngestMaster(DataService(min_workers=1, max_workers=3), worker)
+    master.open_stream("s", b"")
+    deadline, waited = time.monotonic() + 60, 0.0
+    while master.report().workers < 3:
+        waited += 0.02
+        master.want("here", "s", list(range(1000)), waited)
+        time.sleep(0.02)
+        assert time.monotonic() < deadline
+    while master.report().workers > 1:
+        master.want("here", "s", [], waited)
+        time.sleep(0.02)
+        assert time.monotonic() < deadline
+    assert master.report().most_workers == 3
+
+
+class Slow:
+    """A worker that takes a while and answers nothing."""
+
+    def ready(self) -> int:
+        return os.getpid()
+
+    def build(self, _key: str, _blob: bytes, _number: int) -> tuple[str, bytes]:
+        time.sleep(0.1)
+        return "", b""
