@@ -88,6 +88,10 @@ class _Worker:
     lease: _Lease | None = None
     idle_since: float = 0.0
 
+    def rests(self, now: float) -> bool:
+        """Whether it has had nothing to do for long."""
+        return self.starting is None and self.lease is None and now - self.idle_since > _IDLE_S
+
 
 @dataclass
 class Account:
@@ -227,7 +231,7 @@ class IngestMaster:
         if waiting > _WAITING_SHARE and busy and self._wanted and len(self._workers) < self._service.max_workers:
             self._add_worker()
         elif len(self._workers) > self._service.min_workers:
-            resting = next((worker for worker in self._workers if worker.lease is None and now - worker.idle_since > _IDLE_S), None)
+            resting = next((worker for worker in self._workers if worker.rests(now)), None)
             if resting is not None:
                 self._end(resting)
 
