@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuneyard.api import BadInput
 from tuneyard.data.encoding import Decoded, convert
 from tuneyard.data.file_types import DataFile, is_tab_separated
+from tuneyard.data.lines import LONGEST_ROW_BYTES
 
 _SWALLOWED_FROM = 5
 _LIKE_ROWS = 0.9
@@ -32,11 +32,11 @@ class CsvRows:
 
     A field may hold line breaks: a quotation mark that is never closed takes all lines that follow, and one that another stray one closes
     takes those between. Both count as bad rows, one for each line. Lines are taken for swallowed where a row spans seven or more, and nine
-    of ten of those inside are rows by themselves, with as many fields as the header.
+    of ten of those inside are rows by themselves, with as many fields as the header. A field of more than LONGEST_ROW_BYTES ends its row.
     """
 
     def __init__(self, lines: Decoded, header: list[str], delimiter: str) -> None:
-        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        csv.field_size_limit(LONGEST_ROW_BYTES)
         self._lines = lines
         self._header = header
         self._delimiter = delimiter

@@ -15,7 +15,7 @@ from tuneyard.data.canonical import Canonical, LeftOut
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import Chat, Completion, Pair, Text, canonical_json, detect
-from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
+from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally, lacking
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import locate
 
@@ -120,7 +120,7 @@ def inspect(
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
     return Inspection(
         uri=uri,
-        file_type=located.files[0].kind + (f" ({located.files[0].compression})" if located.files[0].compression else ""),
+        file_type=located.kinds,
         files=len(located.files),
         size_bytes=located.size_bytes,
         format=canonical.roles.format if canonical else "unknown",
@@ -166,7 +166,7 @@ class _Look:
             self._tally.left_out += 1
             return
         except BadSample as error:
-            self._tally.add_bad(row.place, str(error))
+            self._tally.add_bad(row.place, lacking(self._canonical.roles, row.values) or str(error), advice=error.advice)
             return
         self._tally.good += 1
         self.characters.append(sum(len(piece.text) for piece in plain_pieces(sample)))
