@@ -6,7 +6,7 @@ Everything streams: at most one batch of a columnar file, or one line of a text 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +52,14 @@ def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
             file.check_unchanged()
 
 
-def parquet_file(file: DataFile) -> Any:
-    """A `pyarrow.parquet.ParquetFile`. Raises BadInput where the footer is missing: its rows cannot even be counted."""
+def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
+    """A `pyarrow.parquet.ParquetFile`. `buffer_bytes`: read columns in pieces of this size, for who wants the first rows of a group alone.
+    Raises BadInput where the footer is missing: its rows cannot even be counted."""
     import pyarrow.parquet as pq
 
     file.check_unchanged()
     try:
-        return pq.ParquetFile(file.path if file.is_local else file.open_raw())
+        return pq.ParquetFile(file.path if file.is_local else file.open_raw(), buffer_size=buffer_bytes)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and (error.errno or not file.is_local):
             raise
@@ -70,22 +71,27 @@ def parquet_file(file: DataFile) -> Any:
 
 def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
     parquet = parquet_file(file)
-    columns, constants = table_columns(file, parquet)
-    row = 0
+    first = 0
     for group in range(parquet.num_row_groups):
-        first, rows = row, parquet.metadata.row_group(group).num_rows
-        try:
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns):
-                for values in rows_of(batch):
-                    row += 1
-                    yield _of_columns(f"{file.uri}:row {row}", values, constants)
-        except (pa.ArrowException, OSError) as error:
-            reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
-            yield BadRow(f"{file.uri}:row {row + 1}", reason, first + rows - row)
-        row = first + rows
+        yield from row_group_records(file, parquet, group, first)
+        first += parquet.metadata.row_group(group).num_rows
 
 
-def table_columns(file: DataFile, parquet: Any) -> tuple[list[str] | None, dict[str, Any]]:
+def row_group_records(file: DataFile, parquet: Any, group: int, first: int) -> Iterator[Record | BadRow]:
+    """Rows of one row group of a Parquet file; `first`: rows in the groups before."""
+    columns, constants = _table_columns(file, parquet)
+    row, end = first, first + parquet.metadata.row_group(group).num_rows
+    try:
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns):
+            for values in rows_of(batch):
+                row += 1
+                yield _of_columns(f"{file.uri}:row {row}", values, constants)
+    except (pa.ArrowException, OSError) as error:
+        reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
+        yield BadRow(f"{file.uri}:row {row + 1}", reason, end - row)
+
+
+def _table_columns(file: DataFile, parquet: Any) -> tuple[list[str] | None, dict[str, Any]]:
     """Columns to read of a Parquet file (None: all), and those that the table's metadata give to each row."""
     if file.part is None:
         return None, {}
@@ -120,10 +126,17 @@ def arrow_batches(file: DataFile) -> Iterator[Any]:
 def _arrow(file: DataFile) -> Iterator[Record | BadRow]:
     row = 0
     for batch in arrow_batches(file):
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            for values in rows_of(batch.slice(start, BATCH_ROWS)):
-                row += 1
-                yield _of_columns(f"{file.uri}:row {row}", values)
+        yield from batch_records(file, batch, row)
+        row += batch.num_rows
+
+
+def batch_records(file: DataFile, batch: Any, first: int) -> Iterator[Record | BadRow]:
+    """Rows of a record batch; `first`: rows in the batches before."""
+    row = first
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        for values in rows_of(batch.slice(start, BATCH_ROWS)):
+            row += 1
+            yield _of_columns(f"{file.uri}:row {row}", values)
 
 
 def parse_json_row(line: bytes) -> dict[str, Any]:
@@ -162,7 +175,7 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
         content = whole_of(file, stream)
     try:
-        rows = json.loads(content)
+        rows = json.loads(content.decode())  # bytes would be taken with surrogates inside
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
@@ -192,15 +205,20 @@ def _csv(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
         lines = Decoded(lines_of(file, stream))
         header, delimiter = header_of(file, lines)
-        rows = CsvRows(lines, header, delimiter)
-        for row in rows:
-            place = f"{file.uri}:{row.line + 1}"
-            if fault := lines.take_fault():
-                yield BadRow(place, str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
-            elif row.fault:
-                yield BadRow(place, row.fault, row.lines, row.advice)
-            else:
-                yield Record(place, row.values)
+        yield from csv_records(file, lines, header, delimiter, lambda line: f"{file.uri}:{line + 1}")
+
+
+def csv_records(
+    file: DataFile, lines: Decoded, header: list[str], delimiter: str, place: Callable[[int], str]
+) -> Iterator[Record | BadRow]:
+    """Rows of CSV lines without a header. `place`: of a row that begins in a line, 1 for the first."""
+    for row in CsvRows(lines, header, delimiter):
+        if fault := lines.take_fault():
+            yield BadRow(place(row.line), str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
+        elif row.fault:
+            yield BadRow(place(row.line), row.fault, row.lines, row.advice)
+        else:
+            yield Record(place(row.line), row.values)
 
 
 def _text(file: DataFile) -> Iterator[Record | BadRow]:
