@@ -127,7 +127,7 @@ class ObjectFile(io.RawIOBase):
 
         try:
             answer = obstore.get(self._store, self._found.path, options={"range": (self._position, self._position + size)})
-        except NotFoundError as error:
+        except (FileNotFoundError, NotFoundError) as error:
             raise BadInput(f"{self._found.uri}: was there, and is gone", "start again when nothing writes there") from error
         _refuse_other(self._found, version_of(dict(answer.meta)))
         return bytes(answer.bytes())
