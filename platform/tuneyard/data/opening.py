@@ -1,7 +1,7 @@
 """Opening a file in the version that the listing saw: one that has changed since then is refused by name.
 
-A local file is compared by what its file system says of it when it is opened, and again when it has been read. An object is read by ranges; every
-answer carries size, ETag and time, so that no two versions are ever mixed. A store that throttles or is away is asked again.
+A local file is compared by what its file system says of it when it is opened, and again when it has been read. An object is read by
+ranges; every answer carries size, ETag and time, so that no two versions are ever mixed. A store that throttles or is away is asked again.
 """
 
 from __future__ import annotations

@@ -70,11 +70,15 @@ def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
 
 
 def _parquet(file: DataFile) -> Iterator[Record | BadRow]:
+    yield from parquet_rows(file)
+
+
+def parquet_rows(file: DataFile, groups: range | None = None) -> Iterator[Record | BadRow]:
+    """The rows of a Parquet file, or of some of its row groups; of a damaged group one bad row that counts for all. Raises BadInput."""
     parquet = parquet_file(file)
-    first = 0
-    for group in range(parquet.num_row_groups):
-        yield from row_group_records(file, parquet, group, first)
-        first += parquet.metadata.row_group(group).num_rows
+    counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+    for group in range(len(counts)) if groups is None else groups:
+        yield from row_group_records(file, parquet, group, sum(counts[:group]))
 
 
 def row_group_records(file: DataFile, parquet: Any, group: int, first: int) -> Iterator[Record | BadRow]:

@@ -181,7 +181,7 @@ def test_an_object_that_changes_while_it_is_read_is_refused_by_name(how: str, s3
         (folder / "a.jsonl").write_bytes(body.swapcase())
     else:
         put("changing/a.jsonl", body.swapcase())
-    with pytest.raises(BadInput, match=r"s3://tests/data/changing/a\.jsonl: changed while it was being read \(still [\d,]+ bytes"):
+    with pytest.raises(BadInput, match=r"s3://tests/data/changing/a\.jsonl: changed while it was being used \(still [\d,]+ bytes"):
         list(rows)
     (folder / "a.jsonl").unlink()
 

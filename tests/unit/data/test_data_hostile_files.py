@@ -215,10 +215,10 @@ def test_a_file_that_changes_between_listing_and_reading_is_refused_by_name(
     for _ in range(after):
         next(rows)
     change(folder / name)
-    with pytest.raises(BadInput, match=rf"{name}: changed while it was being read \(") as refused:
+    with pytest.raises(BadInput, match=rf"{name}: changed while it was being used \(") as refused:
         for _ in rows:
             pass
-    assert refused.value.next_step == "start again when nothing writes there, or read a copy"
+    assert refused.value.next_step == "write new data into new files, and start the task again with these"
 
 
 def test_a_file_that_is_deleted_meanwhile_is_named(folder: Path) -> None:
@@ -232,5 +232,5 @@ def test_a_file_that_is_deleted_meanwhile_is_named(folder: Path) -> None:
 def test_the_identity_is_that_of_the_files_that_were_listed(folder: Path) -> None:
     files = locate(str(folder)).files
     grow(folder / "a.jsonl")
-    with pytest.raises(BadInput, match=r"a\.jsonl: changed while it was being read \([\d,]+ bytes, now [\d,]+\)"):
+    with pytest.raises(BadInput, match=r"a\.jsonl: changed while it was being used \([\d,]+ bytes, now [\d,]+\)"):
         files[0].identity()
