@@ -19,7 +19,7 @@ from tuneyard.api.errors import BadInput
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-ASKED_FOR = ("", "train", "score", "operator")
+ASKED_FOR = ("", "train", "score", "operator", "tables")
 """The extras that people are told of, in the order in which a module is looked for; "" is the install without any."""
 DISTRIBUTIONS = {"grpc": "grpcio", "yaml": "pyyaml"}
 """Distributions by module, where the names differ by more than `-`, `_` and `.`."""

@@ -1,37 +1,79 @@
-"""Remote file systems, and what their errors mean for people."""
+"""Remote file systems: which errors pass with time, and what the others mean for people."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.api.secrets import redact
 from tuneyard.storage.credentials import NO_CREDENTIALS, s3_settings
+from tuneyard.storage.retry import RETRY_TOTAL_S, with_retries
+
+Result = TypeVar("Result")
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "hdfs": "hdfs", "webhdfs": "webhdfs"}
+READ_RETRY_S = 180.0
+"""How long a store that has answered once may be away while its files are read."""
 _TIMEOUT = timedelta(seconds=60)
 _METADATA_SERVERS = ("169.254.169.254", "metadata.google")
+_BUSY = re.compile(r"non-2xx status code: (?:408|429|5\d\d)\b")
+_LOST = re.compile(r"HTTP error: |error decoding response body|connection (?:closed|reset)|timed? ?out", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of S3 or Google Cloud Storage. Holds no connection, so that it crosses processes."""
+
+    scheme: str
+    name: str
+
+    @property
+    def store(self) -> Any:
+        """obstore's store for it, with the keys that the environment names now."""
+        keys = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "HOME"))))
+        return _object_store(self.scheme, self.name, keys)
+
+
+@cache
+def _object_store(scheme: str, bucket: str, _keys: tuple[tuple[str, str], ...]) -> Any:
+    import obstore.store
+
+    limits: dict[str, Any] = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 5, "retry_timeout": _TIMEOUT}}
+    if scheme == "gs":
+        return obstore.store.GCSStore(bucket, **limits)
+    settings: Any = s3_settings(os.environ)
+    return obstore.store.S3Store(bucket, config=settings, **limits)
 
 
 @cache
 def filesystem(scheme: str, host: str) -> Any:
-    """The fsspec face of a remote store: obstore's for s3 and gs, fsspec's own for HDFS."""
-    if scheme in ("s3", "gs"):
-        from obstore.fsspec import FsspecStore
-
-        limits: dict[str, Any] = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 5, "retry_timeout": _TIMEOUT}}
-        open_store: Any = FsspecStore  # its overloads want the scheme as a literal
-        settings = s3_settings(os.environ) if scheme == "s3" else None
-        return open_store(scheme, config=settings, skip_instance_cache=True, **limits)
+    """fsspec's file system for HDFS."""
     import fsspec
 
     name, _, port = host.partition(":")
     return fsspec.filesystem(scheme, host=name or "default", **({"port": int(port)} if port else {}))
+
+
+def patiently(action: Callable[[], Result], *, total_s: float = RETRY_TOTAL_S, away: bool = False) -> Result:
+    """What `action` returns. A store that throttles or has a fault of its own (HTTP 408, 429, 5xx) is asked again for `total_s`; one that
+    cannot be reached too where it may be `away`. Without, a wrong address is told within seconds."""
+    return with_retries(action, lambda error: _passes(error, away=away), total_s=total_s)
+
+
+def _passes(error: Exception, *, away: bool) -> bool:
+    from obstore.exceptions import BaseError
+
+    text = str(error)
+    if not isinstance(error, BaseError) or any(server in text for server in _METADATA_SERVERS):
+        return False
+    return bool(_BUSY.search(text) or (away and _LOST.search(text)))
 
 
 @contextmanager

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tuneyard.api import BadInput
 from tuneyard.data.encoding import Decoded, convert
 from tuneyard.data.file_types import DataFile, is_tab_separated
+from tuneyard.data.lines import LONGEST_ROW_BYTES
 
 _SWALLOWED_FROM = 5
 _LIKE_ROWS = 0.9
+_ALONE, _TRIED = 4, 200
 _STRAY_QUOTE = "close the quotation mark, or double it if it is part of the text"
 
 
@@ -32,11 +34,11 @@ class CsvRows:
 
     A field may hold line breaks: a quotation mark that is never closed takes all lines that follow, and one that another stray one closes
     takes those between. Both count as bad rows, one for each line. Lines are taken for swallowed where a row spans seven or more, and nine
-    of ten of those inside are rows by themselves, with as many fields as the header.
+    of ten of those inside are rows by themselves, with as many fields as the header. A field of more than LONGEST_ROW_BYTES ends its row.
     """
 
     def __init__(self, lines: Decoded, header: list[str], delimiter: str) -> None:
-        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        csv.field_size_limit(LONGEST_ROW_BYTES)
         self._lines = lines
         self._header = header
         self._delimiter = delimiter
@@ -102,3 +104,29 @@ def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
     if len(set(names)) < len(names):
         raise BadInput(f"{file.uri}:1: two columns have the same name", "rename one of them")
     return names, delimiter
+
+
+def whole_rows(lines: Sequence[str], fields: int, delimiter: str) -> tuple[int, int]:
+    """First line and end of the whole rows among lines from the middle of a file, where a field may have begun before. They begin behind
+    a line from which on several rows have as many fields as the header, and end before a row that is cut."""
+    for start in range(min(len(lines), _TRIED)):
+        ends = list(islice(_row_ends(lines[start:], fields, delimiter), _ALONE))
+        if len(ends) == _ALONE and all(good for _, good in ends):
+            begin = start + ends[0][0]  # what begins here may be the rest of a row
+            last = max((end for end, good in _row_ends(lines[begin:], fields, delimiter) if good), default=0)
+            return begin, begin + last
+    return 0, 0
+
+
+def _row_ends(lines: Sequence[str], fields: int, delimiter: str) -> Iterator[tuple[int, bool]]:
+    """For each row: how many lines it and those before take, and whether it has as many fields as the header."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            yield reader.line_num, False
+            continue
+        if row is None:
+            return
+        yield reader.line_num, len(row) == fields

@@ -11,6 +11,7 @@ from tuneyard.api import BadInput
 
 if TYPE_CHECKING:
     from tuneyard.data.file_types import DataFile
+    from tuneyard.data.lines import LongLine
 
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -51,25 +52,33 @@ def _utf_16(start: bytes) -> str:
     return ""
 
 
-class Decoded:
-    """Text lines of binary ones; a line that is not UTF-8 comes with replacement signs, and is remembered until asked about."""
+class TooLong(ValueError):
+    """A line that was skipped."""
 
-    def __init__(self, lines: Iterator[bytes]) -> None:
+
+class Decoded:
+    """Text lines of binary ones. One that is not UTF-8 comes with replacement signs, one that was skipped as a sign alone; both are
+    remembered until asked about."""
+
+    def __init__(self, lines: Iterator[bytes | LongLine]) -> None:
         self._lines = lines
-        self._fault: NotUtf8 | None = None
+        self._fault: NotUtf8 | TooLong | None = None
 
     def __iter__(self) -> Decoded:
         return self
 
     def __next__(self) -> str:
         line = next(self._lines)
+        if not isinstance(line, bytes):
+            self._fault = self._fault or TooLong(line.reason)
+            return "\ufffd\n"
         try:
             return line.decode()
         except UnicodeDecodeError as error:
             self._fault = self._fault or NotUtf8(error)
             return line.decode(errors="replace")
 
-    def take_fault(self) -> NotUtf8 | None:
+    def take_fault(self) -> NotUtf8 | TooLong | None:
         """What was wrong since this was asked last."""
         fault, self._fault = self._fault, None
         return fault

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import IO, Any, Literal
 
@@ -12,6 +11,7 @@ import xxhash
 
 from tuneyard.api import BadInput
 from tuneyard.data.encoding import refuse_utf_16
+from tuneyard.data.opening import REMOTE_BLOCK_BYTES, Version, check_unchanged, local_mark, open_found
 
 Kind = Literal["parquet", "jsonl", "json", "csv", "text", "arrow"]
 Compression = Literal["", "gzip", "zstd", "bz2"]
@@ -33,19 +33,40 @@ _COMPRESSED_MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x
 _BLOCK_BYTES = 1 << 22
 _HASHED_WHOLE_BYTES = 1 << 30
 _PARTS, _PART_BYTES = 64, 1 << 20
+_HEAD_BYTES = 4096
+_COMPRESSED_HEAD_BYTES = 1 << 20
+"""bz2 packs blocks of 900 KB, which can only be unpacked whole."""
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file as a listing shows it. `path` is what `fs` knows it by, `uri` what people see. `fs` None: a local file."""
+    """A file as a listing shows it. `path` is what `fs` knows it by, `uri` what people see. `fs` None: a local file; a `Bucket`, or
+    fsspec's file system. `modified`: of a remote one, as `Version` has it."""
 
     uri: str
     path: str
     size_bytes: int
     etag: str = ""
     fs: Any = None
+    modified: int = 0
     mark: str = ""
     """Of a local file: what its file system changes with every write (`local_mark`)."""
+    content: bytes | None = field(default=None, repr=False, compare=False)
+    """All of it, where it was read ahead."""
+
+    @property
+    def version(self) -> Version:
+        return Version(self.size_bytes, self.modified, self.etag)
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """What a table's metadata say about one of its Parquet files. `snapshot`: the table's version. `columns`: the table's, of which files
+    may have more or fewer. `constants`: columns that stand in the metadata alone, such as those that a Delta table is partitioned by."""
+
+    snapshot: str
+    columns: tuple[str, ...]
+    constants: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,7 @@ class DataFile:
     found: FoundFile
     kind: Kind
     compression: Compression = ""
+    part: TablePart | None = None
 
     @property
     def uri(self) -> str:
@@ -73,49 +95,62 @@ class DataFile:
         return self.found.size_bytes
 
     def open_raw(self) -> IO[bytes]:
-        """The bytes as they lie there, seekable."""
-        if self.found.fs is None:
-            return open(self.path, "rb")
-        stream: IO[bytes] = self.found.fs.open(self.path, "rb")
-        return stream
+        """The bytes as they lie there, seekable: of an object, each read is one request. Raises BadInput where they are no longer those of
+        the listing."""
+        return open_found(self.found)
+
+    def open_buffered(self) -> IO[bytes]:
+        """As `open_raw`, for reading on from a place."""
+        raw: Any = self.open_raw()
+        return raw if self.is_local else io.BufferedReader(raw, REMOTE_BLOCK_BYTES)
 
     def open(self) -> IO[bytes]:
         """The bytes, decompressed while they are read."""
-        if not self.compression:
-            return self.open_raw()
-        import pyarrow as pa
+        return decompressed(self.open_buffered(), self.compression)
 
-        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(self.open_raw(), "r"), self.compression), 1 << 20)
-
-    def changed(self) -> bool:
-        """Whether a local file is another one than it was when it was listed."""
-        return self.is_local and bool(self.found.mark) and local_mark(self.path) != self.found.mark
+    def check_unchanged(self) -> None:
+        """Raises BadInput where the file has changed since it was listed."""
+        check_unchanged(self.found)
 
     def identity(self) -> str:
-        """What changes when the content does: a hash of a local file's bytes; a remote one's address, size and etag.
+        """What changes when the content does: a hash of a local file's bytes; a remote one's address, size and etag (or time); with the
+        version of the table that it is part of.
 
-        Of a local file above 1 GiB: what its file system says of it, and a hash of 64 parts of 1 MiB.
+        Of a local file above 1 GiB: what its file system says of it, and a hash of 64 parts of 1 MiB. Raises BadInput where the file has
+        changed since it was listed.
         """
         if not self.is_local:
-            return f"{self.uri} {self.size_bytes} {self.found.etag}"
+            return f"{self.uri} {self.size_bytes} {self.mark}"
         digest = xxhash.xxh3_128()
-        if self.size_bytes > _HASHED_WHOLE_BYTES:
-            digest.update(local_mark(self.path).encode())
-            with open(self.path, "rb") as stream:
+        with self.open_raw() as stream:
+            if self.size_bytes > _HASHED_WHOLE_BYTES:
+                digest.update(local_mark(self.path).encode())
                 for part in range(_PARTS):
                     stream.seek((self.size_bytes - _PART_BYTES) * part // (_PARTS - 1))
                     digest.update(stream.read(_PART_BYTES))
-            return digest.hexdigest()
-        with open(self.path, "rb") as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                digest.update(block)
-        return digest.hexdigest()
+            else:
+                while block := stream.read(_BLOCK_BYTES):
+                    digest.update(block)
+        self.check_unchanged()
+        return digest.hexdigest() + self._table
+
+    @property
+    def mark(self) -> str:
+        """What the file system, the store or the table says of the content, without reading it."""
+        return f"{self.found.mark or self.found.etag or self.found.modified or ''}{self._table}"
+
+    @property
+    def _table(self) -> str:
+        return f" {self.part.snapshot} {self.part.constants}" if self.part else ""
 
 
-def local_mark(path: str) -> str:
-    """Size, times and number of a file: a write, a copy or a rename over it changes at least one of them."""
-    about = os.stat(path)
-    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+def decompressed(stream: IO[bytes], compression: Compression) -> IO[bytes]:
+    """What a stream holds, decompressed while it is read."""
+    if not compression:
+        return stream
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression), 1 << 20)
 
 
 def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:
@@ -145,11 +180,11 @@ def recognise(found: FoundFile, file_type: str = "auto") -> DataFile:
 
 def _by_content(file: DataFile) -> DataFile:
     with file.open_raw() as raw:
-        start = raw.read(8)
-    compression = next((kind for magic, kind in _COMPRESSED_MAGIC.items() if start.startswith(magic)), file.compression)
-    file = replace(file, compression=compression)
-    with file.open() as stream:
-        head = stream.read(4096)
+        head = raw.read(_HEAD_BYTES)
+        compression = next((kind for magic, kind in _COMPRESSED_MAGIC.items() if head.startswith(magic)), file.compression)
+        file = replace(file, compression=compression)
+        if compression:
+            head = _decompressed_head(head + raw.read(_COMPRESSED_HEAD_BYTES), compression)
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None) or _json_kind(head.lstrip(b"\xef\xbb\xbf \t\r\n"))
     if kind is None:
         refuse_utf_16(file, head)
@@ -159,6 +194,16 @@ def _by_content(file: DataFile) -> DataFile:
             "set data.fileType: parquet, jsonl, csv or text",
         )
     return replace(file, kind=kind)
+
+
+def _decompressed_head(content: bytes, compression: Compression) -> bytes:
+    """The first bytes of what a file's start holds, which may break off anywhere."""
+    import pyarrow as pa
+
+    try:
+        return decompressed(io.BytesIO(content), compression).read(_HEAD_BYTES)
+    except (pa.ArrowException, EOFError, OSError):
+        return b""  # whoever reads the rows says where the data break off
 
 
 def _json_kind(head: bytes) -> Kind | None:

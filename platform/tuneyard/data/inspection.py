@@ -1,28 +1,38 @@
-"""A look into a data set before anything is trained on it: format, columns, lengths, bad rows, duplicates, one sample with its loss."""
+"""A look into a data set before anything is trained on it: format, columns, lengths, bad rows, duplicates, one sample with its loss.
+
+A set above SAMPLED_FROM_BYTES is looked at by a sample, so that the look takes seconds at any size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from tuneyard.api import BadInput
-from tuneyard.data.canonical import Canonical, LeftOut
-from tuneyard.data.messages import BadSample
+from tuneyard.data.canonical import Canonical
+from tuneyard.data.looking import Bin, Look, binned, most_duplicates
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Chat, Completion, Pair, Text, canonical_json, detect
+from tuneyard.data.roles import Chat, Completion, Pair, Text, detect
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
+from tuneyard.data.sampling import PLACES, Sample
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
-from tuneyard.data.sources import locate
+from tuneyard.data.sources import Located, locate
 
 SUGGESTED_LENGTHS = (512, 1024, 2048, 4096, 8192)
-_TOKENISED_SAMPLES = 10_000
+SAMPLED_FROM_BYTES = 128 << 20
+"""Read whole in a few seconds; of a larger set a sample is read."""
+CHARACTERS_PER_TOKEN = 4
+"""Of English text and of code: assumed where there is no tokenizer."""
+_COMPRESSION = 4
+"""Bytes of text in a byte of a compressed file: an assumption."""
+_TOKENISED_SAMPLES, _TOKENISED_CHARACTERS = 10_000, 4_000_000
 _SHOWN_SAMPLES = 2
 _UNLIMITED = 2**31 - 1
+_TOLD_EVERY = 500
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,15 @@ class Lengths:
         return cls(p50, p90, p99, int(max(values)))
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """A sample that stands for the whole set. `seed` drew its places; `rows`: of the whole set, estimated."""
+
+    read_bytes: int
+    seed: int
+    rows: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
     """`format` is `unknown` where `why` says so; what needs a format (lengths, duplicates, samples shown) is empty then."""
@@ -60,22 +79,33 @@ class Inspection:
     columns: list[Column]
     samples: int
     complete: bool
-    """False: only the first rows were read (`limit`)."""
+    """False: only the first rows were read (`limit`), or a sample (`sampled`)."""
     bad: int
     left_out: int = 0
     """Rows that are labelled as answers that must not be learned."""
     bad_examples: list[str] = field(default_factory=list)
     advice: str = ""
     """What to do about most of the bad rows, where that is not to repair them one by one."""
+    sampled: Sampled | None = None
+    """All figures are of this sample; None: of all rows that were read."""
+    empty: int = 0
+    """Bad rows with nothing in the columns that count."""
     duplicate_fraction: float = 0.0
+    most_duplicates: float = 0.0
+    """At most this share of all rows repeats another one: of a sample, an upper bound with 95 % confidence."""
     characters: Lengths | None = None
+    character_bins: list[Bin] = field(default_factory=list)
+    loss_character_fraction: float | None = None
     tokens: Lengths | None = None
+    token_bins: list[Bin] = field(default_factory=list)
     loss_token_fraction: float | None = None
     ends_with: str | None = None
     """The token at which an engine ends an answer by itself; empty where the chat template or the tokenizer has none, None without a
     tokenizer and for texts."""
     longer_than: dict[int, float] = field(default_factory=dict)
     """maxLength -> share of samples that are longer, in tokens."""
+    longer_than_assumed: dict[int, float] = field(default_factory=dict)
+    """The same without a tokenizer, at CHARACTERS_PER_TOKEN."""
     shown: list[list[Piece]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -92,13 +122,18 @@ def inspect(
     columns: Mapping[str, str] | None = None,
     format: str = "auto",
     limit: int | None = None,
+    everything: bool = False,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Inspection:
-    """Read `uri` (at most `limit` rows) and say what it is. `tokenizer` adds lengths in tokens and the chat template.
+    """Read `uri` and say what it is: all rows, the first `limit`, or a sample where the set is large and not `everything` is asked for.
+    `tokenizer` adds lengths in tokens and the chat template. `on_progress` hears what is done, of how much (0: unknown).
 
     Raises BadInput where nothing can be read at all, or `columns` and `format` do not fit; bad rows and unknown formats are results.
     """
     located = locate(uri, file_type=file_type, split=split)
-    rows = read_records(located.files)
+    large = limit is None and _text_bytes(located) > SAMPLED_FROM_BYTES
+    sample = Sample(located.files) if large and not everything else None
+    rows = iter(sample) if sample else read_records(located.files)
     head = list(islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
     tally = Tally(uri)
@@ -109,18 +144,22 @@ def inspect(
         if columns or format != "auto":
             raise
         canonical, why = None, error.cause.partition(": ")[2]
-    look = _Look(canonical, tally)
-    everything = chain(head, rows)
-    for row in everything if limit is None else islice(everything, limit):
+    look = Look(canonical, tally)
+    expected = _expected_rows(located) if large and everything else 0
+    every = chain(head, rows)
+    for number, row in enumerate(every if limit is None else islice(every, limit)):
         look.at(row)
-    complete = limit is None or next(everything, None) is None
+        if number % _TOLD_EVERY == 0:
+            on_progress(*((sample.places, PLACES) if sample else (min(number, expected), expected)))
+    complete = sample is None and (limit is None or next(every, None) is None)
     if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
-    tokenised = _tokenised(look.first, tokenizer, tally)
+    tokenised = _tokenised(look.spread(_TOKENISED_SAMPLES, _TOKENISED_CHARACTERS), tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
+    stands_for = sample.estimated_rows() if sample else 0
     return Inspection(
         uri=uri,
-        file_type=located.files[0].kind + (f" ({located.files[0].compression})" if located.files[0].compression else ""),
+        file_type=located.kinds,
         files=len(located.files),
         size_bytes=located.size_bytes,
         format=canonical.roles.format if canonical else "unknown",
@@ -128,51 +167,42 @@ def inspect(
         columns=[Column(name, types, roles.get(name, "")) for name, types in _types(readable).items()],
         samples=tally.good,
         complete=complete,
+        sampled=Sampled(sample.read_bytes, sample.seed, stands_for) if sample else None,
         bad=tally.bad,
+        empty=look.empty,
         left_out=tally.left_out,
         bad_examples=tally.bad_examples,
         advice=tally.advice,
-        duplicate_fraction=1 - len(look.distinct) / len(look.characters) if look.characters else 0.0,
+        duplicate_fraction=look.duplicate_fraction,
+        most_duplicates=most_duplicates(look.times, stands_for) if sample else look.duplicate_fraction,
         characters=Lengths.of(look.characters) if look.characters else None,
+        character_bins=binned(look.characters),
+        loss_character_fraction=look.loss_fraction,
+        longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in look.characters]) if tokenizer is None else {},
         notes=[*located.notes, *filter(None, [canonical.roles.note() if canonical else None])],
         **tokenised,
     )
 
 
+def _text_bytes(located: Located) -> int:
+    """Bytes of all files, as text."""
+    return sum(file.size_bytes * (_COMPRESSION if file.compression else 1) for file in located.files)
+
+
+def _expected_rows(located: Located) -> int:
+    sample = Sample(located.files)
+    for _ in sample:
+        pass
+    return sample.estimated_rows()
+
+
+def _longer_than(lengths: Sequence[float]) -> dict[int, float]:
+    return {limit: sum(n > limit for n in lengths) / len(lengths) for limit in SUGGESTED_LENGTHS} if lengths else {}
+
+
 def _unreadable(rows: Sequence[Record | BadRow]) -> str:
     """Why none of the first rows could be read."""
     return next((f"no row can be read; {row.place}: {row.reason}" for row in rows if isinstance(row, BadRow)), "no row can be read")
-
-
-class _Look:
-    """What is kept of each row while all of them pass by."""
-
-    def __init__(self, canonical: Canonical | None, tally: Tally) -> None:
-        self._canonical, self._tally = canonical, tally
-        self.characters: list[int] = []
-        self.distinct: set[bytes] = set()
-        self.first: list[Placed] = []
-
-    def at(self, row: Record | BadRow) -> None:
-        if isinstance(row, BadRow):
-            self._tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
-            return
-        if self._canonical is None:
-            self._tally.good += 1
-            return
-        try:
-            sample = self._canonical(row.values)
-        except LeftOut:
-            self._tally.left_out += 1
-            return
-        except BadSample as error:
-            self._tally.add_bad(row.place, str(error))
-            return
-        self._tally.good += 1
-        self.characters.append(sum(len(piece.text) for piece in plain_pieces(sample)))
-        self.distinct.add(blake2b(canonical_json(sample).encode(), digest_size=12).digest())
-        if len(self.first) < _TOKENISED_SAMPLES:
-            self.first.append(Placed(row.place, sample))
 
 
 def _types(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -207,7 +237,8 @@ def _tokenised(samples: Sequence[Placed], tokenizer: Any | None, tally: Tally) -
         "tokens": Lengths.of(lengths),
         "loss_token_fraction": counted / sum(lengths),
         "ends_with": None if kind == "all" else _end_of_answers(tokenizer, chats=template is not None),
-        "longer_than": {limit: sum(n > limit for n in lengths) / len(lengths) for limit in SUGGESTED_LENGTHS},
+        "longer_than": _longer_than(lengths),
+        "token_bins": binned(lengths),
         "shown": [
             token_pieces(tokenizer, encoded.ids[i].tolist(), encoded.labels[i].tolist()) for i in range(min(_SHOWN_SAMPLES, len(lengths)))
         ],

@@ -12,6 +12,8 @@ _LONG_NUMBER = "not usable JSON: a number of more than 4,300 digits"
 
 def parsed_json(text: str | bytes) -> Any:
     """The value. Raises ValueError with the reason, and UnicodeDecodeError for bytes that are not UTF-8."""
+    if isinstance(text, bytes):  # json.loads() would take surrogates, and guess at UTF-16 and UTF-32
+        text = text.decode()
     try:
         value = json.loads(text)
     except (UnicodeDecodeError, json.JSONDecodeError):
@@ -20,8 +22,7 @@ def parsed_json(text: str | bytes) -> Any:
         raise ValueError(TOO_DEEP) from error
     except ValueError as error:  # Python's own limit
         raise ValueError(_LONG_NUMBER) from error
-    escaped = "\\u" in text if isinstance(text, str) else b"\\u" in text
-    if escaped and has_half_character(value):
+    if "\\u" in text and has_half_character(value):
         raise ValueError(HALF_CHARACTER)
     return value
 

@@ -5,11 +5,10 @@ Everything streams: at most one batch of a columnar file, or one line of a text 
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,14 +16,13 @@ from tuneyard.api import BadInput
 from tuneyard.data.access import reading
 from tuneyard.data.columns import rows_of
 from tuneyard.data.csv_rows import CsvRows, header_of
-from tuneyard.data.encoding import Decoded, NotUtf8, convert, refuse_utf_16
+from tuneyard.data.encoding import Decoded, NotUtf8, convert
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.json_text import HALF_CHARACTER, has_half_character, parsed_json
+from tuneyard.data.lines import ONE_ARRAY, LongLine, lines_of, whole_of
+from tuneyard.data.reading_ahead import read_ahead
 
-_ONE_ARRAY = "one row a line; a file that is one JSON array is named .json"
 BATCH_ROWS = 512
-LONGEST_ROW_BYTES = 64 << 20
-"""Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +43,23 @@ class BadRow:
 
 
 def read_records(files: Iterable[DataFile]) -> Iterator[Record | BadRow]:
-    """All rows of `files`, in order. Raises BadInput for a file that is unreadable as a whole, StorageError for a lost network."""
+    """All rows of `files`, in order. Raises BadInput for a file that is unreadable as a whole or that changes meanwhile, StorageError for a
+    lost network."""
     readers = {"parquet": _parquet, "arrow": _arrow, "jsonl": _jsonl, "json": _json, "csv": _csv, "text": _text}
-    for file in files:
+    for file in read_ahead(files):
         with reading(file.uri):
             yield from readers[file.kind](file)
+            file.check_unchanged()
 
 
-def parquet_file(file: DataFile) -> Any:
-    """A `pyarrow.parquet.ParquetFile`. Raises BadInput where the footer is missing: its rows cannot even be counted."""
+def parquet_file(file: DataFile, *, buffer_bytes: int = 0) -> Any:
+    """A `pyarrow.parquet.ParquetFile`. `buffer_bytes`: read columns in pieces of this size, for who wants the first rows of a group alone.
+    Raises BadInput where the footer is missing: its rows cannot even be counted."""
     import pyarrow.parquet as pq
 
+    file.check_unchanged()
     try:
-        return pq.ParquetFile(file.path if file.is_local else file.open_raw())
+        return pq.ParquetFile(file.path if file.is_local else file.open_raw(), buffer_size=buffer_bytes)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and (error.errno or not file.is_local):
             raise
@@ -76,19 +78,34 @@ def parquet_rows(file: DataFile, groups: range | None = None) -> Iterator[Record
     parquet = parquet_file(file)
     counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
     for group in range(len(counts)) if groups is None else groups:
-        row = first = sum(counts[:group])
-        try:
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group]):
-                for values in rows_of(batch):
-                    row += 1
-                    yield _of_columns(f"{file.uri}:row {row}", values)
-        except (pa.ArrowException, OSError) as error:
-            reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
-            yield BadRow(f"{file.uri}:row {row + 1}", reason, first + counts[group] - row)
+        yield from row_group_records(file, parquet, group, sum(counts[:group]))
 
 
-def _of_columns(place: str, values: dict[str, Any] | str) -> Record | BadRow:
-    return BadRow(place, values) if isinstance(values, str) else Record(place, values)
+def row_group_records(file: DataFile, parquet: Any, group: int, first: int) -> Iterator[Record | BadRow]:
+    """Rows of one row group of a Parquet file; `first`: rows in the groups before."""
+    columns, constants = _table_columns(file, parquet)
+    row, end = first, first + parquet.metadata.row_group(group).num_rows
+    try:
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns):
+            for values in rows_of(batch):
+                row += 1
+                yield _of_columns(f"{file.uri}:row {row}", values, constants)
+    except (pa.ArrowException, OSError) as error:
+        reason = f"row group {group} is damaged: {str(error).splitlines()[0]}"
+        yield BadRow(f"{file.uri}:row {row + 1}", reason, end - row)
+
+
+def _table_columns(file: DataFile, parquet: Any) -> tuple[list[str] | None, dict[str, Any]]:
+    """Columns to read of a Parquet file (None: all), and those that the table's metadata give to each row."""
+    if file.part is None:
+        return None, {}
+    present = set(parquet.schema_arrow.names)
+    constants = {name: value for name, value in file.part.constants if name not in present}
+    return [name for name in file.part.columns if name in present], constants
+
+
+def _of_columns(place: str, values: dict[str, Any] | str, constants: dict[str, Any] | None = None) -> Record | BadRow:
+    return BadRow(place, values) if isinstance(values, str) else Record(place, {**values, **constants} if constants else values)
 
 
 def arrow_batches(file: DataFile) -> Iterator[Any]:
@@ -113,10 +130,17 @@ def arrow_batches(file: DataFile) -> Iterator[Any]:
 def _arrow(file: DataFile) -> Iterator[Record | BadRow]:
     row = 0
     for batch in arrow_batches(file):
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            for values in rows_of(batch.slice(start, BATCH_ROWS)):
-                row += 1
-                yield _of_columns(f"{file.uri}:row {row}", values)
+        yield from batch_records(file, batch, row)
+        row += batch.num_rows
+
+
+def batch_records(file: DataFile, batch: Any, first: int) -> Iterator[Record | BadRow]:
+    """Rows of a record batch; `first`: rows in the batches before."""
+    row = first
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        for values in rows_of(batch.slice(start, BATCH_ROWS)):
+            row += 1
+            yield _of_columns(f"{file.uri}:row {row}", values)
 
 
 def parse_json_row(line: bytes) -> dict[str, Any]:
@@ -134,46 +158,28 @@ def parse_json_row(line: bytes) -> dict[str, Any]:
 
 def _jsonl(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
-        for number, line in enumerate(_lines(file, stream), start=1):
-            if not line.strip():
-                continue
-            try:
-                yield Record(f"{file.uri}:{number}", parse_json_row(line))
-            except NotUtf8 as error:
-                yield BadRow(f"{file.uri}:{number}", str(error), advice=convert(file))
-            except ValueError as error:
-                advice = _ONE_ARRAY if number == 1 and line.lstrip().startswith(b"[") else ""
-                yield BadRow(f"{file.uri}:{number}", str(error), advice=advice)
+        for number, line in enumerate(lines_of(file, stream), start=1):
+            if isinstance(line, LongLine) or line.strip():
+                yield json_record(file, f"{file.uri}:{number}", line, first=number == 1)
 
 
-def _lines(file: DataFile, stream: IO[bytes], *, one_row: bool = False) -> Iterator[bytes]:
-    """Lines without a byte order mark. Raises BadInput for UTF-16, for a line of more than LONGEST_ROW_BYTES unless all are `one_row`,
-    and where compressed data break off."""
-    count, limit = 0, -1 if one_row else LONGEST_ROW_BYTES + 1
-    lines = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream, 1 << 20)  # type: ignore[type-var]
+def json_record(file: DataFile, place: str, line: bytes | LongLine, *, first: bool = False) -> Record | BadRow:
+    """A line of JSONL that is not empty. `first`: of its file."""
+    if isinstance(line, LongLine):
+        return BadRow(place, line.reason, advice=line.advice)
     try:
-        while line := lines.readline(limit):
-            count += 1
-            if len(line) == limit:
-                cause = f"{file.uri}:{count}: a row of more than {LONGEST_ROW_BYTES >> 20} MiB"
-                raise BadInput(cause, _ONE_ARRAY)
-            if count == 1:
-                refuse_utf_16(file, line)
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            yield line
-    except (pa.ArrowException, EOFError, OSError) as error:
-        if not file.compression:
-            raise
-        raise BadInput(
-            f"{file.uri}:{count + 1}: the compressed data breaks off here: {error}", "was the copy cut off? Make it again"
-        ) from error
+        return Record(place, parse_json_row(line))
+    except NotUtf8 as error:
+        return BadRow(place, str(error), advice=convert(file))
+    except ValueError as error:
+        return BadRow(place, str(error), advice=ONE_ARRAY if first and line.lstrip().startswith(b"[") else "")
 
 
 def _json(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
-        content = b"".join(_lines(file, stream, one_row=True))
+        content = whole_of(file, stream)
     try:
-        rows = json.loads(content)
+        rows = json.loads(content.decode())  # bytes would be taken with surrogates inside
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file.uri}:{line}: {NotUtf8(error)}", convert(file)) from error
@@ -201,28 +207,39 @@ def _json(file: DataFile) -> Iterator[Record | BadRow]:
 
 def _csv(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
-        lines = Decoded(_lines(file, stream))
+        lines = Decoded(lines_of(file, stream))
         header, delimiter = header_of(file, lines)
-        rows = CsvRows(lines, header, delimiter)
-        for row in rows:
-            place = f"{file.uri}:{row.line + 1}"
-            if fault := lines.take_fault():
-                yield BadRow(place, str(fault), advice=convert(file))
-            elif row.fault:
-                yield BadRow(place, row.fault, row.lines, row.advice)
-            else:
-                yield Record(place, row.values)
+        yield from csv_records(file, lines, header, delimiter, lambda line: f"{file.uri}:{line + 1}")
+
+
+def csv_records(
+    file: DataFile, lines: Decoded, header: list[str], delimiter: str, place: Callable[[int], str]
+) -> Iterator[Record | BadRow]:
+    """Rows of CSV lines without a header. `place`: of a row that begins in a line, 1 for the first."""
+    for row in CsvRows(lines, header, delimiter):
+        if fault := lines.take_fault():
+            yield BadRow(place(row.line), str(fault), advice=convert(file) if isinstance(fault, NotUtf8) else "")
+        elif row.fault:
+            yield BadRow(place(row.line), row.fault, row.lines, row.advice)
+        else:
+            yield Record(place(row.line), row.values)
 
 
 def _text(file: DataFile) -> Iterator[Record | BadRow]:
     with file.open() as stream:
-        for number, line in enumerate(_lines(file, stream), start=1):
-            if not line.strip():
-                continue
-            try:
-                yield Record(f"{file.uri}:{number}", {"text": line.decode().rstrip("\r\n")})
-            except UnicodeDecodeError as error:
-                yield BadRow(f"{file.uri}:{number}", str(NotUtf8(error)), advice=convert(file))
+        for number, line in enumerate(lines_of(file, stream), start=1):
+            if isinstance(line, LongLine) or line.strip():
+                yield text_record(file, f"{file.uri}:{number}", line)
+
+
+def text_record(file: DataFile, place: str, line: bytes | LongLine) -> Record | BadRow:
+    """A line of text that is not empty."""
+    if isinstance(line, LongLine):
+        return BadRow(place, line.reason)
+    try:
+        return Record(place, {"text": line.decode().rstrip("\r\n")})
+    except UnicodeDecodeError as error:
+        return BadRow(place, str(NotUtf8(error)), advice=convert(file))
 
 
 def _json_type(value: Any) -> str:

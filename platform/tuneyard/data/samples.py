@@ -6,13 +6,13 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tuneyard.api import BadInput, Source, TrainData
 from tuneyard.data.canonical import Canonical, LeftOut
 from tuneyard.data.messages import BadSample
 from tuneyard.data.records import BadRow, Record, read_records
-from tuneyard.data.roles import Roles, Sample, detect
+from tuneyard.data.roles import REQUIRED, Roles, Sample, detect
 from tuneyard.data.sources import Located
 
 Objective = Literal["sft", "clm", "dpo"]
@@ -168,9 +168,15 @@ def samples_of(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonic
             tally.left_out += 1
             continue
         except BadSample as error:
-            tally.add_bad(row.place, str(error), advice=error.advice)
+            tally.add_bad(row.place, lacking(canonical.roles, row.values) or str(error), advice=error.advice)
             continue
         tally.good += 1
         yield Placed(row.place, sample)
         if limit is not None and tally.good >= limit:
             return
+
+
+def lacking(roles: Roles, row: Mapping[str, Any]) -> str:
+    """Why a row of another file, with other columns, is no sample; empty where it has the columns that are needed."""
+    missing = [column for role in REQUIRED[roles.format] if (column := roles.columns[role]) not in row]
+    return f"no column {', '.join(missing)}; columns of this row: {', '.join(row) or 'none'}" if missing else ""

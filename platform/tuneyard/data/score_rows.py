@@ -22,6 +22,7 @@ from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.canonical import with_input
 from tuneyard.data.columns import rows_of, without_fillers
 from tuneyard.data.file_types import DataFile, FoundFile
+from tuneyard.data.lines import LongLine, bounded_lines
 from tuneyard.data.messages import BadSample, message_list
 from tuneyard.data.records import BadRow, Record, parquet_file, parse_json_row, read_records
 from tuneyard.data.roles import NAMES
@@ -95,20 +96,20 @@ class _Jsonl:
     def index(cls, file: DataFile) -> _Jsonl:
         count, position, offsets = 0, 0, array("q")
         with file.open() as stream:
-            for line in stream:
-                if line.strip():
+            for line in bounded_lines(stream):
+                if isinstance(line, LongLine) or line.strip():
                     if count % _OFFSET_EVERY == 0:
                         offsets.append(position)
                     count += 1
-                position += len(line)
+                position += line.size_bytes if isinstance(line, LongLine) else len(line)
         return cls(file, count, offsets)
 
     def read(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
         number = start - start % _OFFSET_EVERY
-        with self.file.open_raw() as stream:
+        with self.file.open_buffered() as stream:
             stream.seek(self.offsets[start // _OFFSET_EVERY])
-            for line in stream:
-                if not line.strip():
+            for line in bounded_lines(stream):
+                if isinstance(line, bytes) and not line.strip():
                     continue
                 if number >= stop:
                     return
@@ -116,7 +117,9 @@ class _Jsonl:
                     yield self._row(line)
                 number += 1
 
-    def _row(self, line: bytes) -> dict[str, Any]:
+    def _row(self, line: bytes | LongLine) -> dict[str, Any]:
+        if isinstance(line, LongLine):
+            return {_ERROR: f"{self.file.uri}: {line.reason}"}
         try:
             return parse_json_row(line.removeprefix(b"\xef\xbb\xbf"))
         except ValueError as error:
@@ -273,7 +276,7 @@ def _reference(value: Any, column: str) -> str:
 
 def _readable_by_number(located: Located, root: Path) -> list[DataFile]:
     """Files as they are where single rows can be reached in them, else one JSONL copy in the cache."""
-    if all(file.kind == "parquet" or (file.kind == "jsonl" and not file.compression) for file in located.files):
+    if all((file.kind == "parquet" and not file.part) or (file.kind == "jsonl" and not file.compression) for file in located.files):
         return list(located.files)
 
     def build(folder: Path) -> None:

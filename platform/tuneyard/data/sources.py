@@ -1,48 +1,36 @@
-"""Where samples come from: a path or URI becomes a list of files of one type, in a fixed order.
+"""Where samples come from: a path or URI becomes a list of files in a fixed order.
 
-Local files, folders and globs, file://, s3:// and gs:// (obstore), hdfs:// and webhdfs:// (fsspec), hf://owner/name[/config].
-A Hugging Face data set is what `datasets` downloads, or a folder it saved: in both cases Arrow files, read like any others.
+Local files, folders and globs, file://, s3:// and gs:// (obstore), hdfs:// and webhdfs:// (fsspec), hf://owner/name[/config]; Delta and
+Iceberg tables in folders. A Hugging Face data set is what `datasets` downloads, or a folder it saved: in both cases Arrow files.
 """
 
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import os
-import re
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from tuneyard.api import BadInput
-from tuneyard.data.access import SCHEMES, filesystem, first_line, reading
-from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, local_mark, recognise
-from tuneyard.storage import MANIFEST
+from tuneyard.data.access import SCHEMES, first_line, reading
+from tuneyard.data.file_types import DataFile, FoundFile, recognise
+from tuneyard.data.globs import is_pattern, local_matches
+from tuneyard.data.opening import local_mark
+from tuneyard.data.remote_listing import RemoteListing, list_remote
+from tuneyard.data.selection import Located, select
+from tuneyard.data.tables import DELTA_LOG, ICEBERG_METADATA, Folder, is_metadata_file, open_table, table_in
 
-_SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
-_METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json", MANIFEST}
+__all__ = ["Located", "locate"]
+
 _SPLIT_FOLDERS = "dataset_dict.json"
-_PATTERN = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True)
-class Located:
-    """What a URI stands for: files of one kind, sorted. `notes` say what was left out, and why."""
-
-    uri: str
-    files: tuple[DataFile, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files)
 
 
 def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Located:
     """Find the files that `uri` stands for.
 
-    Raises BadInput: nothing there (naming what is near), no data file, several types mixed, an unknown type, no access.
+    Raises BadInput: nothing there (naming what is near), no data file, types that do not go together, an unknown type, a table that cannot
+    be read as its files, no access.
     """
     scheme, _, rest = uri.partition("://")
     if not rest:
@@ -65,21 +53,30 @@ def locate(uri: str, *, file_type: str = "auto", split: str | None = None) -> Lo
 
 def _locate_local(uri: str, path: Path, file_type: str, split: str | None) -> Located:
     with reading(uri):
+        if path.is_file() and is_metadata_file(path.as_posix()):
+            return _local_table(uri, path.parent.parent, path.name)
         if path.is_file():
             return Located(uri, (recognise(_found(path), file_type),))
         if path.is_dir():
             return _locate_folder(uri, path, file_type, split)
-        if _PATTERN.search(str(path)):
-            pattern = str(path.relative_to(path.anchor))
-            found = [_found(p) for p in sorted(Path(path.anchor or ".").glob(pattern)) if p.is_file()]
+        if is_pattern(str(path)):
+            found = local_matches(str(path))
+            for folder in sorted({parent for match in found for parent in match.parents}):
+                if (folder / DELTA_LOG).is_dir():
+                    raise _inside_a_table(uri, str(folder))
             if found:
-                return _of_one_kind(uri, found, file_type, None)
+                return select(uri, [_found(match) for match in found], file_type, None)
             raise BadInput(f"{uri}: no file matches this pattern", _what_is_near(path))
     raise BadInput(f"{uri}: no such file or folder", _what_is_near(path))
 
 
 def _found(path: Path) -> FoundFile:
-    return FoundFile(str(path), str(path), path.stat().st_size, mark=local_mark(str(path)))
+    return _local(str(path))
+
+
+def _local(path: str) -> FoundFile:
+    mark = local_mark(path)
+    return FoundFile(path, path, int(mark.partition(" ")[0]), mark=mark)
 
 
 def _what_is_near(path: Path) -> str:
@@ -100,52 +97,103 @@ def _locate_folder(uri: str, folder: Path, file_type: str, split: str | None) ->
             splits = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir()))
             raise BadInput(f"{uri}: no split named {split or 'train'}", f"set data.split to one of: {splits}")
         return _locate_folder(str(chosen), chosen, file_type, None)
-    visible = (p for p in sorted(folder.rglob("*")) if not any(part[0] in "._" for part in p.relative_to(folder).parts))
-    return _of_one_kind(uri, [_found(p) for p in visible if p.is_file()], file_type, split)
+    if table_in(path.relative_to(folder).as_posix() for path in _signs_of_tables(folder)):
+        return _local_table(uri, folder, None)
+    return select(uri, list(_visible_files(uri, str(folder))), file_type, split)
+
+
+def _signs_of_tables(folder: Path) -> Iterator[Path]:
+    yield from (folder / DELTA_LOG).glob("*")
+    yield from (folder / ICEBERG_METADATA).glob("*")
+
+
+def _visible_files(uri: str, folder: str) -> Iterator[FoundFile]:
+    """Files below a folder. Names that start with . or _ are skipped, links to folders are not followed. Raises BadInput for a table that
+    lies deeper: its folder holds rows that were deleted, too."""
+    below = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == DELTA_LOG:
+                raise _inside_a_table(uri, folder)
+            if entry.name[0] in "._":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+            elif entry.is_file():
+                if is_metadata_file(entry.path):
+                    raise _inside_a_table(uri, os.path.dirname(folder))
+                yield _local(entry.path)
+    for each in below:
+        yield from _visible_files(uri, each)
+
+
+def _inside_a_table(uri: str, table: str) -> BadInput:
+    return BadInput(
+        f"{uri}: {table} is a table, whose folder also holds rows that were deleted", f"point data.source at the table itself: {table}"
+    )
+
+
+def _local_table(uri: str, folder: Path, metadata_file: str | None) -> Located:
+    def find(path: str) -> FoundFile:
+        return _found(Path(path) if path.startswith("/") else folder / path)
+
+    names = tuple(path.relative_to(folder).as_posix() for path in _signs_of_tables(folder))
+    table = Folder(str(folder.absolute()), names, lambda path: Path(find(path).path).read_bytes(), find)
+    return _of_table(uri, table, metadata_file)
+
+
+def _of_table(uri: str, folder: Folder, metadata_file: str | None) -> Located:
+    files, note = open_table(uri, folder, metadata_file)
+    found = sorted(files, key=lambda each: each[0].path.split("/"))
+    return Located(uri, tuple(DataFile(file, "parquet", part=part) for file, part in found), (note,) if note else ())
 
 
 # --- remote -----------------------------------------------------------------------------------------------------------------------
 
 
 def _locate_remote(uri: str, scheme: str, file_type: str, split: str | None) -> Located:
-    rest = uri.partition("://")[2]
-    host = rest.partition("/")[0]
-    path = f"/{rest.partition('/')[2]}" if scheme in ("hdfs", "webhdfs") else rest
-    prefix = uri[: len(uri) - len(path)]  # what turns the store's path back into a URI
     with reading(uri):
-        fs = filesystem(scheme, host)
-        rows = _list_remote(fs, path)
-        if f"{path.rstrip('/')}/{_SPLIT_FOLDERS}" in rows:
-            rows, split = _split_folder(uri, path.rstrip("/"), rows, split), None
-        found = [FoundFile(prefix + name, name, int(row.get("size") or 0), _etag(row), fs) for name, row in sorted(rows.items())]
-        if not found:
+        listing = list_remote(uri, scheme)
+        if not listing.found:
             raise BadInput(f"{uri}: nothing is there", "check bucket, path and spelling")
-        return _of_one_kind(uri, found, file_type, split)
+        if is_metadata_file(listing.path):
+            table, _, name = listing.path.rpartition("/")
+            above = uri.rpartition("/")[0].rpartition("/")[0]
+            return _of_table(uri, _remote_folder(list_remote(above, scheme), table.rpartition("/")[0]), name)
+        if not is_pattern(listing.path) and table_in(listing.below()):
+            return _of_table(uri, _remote_folder(listing, listing.path), None)
+        for file in listing.found:
+            if f"/{DELTA_LOG}/" in file.path or is_metadata_file(file.path):
+                raise _inside_a_table(uri, file.uri.partition(f"/{DELTA_LOG}/")[0].partition(f"/{ICEBERG_METADATA}/")[0])
+        if f"{listing.path}/{_SPLIT_FOLDERS}" in (file.path for file in listing.found):
+            listing, split = _split_folder(uri, listing, split), None
+        return select(uri, listing.visible(), file_type, split)
 
 
-def _list_remote(fs: Any, path: str) -> dict[str, dict[str, Any]]:
-    """Path -> what the listing says, without hidden files (such as _SUCCESS)."""
-    if fs.isfile(path):
-        return {path: fs.info(path)}
-    pattern = _PATTERN.search(path)
-    folder = path[: pattern.start()].rpartition("/")[0] if pattern else path.rstrip("/")
-    listed = {("/" if path.startswith("/") else "") + name.lstrip("/"): row for name, row in fs.find(folder, detail=True).items()}
-    if pattern:
-        return {name: row for name, row in listed.items() if fnmatch.fnmatchcase(name, path)}
-    return {name: row for name, row in listed.items() if not any(part[:1] in (".", "_") for part in name[len(folder) :].split("/"))}
-
-
-def _split_folder(uri: str, path: str, rows: dict[str, dict[str, Any]], split: str | None) -> dict[str, dict[str, Any]]:
+def _split_folder(uri: str, listing: RemoteListing, split: str | None) -> RemoteListing:
     """Of what `datasets.DatasetDict.save_to_disk` has written, the files of one split."""
-    chosen = {name: row for name, row in rows.items() if name.startswith(f"{path}/{split or 'train'}/")}
+    start = f"{listing.path}/"
+    chosen = tuple(file for file in listing.found if file.path.startswith(f"{start}{split or 'train'}/"))
     if not chosen:
-        splits = sorted({name[len(path) + 1 :].partition("/")[0] for name in rows if "/" in name[len(path) + 1 :]})
+        splits = sorted({name.partition("/")[0] for name in listing.below() if "/" in name})
         raise BadInput(f"{uri}: no split named {split or 'train'}", f"set data.split to one of: {', '.join(splits)}")
-    return chosen
+    return replace(listing, found=chosen)
 
 
-def _etag(row: dict[str, Any]) -> str:
-    return str(row.get("e_tag") or row.get("ETag") or row.get("modificationTime") or row.get("mtime") or "")
+def _remote_folder(listing: RemoteListing, path: str) -> Folder:
+    by_path = {file.path: file for file in listing.found}
+
+    def find(name: str) -> FoundFile:
+        full = listing.path_of(name) if "://" in name else f"{path}/{name}"
+        if full not in by_path:
+            raise FileNotFoundError(full)
+        return by_path[full]
+
+    def read(name: str) -> bytes:
+        with DataFile(find(name), "json").open_raw() as stream:
+            return stream.read()
+
+    return Folder(listing.uri_of(path), tuple(listing.below()), read, find)
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------------------
@@ -167,45 +215,3 @@ def _locate_hub(uri: str, rest: str, split: str | None) -> Located:
         ) from error
     files = [_found(Path(cached["filename"])) for cached in data.cache_files]
     return Located(uri, tuple(DataFile(file, "arrow") for file in files))
-
-
-# --- of one type, of one split ----------------------------------------------------------------------------------------------------
-
-
-def _of_one_kind(uri: str, found: list[FoundFile], file_type: str, split: str | None) -> Located:
-    """Keep the data files and check that they are of one kind. Texts beside tables (README.txt) are no data."""
-    if len(found) > 1:
-        found = [file for file in found if PurePosixPath(file.path).name != MANIFEST]  # ours, whatever type the data are said to be
-    if file_type in ("auto", "hf") and len(found) > 1:
-        data = [file for file in found if PurePosixPath(file.path).name not in _METADATA]
-        known = [file for file in data if kind_by_ending(file.path)[0] is not None]
-        found = [file for file in known if kind_by_ending(file.path)[0] != "text"] or known
-    if not found:
-        raise BadInput(
-            f"{uri}: holds no data file", f"data files end in {', '.join(ENDINGS)} (.gz, .zst and .bz2 too), or set data.fileType"
-        )
-    chosen, notes = _of_one_split(uri, found, split)
-    empty = [file for file in chosen if file.size_bytes == 0]
-    if 0 < len(empty) < len(chosen):
-        notes = (*notes, f"{len(empty)} empty files are left out, such as {empty[0].uri}")
-        chosen = [file for file in chosen if file.size_bytes > 0]
-    files = [recognise(file, file_type) for file in chosen]
-    kinds = Counter(file.kind for file in files)
-    if len(kinds) > 1:
-        counts = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
-        raise BadInput(f"{uri}: holds files of several types: {counts}", f"point at one of them, such as {uri.rstrip('/')}/*.{min(kinds)}")
-    return Located(uri, tuple(files), notes)
-
-
-def _of_one_split(uri: str, found: list[FoundFile], split: str | None) -> tuple[list[FoundFile], tuple[str, ...]]:
-    """A folder whose files are named after splits (train-00000-of-00002.parquet, test.jsonl) gives one: `train` unless asked."""
-    names = [_SPLITS.get(re.split(r"[-_.]", PurePosixPath(file.path).name)[0]) for file in found]
-    splits = sorted({name for name in names if name is not None})
-    if len(found) == 1 or (split is None and ("train" not in splits or len(splits) < 2)):
-        return found, ()
-    wanted = _SPLITS.get(split or "train", split)
-    chosen = [file for file, name in zip(found, names, strict=True) if name == wanted]
-    if not chosen:
-        raise BadInput(f"{uri}: no file of the split {split}", f"splits by file names: {', '.join(splits) or 'none'}")
-    left_out = len(found) - len(chosen)
-    return chosen, (f"only files of the split {wanted} are used; {left_out} others are left out",) if left_out else ()

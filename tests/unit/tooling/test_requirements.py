@@ -70,7 +70,7 @@ def asked_by_the_package(*extras: str) -> list[str]:
     return found
 
 
-LOCKS = {"cpu": ("train", "score-cpu", "operator"), "gpu": ("train", "score", "operator"), "operator": ("operator",)}
+LOCKS = {"cpu": ("train", "score-cpu", "operator", "tables"), "gpu": ("train", "score", "operator", "tables"), "operator": ("operator",)}
 """The extras that scripts/lock.sh locks together."""
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import xxhash
 
-from tuneyard.api import BadInput
 from tuneyard.data.access import reading
 from tuneyard.data.encoding import NotUtf8, convert, refuse_utf_16
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.records import LONGEST_ROW_BYTES, BadRow, Record, parquet_rows, parse_json_row, read_records
+from tuneyard.data.lines import LONGEST_ROW_BYTES
+from tuneyard.data.records import BadRow, Record, parquet_rows, parse_json_row, read_records
 from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines
 
 _BLOCK = 1 << 20
@@ -24,7 +24,7 @@ class SplitData:
         self._files = files
         self._pieces = split.pieces
         for file in {piece.file for piece in split.pieces}:
-            check_unchanged(files[file])
+            files[file].check_unchanged()
         self._lines = {piece: _lines_of(files[piece.file], piece) for piece in split.pieces if is_cut_by_lines(files[piece.file])}
 
     @property
@@ -55,14 +55,6 @@ class SplitData:
                     yield from parquet_rows(file, range(piece.start, piece.end))
             else:
                 yield from read_records([file])
-
-
-def check_unchanged(file: DataFile) -> None:
-    """Raises BadInput where a file is not the one that was listed."""
-    if file.changed():
-        raise BadInput(
-            f"{file.uri} has changed while it was being used", "write new data into new files, and start the task again with these"
-        )
 
 
 def _lines_of(file: DataFile, piece: Piece) -> tuple[int, bytes]:

@@ -55,7 +55,7 @@ class Recipe:
         parts = [self.key]
         for piece in split.pieces:
             file = self.files[piece.file]
-            parts.append(f"{file.uri} {file.found.mark or file.found.etag} {file.size_bytes} {piece.start} {piece.end}")
+            parts.append(f"{file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def build(self, split: Split, folder: Path) -> Path:

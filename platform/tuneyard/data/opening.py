@@ -1,0 +1,133 @@
+"""Opening a file in the version that the listing saw: one that has changed since then is refused by name.
+
+A local file is compared by what its file system says of it when it is opened, and again when it has been read. An object is read by
+ranges; every answer carries size, ETag and time, so that no two versions are ever mixed. A store that throttles or is away is asked again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from tuneyard.api import BadInput
+from tuneyard.data.access import READ_RETRY_S, Bucket, patiently
+
+if TYPE_CHECKING:
+    from tuneyard.data.file_types import FoundFile
+
+REMOTE_BLOCK_BYTES = 8 << 20
+"""Read at once from an object that is read from its front: large enough that the way to the store is a small part of the time."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What tells one version of a remote file from another. `modified`: seconds of an object, else the store's own number; 0 where nobody
+    said."""
+
+    size_bytes: int
+    modified: int = 0
+    etag: str = ""
+
+    def differs(self, other: Version) -> bool:
+        """ETags decide where both are known. Listings tell an object's time in parts of a second, and answers do not."""
+        if self.size_bytes != other.size_bytes:
+            return True
+        if self.etag and other.etag:
+            return self.etag != other.etag
+        return bool(self.modified and other.modified and self.modified != other.modified)
+
+
+def open_found(found: FoundFile) -> IO[bytes]:
+    """The bytes as they lie there, seekable. Raises BadInput where they are no longer those of the listing."""
+    if found.content is not None:
+        return io.BytesIO(found.content)
+    if isinstance(found.fs, Bucket):
+        return ObjectFile(found)  # type: ignore[return-value]
+    check_unchanged(found)
+    if found.fs is None:
+        return Path(found.path).open("rb")
+    stream: IO[bytes] = found.fs.open(found.path, "rb")
+    return stream
+
+
+def check_unchanged(found: FoundFile) -> None:
+    """Raises BadInput where a file is another one than the listing saw. Objects are compared whenever a part of them is read."""
+    if found.fs is None:
+        if found.mark and local_mark(found.path) != found.mark:
+            raise _changed(found, os.stat(found.path).st_size)
+    elif found.modified and not isinstance(found.fs, Bucket):
+        _refuse_other(found, version_of(found.fs.info(found.path)))
+
+
+def local_mark(path: str) -> str:
+    """Size, times and number of a file: a write, a copy or a rename over it changes at least one of them."""
+    about = os.stat(path)
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+
+
+def version_of(row: dict[str, Any]) -> Version:
+    """From a row of fsspec's listings, or of obstore's."""
+    modified = row.get("modificationTime") or row.get("mtime") or row.get("last_modified") or 0
+    seconds = modified.timestamp() if hasattr(modified, "timestamp") else modified
+    return Version(int(row.get("size") or 0), int(seconds), str(row.get("e_tag") or row.get("ETag") or ""))
+
+
+def _refuse_other(found: FoundFile, now: Version) -> None:
+    if found.version.differs(now):
+        raise _changed(found, now.size_bytes)
+
+
+def _changed(found: FoundFile, size_bytes: int) -> BadInput:
+    sizes = f"{found.size_bytes:,} bytes, now {size_bytes:,}"
+    how = sizes if size_bytes != found.size_bytes else f"still {size_bytes:,} bytes, written anew"
+    next_step = "write new data into new files, and start the task again with these"
+    return BadInput(f"{found.uri}: changed while it was being used ({how})", next_step)
+
+
+class ObjectFile(io.RawIOBase):
+    """An object, read by ranges: each read is one request."""
+
+    def __init__(self, found: FoundFile) -> None:
+        super().__init__()
+        assert isinstance(found.fs, Bucket)
+        self._found, self._store = found, found.fs.store
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._position = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._found.size_bytes}[whence])
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        left = max(0, self._found.size_bytes - self._position)
+        wanted = left if size < 0 else min(size, left)
+        content = patiently(lambda: self._range(wanted), total_s=READ_RETRY_S, away=True) if wanted else b""
+        self._position += len(content)
+        return content
+
+    def readinto(self, buffer: Any, /) -> int:
+        content = self.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def _range(self, size: int) -> bytes:
+        import obstore
+        from obstore.exceptions import NotFoundError
+
+        try:
+            answer = obstore.get(self._store, self._found.path, options={"range": (self._position, self._position + size)})
+        except (FileNotFoundError, NotFoundError) as error:
+            raise BadInput(f"{self._found.uri}: was there, and is gone", "start again when nothing writes there") from error
+        _refuse_other(self._found, version_of(dict(answer.meta)))
+        return bytes(answer.bytes())

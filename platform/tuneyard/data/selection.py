@@ -1,0 +1,96 @@
+"""Which of the files that were found are the data: of one split, readable side by side, each with its type."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tuneyard.api import BadInput
+from tuneyard.data.file_types import ENDINGS, DataFile, FoundFile, kind_by_ending, recognise
+from tuneyard.storage import MANIFEST
+
+_SPLITS = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
+_METADATA = {"dataset_info.json", "state.json", "dataset_infos.json", "dataset_dict.json", MANIFEST}
+_HEADS_AT_ONCE = 16
+"""First bytes of objects that are read at the same time, where endings do not tell the types."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """What a URI stands for: files in a fixed order, all of rows with columns or all of text lines. `notes`: what was left out, and why."""
+
+    uri: str
+    files: tuple[DataFile, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def kinds(self) -> str:
+        """`parquet`, `jsonl (gzip)`; of several types, each with its number of files: `jsonl (gzip): 3, parquet: 2`."""
+        counts = Counter(f"{file.kind} ({file.compression})" if file.compression else file.kind for file in self.files)
+        return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{kind}: {count}" for kind, count in sorted(counts.items()))
+
+
+def select(uri: str, found: Sequence[FoundFile], file_type: str, split: str | None) -> Located:
+    """Keep the data files, in order of their paths. Tables and JSON of all types go together; text lines, which have no columns, are left
+    out beside them.
+
+    Raises BadInput: no data file, an unknown type.
+    """
+    files = sorted(found, key=lambda file: file.path.split("/"))
+    if len(files) > 1:
+        files = [file for file in files if PurePosixPath(file.path).name != MANIFEST]  # ours, whatever type the data are said to be
+    notes: tuple[str, ...] = ()
+    if file_type in ("auto", "hf") and len(files) > 1:
+        files, notes = _by_ending(files)
+    if not files:
+        raise BadInput(
+            f"{uri}: holds no data file", f"data files end in {', '.join(ENDINGS)} (.gz, .zst and .bz2 too), or set data.fileType"
+        )
+    files, left_out = _of_one_split(uri, files, split)
+    notes += left_out
+    empty = [file for file in files if file.size_bytes == 0]
+    if 0 < len(empty) < len(files):
+        notes += (f"{len(empty)} empty files are left out, such as {empty[0].uri}",)
+        files = [file for file in files if file.size_bytes > 0]
+    return Located(uri, tuple(_recognised(files, file_type)), notes)
+
+
+def _by_ending(files: list[FoundFile]) -> tuple[list[FoundFile], tuple[str, ...]]:
+    """Files whose names promise data. Texts beside tables (README.txt) are no data."""
+    kinds = [(file, kind_by_ending(file.path)[0]) for file in files if PurePosixPath(file.path).name not in _METADATA]
+    known = [file for file, kind in kinds if kind is not None]
+    columns = [file for file, kind in kinds if kind not in (None, "text")]
+    texts = [file for file, kind in kinds if kind == "text"]
+    if not columns or not texts:
+        return known, ()
+    files_are = "1 text file is" if len(texts) == 1 else f"{len(texts)} text files are"
+    return columns, (f"{files_are} left out beside files with columns, such as {texts[0].uri}",)
+
+
+def _recognised(files: Sequence[FoundFile], file_type: str) -> list[DataFile]:
+    if len(files) > 1 and files[0].fs is not None:
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+            return list(pool.map(lambda file: recognise(file, file_type), files))
+    return [recognise(file, file_type) for file in files]
+
+
+def _of_one_split(uri: str, found: list[FoundFile], split: str | None) -> tuple[list[FoundFile], tuple[str, ...]]:
+    """A folder whose files are named after splits (train-00000-of-00002.parquet, test.jsonl) gives one: `train` unless asked."""
+    names = [_SPLITS.get(re.split(r"[-_.]", PurePosixPath(file.path).name)[0]) for file in found]
+    splits = sorted({name for name in names if name is not None})
+    if len(found) == 1 or (split is None and ("train" not in splits or len(splits) < 2)):
+        return found, ()
+    wanted = _SPLITS.get(split or "train", split)
+    chosen = [file for file, name in zip(found, names, strict=True) if name == wanted]
+    if not chosen:
+        raise BadInput(f"{uri}: no file of the split {split}", f"splits by file names: {', '.join(splits) or 'none'}")
+    left_out = len(found) - len(chosen)
+    return chosen, (f"only files of the split {wanted} are used; {left_out} others are left out",) if left_out else ()
