@@ -16,10 +16,10 @@ from tuneyard.api import BadInput
 from tuneyard.data.access import SCHEMES, first_line, reading
 from tuneyard.data.file_types import DataFile, FoundFile, recognise
 from tuneyard.data.globs import is_pattern, local_matches
+from tuneyard.data.lake_tables import DELTA_LOG, ICEBERG_METADATA, Folder, is_metadata_file, open_table, table_in
 from tuneyard.data.opening import local_mark
 from tuneyard.data.remote_listing import RemoteListing, list_remote
 from tuneyard.data.selection import Located, select
-from tuneyard.data.tables import DELTA_LOG, ICEBERG_METADATA, Folder, is_metadata_file, open_table, table_in
 
 __all__ = ["Located", "locate"]
 
