@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import Attempt, BadInput, Cluster, JobSpec, PlacementStatus, Sku, Task
+from tuneyard.api import Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
-from tuneyard.runtime.stacks import ENGINES, SERVERS, TRAINING
+from tuneyard.runtime.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
 from tuneyard_operators.rendering.container import (
     SCRATCH,
     WARM_SERVERS,
@@ -70,7 +70,7 @@ def rayjob(
             "rayVersion": RAY_VERSION,
             "authOptions": {"mode": "token"},  # KubeRay makes a token per Ray cluster, and so per attempt, and gives it to its pods alone
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
-            "workerGroupSpecs": [pods.worker_group()] if attempt.placement.pods else [],
+            "workerGroupSpecs": [pods.worker_group(), *pods.data_groups()] if attempt.placement.pods else [],
         },
     }
     if job.spec.deadline is not None:  # the hub ends it in time, with a checkpoint; this is for a hub that is gone
@@ -134,8 +134,26 @@ class _Pods:
             "template": self._worker(),
         }
 
+    def data_groups(self) -> list[dict[str, Any]]:
+        """The pods of an ingestion service, on the nodes where heads run: one data worker each, and no room for ranks."""
+        train = self.job.spec.gang_of(self.task).train
+        service = train.data.service if train is not None else None
+        if service is None:
+            return []
+        container = {**self._container("ray-worker", [], warm=""), "resources": _data_resources(service)}
+        spec = self._spec(container, self.cluster.spec.head.node_selector) | {"automountServiceAccountToken": False}
+        group = {
+            "groupName": "data",
+            "replicas": service.max_workers,
+            "minReplicas": service.min_workers,
+            "maxReplicas": service.max_workers,
+            "rayStartParams": {"num-cpus": "0", "num-gpus": "0", "resources": f"'{json.dumps({DATA_RESOURCE: 1})}'"},
+            "template": self._template(spec),
+        }
+        return [group]
+
     def _worker(self) -> dict[str, Any]:
-        container = {**self._container("ray-worker", []), "resources": self._worker_resources()}
+        container = {**self._container("ray-worker", [], warm=self._warm()), "resources": self._worker_resources()}
         container["volumeMounts"] = [*container["volumeMounts"], {"name": "shared-memory", "mountPath": "/dev/shm"}]
         spec = self._spec(container, self.sku.node_selector)
         spec["volumes"] = [
@@ -211,15 +229,14 @@ class _Pods:
         }
         return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
 
-    def _container(self, name: str, env: list[dict[str, Any]]) -> dict[str, Any]:
+    def _container(self, name: str, env: list[dict[str, Any]], *, warm: str = "") -> dict[str, Any]:
+        """`warm`: which stack is loaded before Ray starts."""
         return literal(
             {
                 "name": name,
                 "image": self.image,
                 "imagePullPolicy": "IfNotPresent",
-                "command": command(
-                    self.job.spec.setup, wait_for_head=name == "ray-worker", warm=self._warm() if name == "ray-worker" else ""
-                ),
+                "command": command(self.job.spec.setup, wait_for_head=name == "ray-worker", warm=warm),
                 "lifecycle": lifecycle(of_worker=name == "ray-worker"),
                 "securityContext": security_context(),
                 "env": list({variable["name"]: variable for variable in (*self._env(), *env)}.values()),
@@ -295,6 +312,11 @@ def _written(job: JobSpec) -> dict[str, Any]:
 
 def _quantity(cores: float) -> str:
     return f"{round(cores * 1000)}m"
+
+
+def _data_resources(service: DataService) -> dict[str, Any]:
+    memory = f"{math.ceil(service.memory_gb * 1000)}M"
+    return {"requests": {"cpu": _quantity(service.cpus), "memory": memory}, "limits": {"memory": memory}}
 
 
 def has_secrets(job: JobSpec) -> bool:

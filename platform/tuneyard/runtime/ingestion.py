@@ -22,9 +22,8 @@ from typing import Any
 
 from tuneyard.api import DataService, TuneyardError
 from tuneyard.data.stream import Published, Stream, published, stream_of, wanted_splits
+from tuneyard.runtime.stacks import DATA_RESOURCE
 
-RESOURCE = "tuneyard-data"
-"""Of Ray: what nodes for data workers offer, where a cluster has such."""
 _LOOK_S = 0.02
 _QUIET_S = 1.0
 """So often the master hears of a machine that wants nothing: it may end workers then."""
@@ -339,7 +338,7 @@ class Ingestion:
         import ray
 
         self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
-        options = _placed(ray.cluster_resources(), service)
+        options = _placed(ray.cluster_resources())
         master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(IngestMaster)
         self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options))
 
@@ -375,9 +374,9 @@ class _WorkerMaker:
         return ray.remote(**self.options)(DataWorker).remote(str(cache_root() / "shards"))
 
 
-def _placed(resources: Mapping[str, float], service: DataService) -> dict[str, Any]:
-    """Ray's options of a data worker: on the nodes that are there for them. Where the cluster has none, workers share the nodes of the
+def _placed(resources: Mapping[str, float]) -> dict[str, Any]:
+    """Ray's options of a data worker: one on each node that is there for them. Where the cluster has none, workers share the nodes of the
     ranks, and take no CPU of Ray's from them: a gang that starts again could not be placed."""
-    if resources.get(RESOURCE, 0) > 0:
-        return {"num_cpus": service.cpus, "memory": int(service.memory_gb * 1e9), "resources": {RESOURCE: 1}}
+    if resources.get(DATA_RESOURCE, 0) > 0:
+        return {"num_cpus": 0, "resources": {DATA_RESOURCE: 1}}
     return {"num_cpus": 0, "scheduling_strategy": "SPREAD"}

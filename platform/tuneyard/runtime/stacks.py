@@ -10,6 +10,8 @@ from pathlib import Path
 from tuneyard.api import JobSpec, TrainTask
 from tuneyard.warm import WarmServer, possible, read_at_import
 
+DATA_RESOURCE = "tuneyard-data"
+"""Of Ray: what nodes for data workers offer, one each, where a cluster has such."""
 SERVERS = "TUNEYARD_WARM_SERVERS"
 """`off`, or a folder with the sockets of servers that run already: `training` and `engines`."""
 TRAINING, ENGINES = "training", "engines"

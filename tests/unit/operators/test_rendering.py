@@ -51,9 +51,14 @@ POD_TEMPLATE = {
         "containers": [{"env": [{"name": "HOME", "value": "/home/ray"}], "volumeMounts": [{"name": "models", "mountPath": "/models"}]}],
     },
 }
+SERVICE_DATA = {"source": "s3://corpus/texts", "service": {"minWorkers": 2, "maxWorkers": 6, "cpus": 1.5, "memoryGb": 3}}
 FEATURES: dict[str, dict[str, Any]] = {
     "gpus": {},
     "cpu": {"on": ON_CPU, "task": train("train", 2)},
+    "data-service": {
+        "task": train("train", 16) | {"train": {**train("train", 16)["train"], "data": SERVICE_DATA}},
+        "where": cluster(head={"nodeSelector": {"pool": "cpu"}}),
+    },
     "process": {"on": PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=0, pods=0, nodes={}), "task": process("corpus")},
     "sku": {
         "where": cluster(

@@ -18,7 +18,7 @@ from tuneyard.data.sources import Located
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Claims, HeldOutRows, Stream, StreamedRows
-from tuneyard.data.stream.shards import ShardFacts
+from tuneyard.data.stream.shards import ShardFacts, remove_leftovers
 from tuneyard.data.stream.splits import sample_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
@@ -65,6 +65,7 @@ def open_stream(
     folder = cache_root(cache_dir) / "shards"
     windows = Windows(len(splits), seed, spec.shuffle)
     claims = Claims(folder / "claims" / recipe.key[:32])
+    remove_leftovers(folder)
     stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)
     announce = _announce(stream, 0 if service else worker_count(spec), service)
     sample = stream.shard(sample_of(located.files, splits)).facts

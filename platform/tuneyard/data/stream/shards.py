@@ -11,6 +11,7 @@ import errno
 import json
 import mmap
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -28,6 +29,7 @@ from tuneyard.data.tokens import IGNORED, Ints
 _MARK = b"tuneyard-shard-1"
 _HASH_BYTES = 16
 _BATCH_TOKENS = 1 << 20
+_LEFTOVER_S = 3600.0
 _KEPT_FREE_BYTES = 1 << 30
 """The disk's free space below which the oldest shards are removed before one is written."""
 
@@ -134,6 +136,14 @@ def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], fac
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed had begun to write an hour ago or before."""
+    for path in folder.glob(".*.shard.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _LEFTOVER_S:
+                path.unlink()
 
 
 def _write(path: Path, samples: Samples, rows: Sequence[Sequence[int]], facts: ShardFacts, *, packed: bool, small: bool) -> None:
