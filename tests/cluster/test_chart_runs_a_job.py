@@ -4,6 +4,7 @@ and runs a job with these rights and no others."""
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import urllib.error
 import urllib.request
@@ -55,6 +56,16 @@ GANG["spec"]["tasks"][0]["process"]["command"][2] = "tuneyard.data.stdlib"
 GANG["spec"]["tasks"][1]["train"] |= {"steps": 60, "optimizer": {"learningRate": 1e-3}, "checkpoint": {"everySteps": 3}}
 GANG["spec"]["tasks"][1]["train"]["data"] |= {"limit": 40, "maxLength": 64}
 GANG["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 2}
+FED: dict[str, Any] = copy.deepcopy(GANG)
+"""The same on texts that a data worker in a pod of its own reads, tokenises and packs."""
+FED["metadata"]["name"] = "fed"
+FED["spec"]["tasks"][1]["train"] |= {
+    "data": {"source": f"s3://{BUCKET}/texts/", "pack": True, "maxLength": 64, "service": {"maxWorkers": 1, "cpus": 0.2, "memoryGb": 2}},
+    "objective": "clm",
+    "steps": 40,
+}
+FED["spec"]["tasks"][1]["train"]["data"]["streaming"] = True
+FED["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +288,34 @@ def test_a_gang_outlives_a_killed_worker_pod(home: Member, storage_of: tuple[Mem
         assert {"rank-0", "rank-1", "driver"} <= set(lines.sources())
         assert "start cold" not in lines.read("driver").text, "a token of Ray's own is no other setting to a fork server"
     home.kubectl("delete", "jobspec", "gang", "-n", "default", "--timeout=240s")
+
+
+def test_rows_come_from_a_pod_of_data_workers(home: Member, storage_of: tuple[Member, Storage], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in storage_of[1].environment.items():
+        monkeypatch.setenv(name, value)
+    lines = "".join(
+        json.dumps({"text": f"{number} " + "a guest writes that he will come on Friday " * 20}) + "\n" for number in range(12_000)
+    )
+    open_store(f"s3://{BUCKET}/texts").put("a.jsonl", lines.encode())
+    home.apply(FED)
+
+    def job() -> dict[str, Any]:
+        return dict(home.api.get(f"{OURS}/namespaces/default/jobspecs/fed").get("status") or {})
+
+    def data_pods() -> list[str]:
+        pods = home.api.get(f"/api/v1/namespaces/{JOBS}/pods")["items"]
+        return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get("ray.io/group") == "data"]
+
+    def words() -> str:
+        return json.dumps(job())[:3000] + logs(home)
+
+    wait_for("a pod for data workers", data_pods, limit_s=600, every_s=0.5, words=words)
+    done = wait_for("the end", lambda: (now := job()).get("phase") in ("Succeeded", "Failed") and now, limit_s=900, every_s=1, words=words)
+    assert done["phase"] == "Succeeded", words()
+    service = json.loads(open_store(done["output"]).get("base/result.json"))["details"]["data_service"]
+    assert service["shards"] >= 2
+    assert service["started"] == 1
+    home.kubectl("delete", "jobspec", "fed", "-n", "default", "--timeout=240s")
 
 
 def test_the_log_names_no_secret(home: Member) -> None:
