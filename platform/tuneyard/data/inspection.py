@@ -29,7 +29,9 @@ CHARACTERS_PER_TOKEN = 4
 """Of English text and of code: assumed where there is no tokenizer."""
 _COMPRESSION = 4
 """Bytes of text in a byte of a compressed file: an assumption."""
-_TOKENISED_SAMPLES, _TOKENISED_CHARACTERS = 10_000, 4_000_000
+_TOKENISED_SAMPLES = 10_000
+_TOKENISED_OF_A_SAMPLE = 2_000_000
+"""Characters: a second or two."""
 _SHOWN_SAMPLES = 2
 _UNLIMITED = 2**31 - 1
 _TOLD_EVERY = 500
@@ -154,7 +156,7 @@ def inspect(
     complete = sample is None and (limit is None or next(every, None) is None)
     if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
-    tokenised = _tokenised(look.spread(_TOKENISED_SAMPLES, _TOKENISED_CHARACTERS), tokenizer, tally)
+    tokenised = _tokenised(look.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
     stands_for = sample.estimated_rows() if sample else 0
     return Inspection(

@@ -9,6 +9,7 @@ from typing import Any
 from tuneyard.data.access import Bucket, filesystem, patiently
 from tuneyard.data.file_types import FoundFile
 from tuneyard.data.globs import fixed_folder, is_pattern, matcher
+from tuneyard.data.lake_tables import DELTA_LOG
 from tuneyard.data.opening import Version, version_of
 
 _ROWS_A_PAGE = 1000
@@ -22,6 +23,8 @@ class RemoteListing:
     prefix: str
     path: str
     found: tuple[FoundFile, ...]
+    delta_tables: tuple[str, ...] = ()
+    """Folders of Delta tables below, whether or not their files match."""
 
     def uri_of(self, path: str) -> str:
         return self.prefix + path
@@ -76,8 +79,9 @@ def _fsspec_listing(uri: str, fs: Any, path: str) -> RemoteListing:
 
 
 def _listing(prefix: str, path: str, found: dict[str, Version], fs: Any) -> RemoteListing:
+    tables = {name.partition(f"/{DELTA_LOG}/")[0] for name in found if f"/{DELTA_LOG}/" in name}
     if is_pattern(path):
         fits = matcher(path).fullmatch
         found = {name: version for name, version in found.items() if fits(name)}
     files = (FoundFile(prefix + name, name, seen.size_bytes, seen.etag, fs, seen.modified) for name, seen in found.items())
-    return RemoteListing(prefix, path, tuple(files))
+    return RemoteListing(prefix, path, tuple(files), tuple(sorted(tables)))

@@ -174,11 +174,12 @@ class Sample:
         if not metadata.num_rows:
             return
         row_bytes = file.size_bytes / metadata.num_rows
+        unpacked = max(1.0, sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)) / metadata.num_rows)
         wanted = Counter(_row_group(metadata, offset / file.size_bytes) for offset in offsets)
         first = 0
         for group in range(metadata.num_row_groups):
             if group in wanted:
-                most = wanted[group] * min(_MOST_ROWS, max(1, int(BLOCK_BYTES / row_bytes)))
+                most = wanted[group] * min(_MOST_ROWS, max(1, int(BLOCK_BYTES / unpacked)))
                 rows = list(islice(row_group_records(file, parquet, group, first), most))
                 self._stands_for(file, int(row_bytes * sum(row.count if isinstance(row, BadRow) else 1 for row in rows)))
                 yield from rows

@@ -62,7 +62,7 @@ def _locate_local(uri: str, path: Path, file_type: str, split: str | None) -> Lo
         if is_pattern(str(path)):
             found = local_matches(str(path))
             for folder in sorted({parent for match in found for parent in match.parents}):
-                if (folder / DELTA_LOG).is_dir():
+                if table_in(path.relative_to(folder).as_posix() for path in _signs_of_tables(folder)):
                     raise _inside_a_table(uri, str(folder))
             if found:
                 return select(uri, [_found(match) for match in found], file_type, None)
@@ -163,8 +163,9 @@ def _locate_remote(uri: str, scheme: str, file_type: str, split: str | None) -> 
         if not is_pattern(listing.path) and table_in(listing.below()):
             return _of_table(uri, _remote_folder(listing, listing.path), None)
         for file in listing.found:
-            if f"/{DELTA_LOG}/" in file.path or is_metadata_file(file.path):
-                raise _inside_a_table(uri, file.uri.partition(f"/{DELTA_LOG}/")[0].partition(f"/{ICEBERG_METADATA}/")[0])
+            delta = next((table for table in listing.delta_tables if file.path.startswith(f"{table}/")), None)
+            if delta is not None or is_metadata_file(file.path):
+                raise _inside_a_table(uri, listing.uri_of(delta or file.path.rpartition(f"/{ICEBERG_METADATA}/")[0]))
         if f"{listing.path}/{_SPLIT_FOLDERS}" in (file.path for file in listing.found):
             listing, split = _split_folder(uri, listing, split), None
         return select(uri, listing.visible(), file_type, split)

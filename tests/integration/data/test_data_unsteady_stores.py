@@ -241,6 +241,8 @@ def test_tables_in_a_bucket(tmp_path: Path) -> None:
     located = locate("s3://tests/data/delta")
     assert rows_of("s3://tests/data/delta") == [{"text": "one"}, {"text": "three"}]
     assert located.files[0].identity().endswith(" version 1 ()")
+    with pytest.raises(BadInput, match=r"s3://tests/data/delta is a table"):
+        locate("s3://tests/data/delta/*.parquet")
 
     (tmp_path / "warehouse").mkdir()
     catalog = sql.SqlCatalog("tests", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")

@@ -207,6 +207,12 @@ def test_an_iceberg_table_by_its_hint_and_by_one_of_its_metadata_files(iceberg: 
     assert len(rows_of(folder)) == 3
 
 
+def test_files_inside_of_an_iceberg_table_are_not_read_past_it(iceberg: Any) -> None:
+    for source in (folder_of(iceberg).parent, folder_of(iceberg) / "data" / "*.parquet"):
+        with pytest.raises(BadInput, match="is a table, whose folder also holds rows that were deleted"):
+            locate(str(source))
+
+
 def test_metadata_files_with_the_same_number_are_not_guessed_between(iceberg: Any) -> None:
     newest = max((folder_of(iceberg) / "metadata").glob("*.metadata.json"))
     shutil.copy(newest, newest.with_name(f"{newest.name[:5]}-another.metadata.json"))
