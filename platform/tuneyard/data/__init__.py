@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
-    from tuneyard.data.streaming import read_so_far
+    from tuneyard.data.streaming import read_so_far, work_of
     from tuneyard.data.turns import turn_end
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "read_so_far",
     "set_prompt_form",
     "turn_end",
+    "work_of",
 ]
 
 _HOMES = {
@@ -50,6 +51,7 @@ _HOMES = {
     "read_so_far": "streaming",
     "set_prompt_form": "prompt_form",
     "turn_end": "turns",
+    "work_of": "streaming",
 }
 
 

@@ -93,6 +93,18 @@ def validation_data(spec: TrainData) -> TrainData:
     return spec.model_copy(update={"mix": [], "validation": None, "validation_fraction": 0.0, "streaming": False, **own})
 
 
+def work_of(prepared: Prepared) -> dict[str, Any]:
+    """Sums over all streams that this process has read: seconds of one process by kind of work, `waited_s` of this rank, source bytes."""
+    tallies = [rows.tally for _, rows in prepared.streams]
+    kinds = dict.fromkeys(kind for tally in tallies for kind in tally.facts.seconds)
+    return {
+        "seconds": {kind: sum(tally.facts.seconds.get(kind, 0.0) for tally in tallies) for kind in kinds},
+        "waited_s": sum(tally.waited_s for tally in tallies),
+        "source_bytes": sum(tally.facts.source_bytes for tally in tallies),
+        "shards": sum(len(tally.splits) for tally in tallies),
+    }
+
+
 def read_so_far(prepared: Prepared) -> DataReport:
     """The report of streamed data with the counts of all shards that this process has read; of other data as it is."""
     if not prepared.report.streamed:

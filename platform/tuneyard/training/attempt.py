@@ -389,6 +389,13 @@ class _Attempt:
         by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(steps)]
         return {"mixture": {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}}
 
+    def _streams(self, material: _Material, steps: int) -> dict[str, Any]:
+        """What making rows took while the task trained, where data are streamed."""
+        if not material.data.streams:
+            return {}
+        material.data.cursors(steps * self.request.plan.global_batch)  # torch's loaders have read in processes of their own
+        return {"stream": data.work_of(material.data)}
+
     def _result(
         self,
         status: str,
@@ -422,6 +429,7 @@ class _Attempt:
                 "data": data.read_so_far(material.data).to_dict(),
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, len(progress.losses)),
+                **self._streams(material, len(progress.losses)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },

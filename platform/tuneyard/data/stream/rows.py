@@ -186,8 +186,11 @@ class StreamedRows:
         return self._shard(self._splits_of(place)[which]).row(row)
 
     def cursor(self, position: int) -> dict[str, Any]:
-        """Where the window of `position` begins: what `place` takes, in another process or on another machine."""
-        place, start, _ = self._window(position)
+        """Where a window begins from which `position` is found: what `place` takes, in another process or on another machine.
+
+        That of the row before: at the end of a run the window of `position` itself may not be there, and is not needed.
+        """
+        place, start, _ = self._window(max(position - 1, self._starts[0]))
         return {"data": self._identity(), "start": start, "epoch": place.epoch, "window": place.window}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
