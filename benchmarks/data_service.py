@@ -103,7 +103,7 @@ def source(folder: Path) -> Iterator[str]:
 
 
 def trained(uri: str, folder: Path, number: int, service: tuple[int, int] | None, seconds: float) -> Measured:
-    """Steps of a trainer that computes nothing, for `seconds` after the warm-up. `service`: least and most workers; None: no service. `number`: rows
+    """Steps of a trainer that computes nothing, for `seconds` after the warm-up. `service`: least and most workers. `number`: rows
     of each way are of another length, so that none finds shards of one before."""
     from tuneyard.api import DataService, TrainData
     from tuneyard.data import prepare
@@ -118,6 +118,7 @@ def trained(uri: str, folder: Path, number: int, service: tuple[int, int] | None
     try:
         tokenizer = tokenizer_of([], eos="<|end|>", chat_template=None, size=4000)
         prepared = prepare(spec, tokenizer, objective="clm", seed=0, cache_dir=folder / "rank", service=streams if service else None)
+        print(f"{folder.name}: {prepared.order.epoch_rows} rows", file=sys.stderr)
         rows_per_step = max(1, prepared.order.epoch_rows // SPLITS // STEPS_PER_SPLIT)
         return _steps(prepared, rows_per_step, seconds, ingestion)
     finally:
