@@ -120,6 +120,7 @@ CHATS = [
     [{"role": "assistant", "content": "it begins"}, *turns("so", "it ends")],
 ]
 MOSTLY_BY_OFFSETS = {"template_basic", "template_blip2", "template_deepseek_ocr", "end_as_text", "no_prompt", "no_end", "end_always"}
+MOSTLY_BY_OFFSETS |= {"idefics3", "smolvlm"}  # an answer that others follow ends with a line break, and a plain "User:" comes next
 """Templates that put plain text around answers."""
 
 
