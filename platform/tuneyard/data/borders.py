@@ -48,6 +48,11 @@ def going_on(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: boo
             yield from _tokens(tokenizer, [text], offsets)
 
 
+def puts_blanks(tokenizer: Any) -> bool:
+    """Whether a tokenizer puts a blank before whatever it is given."""
+    return bool(_before(tokenizer))
+
+
 def _before(tokenizer: Any) -> list[int]:
     """Tokens of what is put before a text that goes on; none where the tokenizer adds no blank."""
     (before, _), (alone, _), (behind, _) = _tokens(tokenizer, [_BEFORE, "x", f"{_BEFORE}x"], offsets=False)

@@ -222,7 +222,8 @@ def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[
     for turn, message in enumerate(chat.messages):
         if message["role"] != "assistant":
             continue
-        before, after = text_of(chat.messages[:turn], prompt=True)[0], text_of(chat.messages[: turn + 1])[0]
+        before = text_of(chat.messages[:turn], prompt=True)[0]
+        after = whole if turn + 1 == len(chat.messages) else text_of(chat.messages[: turn + 1])[0]
         if not after.startswith(before):  # prompts open answers in another way: `counted_spans` says so
             before = text_of(chat.messages[:turn])[0]
         if not whole.startswith(after) and reasoning_of(message):  # left out where turns follow

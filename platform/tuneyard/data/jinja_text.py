@@ -7,7 +7,7 @@ fails there. Every rendering ends at `LONGEST_TEXT` characters, and `time_limit`
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from tuneyard.data.json_text import HALF_CHARACTER, has_half_character
 LONGEST_TEXT = 256 << 20
 _LONGEST_NUMBER_BITS = 1 << 16
 _MOST_PIECES = 1_000_000
+_MOST_ATTRIBUTES = 1000
 _FIRST_MAY_TAKE_BYTES = 2 << 30
 _TURNS = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
 Span = tuple[int, int]
@@ -48,6 +49,7 @@ def _checked(template: str) -> Any:
             environment = _compile_jinja_template(template).environment
             environment.intercepted_binops = frozenset(_BOUNDED)
             environment.binop_table |= _BOUNDED
+            environment.is_safe_attribute = _remembered(environment.is_safe_attribute)
             compiled = environment.from_string(template)
             _rendered(compiled, _TURNS, spans=False, variables={"add_generation_prompt": True})
     except MemoryError as error:
@@ -57,6 +59,22 @@ def _checked(template: str) -> Any:
         if compiled is None:
             raise
     return compiled
+
+
+def _remembered(is_safe: Callable[[Any, str, Any], bool]) -> Callable[[Any, str, Any], bool]:
+    """The sandbox's question, asked once for each type and attribute: its answer depends on nothing else, and templates ask for roles and
+    contents of each message again."""
+    known: dict[tuple[type, str], bool] = {}
+
+    def remembered(thing: Any, attribute: str, value: Any) -> bool:
+        key = type(thing), attribute
+        if key not in known:
+            if len(known) >= _MOST_ATTRIBUTES:  # a template may make up names
+                known.clear()
+            known[key] = is_safe(thing, attribute, value)
+        return known[key]
+
+    return remembered
 
 
 def _times(left: Any, right: Any) -> Any:

@@ -103,12 +103,13 @@ class Pair:
 
 
 Sample = Chat | Completion | Text | Pair
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
 
 def canonical_json(sample: Sample) -> str:
     """The sample as text that is equal for equal samples: what duplicates and the validation split go by."""
     fields = [type(sample).__name__, *(getattr(sample, name) for name in sample.__slots__)]  # asdict() would copy every message
-    return json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str)
+    return _JSON.encode(fields)
 
 
 # --- detection --------------------------------------------------------------------------------------------------------------------

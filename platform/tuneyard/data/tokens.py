@@ -13,7 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, islice, pairwise
+from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Literal
 
@@ -22,19 +22,20 @@ import numpy.typing as npt
 
 from tuneyard.api import BadInput
 from tuneyard.data.borders import going_on, with_exact_offsets
+from tuneyard.data.by_offsets import tokens_by_offsets
 from tuneyard.data.chat import ChatTemplate, Rendered, render
 from tuneyard.data.messages import BadSample
+from tuneyard.data.one_pass import OnePass, one_pass
 from tuneyard.data.packing import piece_borders
 from tuneyard.data.roles import Chat, Completion, Text, canonical_json
 from tuneyard.data.samples import Placed
+from tuneyard.data.token_spans import Range, Tokens, all_count, tokens_of
 from tuneyard.data.turns import end_text, ends_of, with_ends
 
 IGNORED = -100
 Loss = Literal["assistant", "completion", "all"]
 Overlong = Literal["truncate", "drop", "error", "split"]
 Ints = npt.NDArray[np.int32]
-Offsets = npt.NDArray[np.int64]
-"""(tokens, 2): [start, end) of each token in characters."""
 _BATCH = 256
 
 
@@ -71,39 +72,42 @@ class Encoder:
         encoded = Encoded(samples=len(batch))
         for kind, encode in ((Chat, self._chats), (Completion, self._completions), (Text, self._texts)):
             placed = [p for p in batch if isinstance(p.sample, kind)]
-            for p, ids, counted in encode(placed, encoded) if placed else ():
-                self._add(encoded, p, np.asarray(ids, dtype=np.int32), counted)
+            for p, tokens in encode(placed, encoded) if placed else ():
+                self._add(encoded, p, tokens)
         return encoded
 
-    def _add(self, encoded: Encoded, placed: Placed, ids: Ints, counted: npt.NDArray[np.bool_]) -> None:
-        labels = np.where(counted, ids, np.int32(IGNORED))
-        borders = [(0, len(ids))]
-        if len(ids) > self.max_length:
+    def _add(self, encoded: Encoded, placed: Placed, tokens: Tokens) -> None:
+        length = len(tokens.ids)
+        borders = [(0, length)]
+        if length > self.max_length:
             if self.overlong == "error":
                 raise BadInput(
-                    f"{placed.place}: {len(ids)} tokens, more than maxLength {self.max_length}",
+                    f"{placed.place}: {length} tokens, more than maxLength {self.max_length}",
                     "raise data.maxLength, shorten the sample, or set data.overlong: truncate or drop",
                 )
             if self.overlong == "drop":
-                encoded.dropped.append(f"{placed.place}: {len(ids)} tokens")
+                encoded.dropped.append(f"{placed.place}: {length} tokens")
                 return
             if self.overlong == "truncate":
-                encoded.truncated.append(f"{placed.place}: {len(ids)} tokens")
+                encoded.truncated.append(f"{placed.place}: {length} tokens")
                 borders = [(0, self.max_length)]
             else:
-                borders = piece_borders(len(ids), self.max_length)
+                borders = piece_borders(length, self.max_length)
+        ids = np.array(tokens.ids, dtype=np.int32)
+        labels = np.full(length, IGNORED, dtype=np.int32)
+        for start, end in tokens.counted:
+            labels[start:end] = ids[start:end]
         digest = int.from_bytes(blake2b(canonical_json(placed.sample).encode(), digest_size=8).digest(), "little")
         for start, end in borders:
-            piece = labels[start:end]
-            piece[:1] = IGNORED
-            if not (piece != IGNORED).any():
+            labels[start : start + 1] = IGNORED
+            if not any(max(first, start + 1) < min(last, end) for first, last in tokens.counted):
                 encoded.dropped.append(f"{placed.place}: no token left that carries loss")
                 continue
             encoded.ids.append(ids[start:end])
-            encoded.labels.append(piece)
+            encoded.labels.append(labels[start:end])
             encoded.hashes.append(digest)
 
-    def _chats(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+    def _chats(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
         if self.template is None:
             raise BadInput("chats need a chat template", "set data.chatTemplate")
         need_spans = self.loss != "all"
@@ -120,35 +124,28 @@ class Encoder:
             return
         encoded.muted = sum(rendered.muted for _, rendered in kept)
         encoded.reasons, encoded.tools = any(rendered.reasons for _, rendered in kept), any(rendered.tools for _, rendered in kept)
-        out = self._tokens([r.text for _, r in kept], offsets=need_spans)
         if not need_spans:
-            for (placed, _), ids in zip(kept, out["input_ids"], strict=True):
-                yield placed, ids, np.ones(len(ids), dtype=bool)
+            found = tokens_of(self.tokenizer, [rendered.text for _, rendered in kept], add_special_tokens=False)
+            yield from ((placed, all_count(ids)) for (placed, _), ids in zip(kept, found, strict=True))
             return
-        offsets = [_as_offsets(pairs) for pairs in out["offset_mapping"]]
-        joined = {i: cuts for i, (_, rendered) in enumerate(kept) if (cuts := _joined_starts(offsets[i], rendered.spans))}
-        apart = dict(zip(joined, self._cut([(kept[i][1].text, cuts) for i, cuts in joined.items()]), strict=True))
-        for i, (placed, rendered) in enumerate(kept):
-            ids, borders = apart.get(i, (out["input_ids"][i], offsets[i]))
-            yield placed, ids, _inside(borders, rendered.spans)
+        chats = [(rendered.text, rendered.spans) for _, rendered in kept]
+        yield from zip((placed for placed, _ in kept), self._with_loss(chats), strict=True)
 
-    def _tokens(self, texts: list[str], *, offsets: bool) -> Any:
-        """Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats."""
-        tokenizer = self._offsets_of if offsets else self.tokenizer
-        return tokenizer(
-            texts,
-            add_special_tokens=False,
-            return_offsets_mapping=offsets,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
+    def _with_loss(self, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
+        quick = self._one_pass.encode(chats) if self._one_pass else [None] * len(chats)
+        left = [chat for chat, tokens in zip(chats, quick, strict=True) if tokens is None]
+        slow = iter(tokens_by_offsets(self._offsets_of, left))
+        return (next(slow) if tokens is None else tokens for tokens in quick)
+
+    @cached_property
+    def _one_pass(self) -> OnePass | None:
+        return one_pass(self.tokenizer)
 
     def _with_ends(self, rendered: Rendered) -> Rendered:
         if self._end is None or not rendered.spans:
             return rendered
         text, spans = with_ends(rendered.text, rendered.spans, self._end, self._ends)
-        return replace(rendered, text=text, spans=tuple(spans))
+        return rendered if text == rendered.text and tuple(spans) == rendered.spans else replace(rendered, text=text, spans=tuple(spans))
 
     @cached_property
     def _offsets_of(self) -> Any:
@@ -163,25 +160,7 @@ class Encoder:
         assert self.template is not None
         return end_text(self.tokenizer, self.template.text)
 
-    def _cut(self, chats: list[tuple[str, list[int]]]) -> list[tuple[list[int], Offsets]]:
-        """Tokenise texts, each in pieces that begin at the given characters.
-
-        Needed where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE): an engine is given
-        the prompt's own tokens and never sees the joined one, so training must not either.
-        """
-        if not chats:
-            return []
-        borders = [sorted({0, len(text), *cuts}) for text, cuts in chats]
-        pieces = [(text[a:b], a) for (text, _), cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
-        found = iter(zip(pieces, going_on(self._offsets_of, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
-        whole = []
-        for cuts in borders:
-            parts = [next(found) for _ in cuts[:-1]]
-            ids = [token for _, (piece_ids, _) in parts for token in piece_ids]
-            whole.append((ids, np.concatenate([_as_offsets(pairs) + start for (_, start), (_, pairs) in parts])))
-        return whole
-
-    def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+    def _completions(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
         pairs = [p.sample for p in batch if isinstance(p.sample, Completion)]
         prompts = [self._without_end(ids) for ids in plain_tokens(self.tokenizer, [p.prompt for p in pairs])]
         wholes = plain_tokens(self.tokenizer, [p.prompt + p.completion for p in pairs])
@@ -192,16 +171,12 @@ class Encoder:
                 ((completion, _),) = going_on(self.tokenizer, [(pair.completion, True)], offsets=False)
                 whole = prompt + completion
             whole = self._with_end(whole)
-            counted = np.ones(len(whole), dtype=bool)
-            if self.loss != "all":
-                counted[: len(prompt)] = False
-            yield placed, whole, counted
+            yield placed, Tokens(whole, ((0 if self.loss == "all" else len(prompt), len(whole)),))
 
-    def _texts(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Any, npt.NDArray[np.bool_]]]:
+    def _texts(self, batch: list[Placed], _encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
         texts = [p.sample.text for p in batch if isinstance(p.sample, Text)]
         for placed, ids in zip(batch, plain_tokens(self.tokenizer, texts), strict=True):
-            whole = self._with_end(ids)
-            yield placed, whole, np.ones(len(whole), dtype=bool)
+            yield placed, all_count(self._with_end(ids))
 
     def _with_end(self, ids: list[int]) -> list[int]:
         end = self.tokenizer.eos_token_id
@@ -221,28 +196,7 @@ def plain_tokens(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """Tokens of texts that no template was put around, with what the tokenizer adds. A text that begins with the beginning token, as
     rendered chats do, gets no second one."""
     begin = tokenizer.bos_token_id
-    found = tokenizer(texts, verbose=False)["input_ids"]
-    return [ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids for ids in map(list, found)]
-
-
-def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
-    return np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
-
-
-def _joined_starts(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Starts of spans into which a token reaches that begins before."""
-    starts, ends = offsets.T
-    return [start for start, _ in spans if ((starts < start) & (ends > start)).any()]
-
-
-def _inside(offsets: Offsets, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """True for tokens that overlap a span."""
-    starts, ends = offsets.T
-    inside = np.zeros(len(offsets), dtype=bool)
-    for start, end in spans:
-        inside |= (ends > start) & (starts < end)
-    inside &= ends > starts
-    return inside
+    return [ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids for ids in tokens_of(tokenizer, texts)]
 
 
 # --- several processes ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Tokens of rendered chats by the offsets of all tokens: the way that works for every tokenizer and every chat.
+
+Where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE), the two are tokenised apart: an engine
+is given the prompt's own tokens and never sees the joined one, so training must not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.data.borders import going_on
+from tuneyard.data.token_spans import Range, Tokens
+
+Offsets = npt.NDArray[np.int64]
+"""(tokens, 2): [start, end) of each token in characters."""
+
+
+def tokens_by_offsets(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
+    """Tokens of texts with [start, end) in characters of what carries loss. `tokenizer`: of exact offsets (`with_exact_offsets`)."""
+    if not chats:
+        return
+    # Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats.
+    found = tokenizer(
+        [text for text, _ in chats],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    offsets = [_as_offsets(pairs) for pairs in found["offset_mapping"]]
+    joined = {i: cuts for i, (_, spans) in enumerate(chats) if (cuts := _joined_starts(offsets[i], spans))}
+    apart = dict(zip(joined, _cut(tokenizer, [(chats[i][0], cuts) for i, cuts in joined.items()]), strict=True))
+    for i, (_, spans) in enumerate(chats):
+        ids, borders = apart.get(i, (found["input_ids"][i], offsets[i]))
+        yield Tokens(list(ids), _ranges(_inside(borders, spans)))
+
+
+def _cut(tokenizer: Any, chats: list[tuple[str, list[int]]]) -> list[tuple[list[int], Offsets]]:
+    """Tokenise texts, each in pieces that begin at the given characters."""
+    if not chats:
+        return []
+    borders = [sorted({0, len(text), *cuts}) for text, cuts in chats]
+    pieces = [(text[a:b], a) for (text, _), cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
+    found = iter(zip(pieces, going_on(tokenizer, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
+    whole = []
+    for cuts in borders:
+        parts = [next(found) for _ in cuts[:-1]]
+        ids = [token for _, (piece_ids, _) in parts for token in piece_ids]
+        whole.append((ids, np.concatenate([_as_offsets(pairs) + start for (_, start), (_, pairs) in parts])))
+    return whole
+
+
+def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
+    return np.fromiter(chain.from_iterable(pairs), dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
+
+
+def _joined_starts(offsets: Offsets, spans: Sequence[Range]) -> list[int]:
+    """Starts of spans into which a token reaches that begins before."""
+    starts, ends = offsets.T
+    return [start for start, _ in spans if ((starts < start) & (ends > start)).any()]
+
+
+def _inside(offsets: Offsets, spans: Sequence[Range]) -> npt.NDArray[np.bool_]:
+    """True for tokens that overlap a span."""
+    starts, ends = offsets.T
+    inside = np.zeros(len(offsets), dtype=bool)
+    for start, end in spans:
+        inside |= (ends > start) & (starts < end)
+    inside &= ends > starts
+    return inside
+
+
+def _ranges(chosen: npt.NDArray[np.bool_]) -> tuple[Range, ...]:
+    edges = np.flatnonzero(np.diff(chosen.astype(np.int8), prepend=0, append=0)).tolist()
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
