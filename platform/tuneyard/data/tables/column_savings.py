@@ -127,7 +127,7 @@ def _group_sizes(file: TableFile) -> list[dict[str, int]]:
     """Bytes of each column in each of the first row groups, in the order of the file."""
     source = RangeSource(file.file, Traffic())
     try:
-        metadata = open_parquet(source).metadata
+        metadata = open_parquet(source, file.footer).metadata
         places = leaves(file.schema)
         groups = [metadata.row_group(group) for group in range(min(len(file.group_rows), _SAMPLED_GROUPS))]
         return [{name: sum(chunk_range(group.column(leaf)).size for leaf in found) for name, found in places.items()} for group in groups]

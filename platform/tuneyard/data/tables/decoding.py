@@ -30,7 +30,7 @@ class OpenFile:
 
     @cached_property
     def _parquet(self) -> Any:
-        return open_parquet(self._source)
+        return open_parquet(self._source, self._file.footer)
 
     @cached_property
     def _leaves(self) -> dict[str, range]:

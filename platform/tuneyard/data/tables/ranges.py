@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tuneyard.data.access import reading
@@ -100,9 +99,7 @@ def leaves(schema: pa.Schema) -> dict[str, range]:
 
 
 def _leaf_count(kind: pa.DataType) -> int:
-    if pa.types.is_dictionary(kind):
-        return 1
-    return sum(_leaf_count(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1
+    return sum(_leaf_count(kind.field(index).type) for index in range(kind.num_fields)) or 1
 
 
 class RangeSource:
@@ -140,11 +137,11 @@ class RangeSource:
             return pa.py_buffer(self.file.found.fs.cat_file(self.file.path, start=wanted.start, end=wanted.stop))
         if self._descriptor is None:
             self._descriptor = os.open(self.file.path, os.O_RDONLY)
-        block: Any = np.empty(wanted.size, np.uint8)
-        done = 0
-        while done < wanted.size and (count := os.preadv(self._descriptor, [memoryview(block)[done:]], wanted.start + done)):
+        block = pa.allocate_buffer(wanted.size)  # Arrow's pool gives the same pages again; numpy's would be new ones each time
+        view, done = memoryview(block), 0
+        while done < wanted.size and (count := os.preadv(self._descriptor, [view[done:]], wanted.start + done)):
             done += count
-        return pa.py_buffer(block[:done])
+        return block.slice(0, done)
 
     # --- what pa.PythonFile calls ---
 

@@ -115,7 +115,7 @@ def _settings(file: TableFile) -> tuple[dict[bytes, bytes] | None, str]:
     """Key-value metadata and compression of a file."""
     source = RangeSource(file.file, Traffic())
     try:
-        footer = open_parquet(source).metadata
+        footer = open_parquet(source, file.footer).metadata
         codec = "zstd"
         if footer.num_row_groups and footer.num_columns:
             codec = footer.row_group(0).column(0).compression.lower()

@@ -39,13 +39,12 @@ def columns_of(rows: Sequence[Mapping[str, Any]], places: Sequence[str], schema:
 def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     is_map = pa.types.is_map(kind) if kind is not None else _are_maps(values)
     if not is_map:
-        array = pa.array(values, kind)
-        return pa.nulls(len(array)) if kind is None and _is_untyped(array.type) else array
+        return pa.array(values, kind)
     pairs = [None if value is None else [(_key(key, kind), item) for key, item in value.items()] for value in values]
     if kind is not None:
         return pa.array(pairs, kind)
     items = pa.array([item for row in pairs if row for _, item in row])
-    return pa.nulls(len(values)) if _is_untyped(items.type) else pa.array(pairs, pa.map_(pa.int64(), items.type))
+    return pa.array(pairs, pa.map_(pa.int64(), items.type))
 
 
 def _are_maps(values: Iterable[Any]) -> bool:
@@ -59,11 +58,16 @@ def _key(key: Any, kind: pa.DataType | None) -> Any:
     return int(key) if kind is None or pa.types.is_integer(kind.key_type) else key
 
 
-def _is_untyped(kind: pa.DataType) -> bool:
-    """Nothing but nulls and empty lists was seen: another batch will tell the type."""
+def is_untyped(kind: pa.DataType) -> bool:
+    """Nothing but nulls, empty lists and empty maps was seen: another batch will tell the type."""
     if pa.types.is_list(kind):
-        return _is_untyped(kind.value_type)
-    return bool(pa.types.is_null(kind))
+        return is_untyped(kind.value_type)
+    return bool(pa.types.is_null(kind)) or (pa.types.is_map(kind) and is_untyped(kind.item_type))
+
+
+def typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array of nulls, empty lists and empty maps alone as one of the type `kind`."""
+    return pa.nulls(len(array), kind) if pa.types.is_null(array.type) or pa.types.is_null(kind) else pa.array(array.to_pylist(), kind)
 
 
 def _misfit(name: str, values: Sequence[Any], places: Sequence[str], kind: pa.DataType | None, error: Exception) -> BadInput:

@@ -1,15 +1,15 @@
 """A table: Parquet files at a URI, their footers read once, and one schema for all of them.
 
-Of each footer the table keeps the schema and the rows per row group. The offsets and statistics of thousands of column chunks are read
-again with the file: kept for all files they would fill the memory.
+Of each footer the table keeps the schema and the rows per row group. The offsets and statistics of thousands of column chunks are kept
+for the first files alone, up to 16 MiB of footers, and read again with the other files: those of thousands of files would fill the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,15 +25,17 @@ from tuneyard.data.tables.rewrite_state import refuse_unfinished
 from tuneyard.data.tables.schemas import united
 
 _FOOTERS_AT_ONCE = 8
+_FOOTERS_KEPT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A Parquet file of a table. `group_rows`: rows per row group."""
+    """A Parquet file of a table. `group_rows`: rows per row group; `footer`: `pyarrow.parquet.FileMetaData`, where it is kept."""
 
     file: DataFile
     schema: pa.Schema
     group_rows: tuple[int, ...]
+    footer: Any = field(default=None, compare=False, repr=False)
 
     @property
     def uri(self) -> str:
@@ -84,25 +86,34 @@ def open_table(uri: str) -> Table:
 def table_of(uri: str, files: Sequence[DataFile]) -> Table:
     """The table that these Parquet files are, in this order. Raises BadInput as `open_table` does."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-        opened = tuple(pool.map(_table_file, files))
+        opened = tuple(_within_limit(pool.map(_table_file, files)))
     schema = united((file.uri, file.schema) for file in opened)
     return Table(uri, opened, schema)
+
+
+def _within_limit(files: Iterable[TableFile]) -> Iterator[TableFile]:
+    """The files, with footers up to the limit."""
+    kept = 0
+    for file in files:
+        kept += file.footer.serialized_size
+        yield file if kept <= _FOOTERS_KEPT_BYTES else replace(file, footer=None)
 
 
 def _table_file(file: DataFile) -> TableFile:
     source = RangeSource(file, Traffic())
     try:
-        metadata = open_parquet(source).metadata
+        with readable(file, "its footer"):
+            metadata = pq.read_metadata(pa.PythonFile(source, "r"))
         groups = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-        return TableFile(file, metadata.schema.to_arrow_schema().remove_metadata(), groups)
+        return TableFile(file, metadata.schema.to_arrow_schema().remove_metadata(), groups, metadata)
     finally:
         source.close()
 
 
-def open_parquet(source: RangeSource) -> Any:
+def open_parquet(source: RangeSource, footer: Any = None) -> Any:
     """A `pyarrow.parquet.ParquetFile` over the source. Raises BadInput for a file without a whole footer."""
     with readable(source.file, "its footer"):
-        return pq.ParquetFile(pa.PythonFile(source, "r"), pre_buffer=False)
+        return pq.ParquetFile(pa.PythonFile(source, "r"), metadata=footer, pre_buffer=False)
 
 
 @contextmanager

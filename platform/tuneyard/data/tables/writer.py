@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from tuneyard.api import BadInput
 from tuneyard.data.records import BadRow, read_records
 from tuneyard.data.sources import locate
-from tuneyard.data.tables.rows import columns_of
+from tuneyard.data.tables.rows import columns_of, is_untyped, typed
 from tuneyard.data.tables.schemas import fitted, plain, same_values
 from tuneyard.data.tables.table import open_table
 from tuneyard.storage import open_store
@@ -107,7 +107,9 @@ class TableWriter:
         known = self._learn(field.name, field.type)
         if known is None or field.type.equals(known):
             return column
-        if pa.types.is_null(field.type) or same_values(field.type, known):
+        if is_untyped(field.type):
+            return pa.chunked_array([typed(chunk, known) for chunk in column.chunks], known)
+        if same_values(field.type, known):
             return pa.chunked_array([fitted(chunk, known) for chunk in column.chunks], known)
         try:
             if not _is_wider(field.type, known):
@@ -122,12 +124,12 @@ class TableWriter:
     def _learn(self, name: str, kind: pa.DataType) -> pa.DataType | None:
         """The type known for a column; a first one is remembered."""
         known = self._known.get(name)
-        if (known is None or pa.types.is_null(known)) and not pa.types.is_null(kind):
+        if known is None and not is_untyped(kind):
             self._known[name] = kind
         return self._known.get(name)
 
     def _write_group(self, count: int) -> None:
-        rows = pa.concat_tables(self._held, promote_options="default") if len(self._held) > 1 else self._held[0]
+        rows = pa.concat_tables([self._settled(held) for held in self._held], promote_options="default")
         group, rest = rows.slice(0, count), rows.slice(count)
         self._held, self._held_rows = ([rest] if rest.num_rows else []), rest.num_rows
         if self._open is not None and not set(group.column_names) <= set(self._open.schema.names):
@@ -137,6 +139,15 @@ class TableWriter:
         self._open.write(group)
         if self._open.size_bytes >= self._file_bytes:
             self._commit()
+
+    def _settled(self, rows: pa.Table) -> pa.Table:
+        """Columns that had no type yet, with the one that was learned since; null where none was."""
+        for index, field in enumerate(rows.schema):
+            if is_untyped(field.type):
+                kind = self._known.get(field.name, pa.null())
+                column = pa.chunked_array([typed(chunk, kind) for chunk in rows.column(index).chunks], kind)
+                rows = rows.set_column(index, pa.field(field.name, kind), column)
+        return rows
 
     def _schema_of(self, group: pa.Table) -> pa.Schema:
         return pa.schema([pa.field(field.name, self._known.get(field.name, field.type)) for field in group.schema])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def test_resuming_reads_nothing_before_the_cursor(table: Table) -> None:
     late = TableReader(table, ["dense1"], start=Cursor(file, group), batch_rows=4)
     assert len(rows_of(late)) == table.files[file].group_rows[group]
     assert late.traffic.requests == 1
-    assert late.traffic.footer_requests == 1
+    assert late.traffic.footer_requests == 0  # the table has read it
 
 
 @few
@@ -145,7 +146,7 @@ def test_requests_cover_the_ranges_and_never_lie_closer_than_a_hole(chunks: list
         at = wanted[-1].stop
     plan = coalesced(wanted, Coalescing(hole, longest))
     assert all(any(one.start <= range_.start and range_.stop <= one.stop for one in plan) for range_ in wanted)
-    for one, following in zip(plan, plan[1:], strict=False):
+    for one, following in itertools.pairwise(plan):
         assert following.start - one.stop > hole or following.stop - one.start > longest
 
 

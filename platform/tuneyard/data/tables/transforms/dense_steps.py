@@ -137,7 +137,10 @@ class OneHot(Step):
 
 
 class GetLocalHour(Step):
-    """The hour of the day, 0 to 23, in a time zone (`Europe/Vienna`), of timestamps or seconds since 1970 in UTC."""
+    """The hour of the day, 0 to 23, in a time zone (`Europe/Vienna`), of timestamps or seconds since 1970 in UTC.
+
+    From 2038 on, Arrow knows no summer time.
+    """
 
     op: Literal["get_local_hour"] = "get_local_hour"
     time_zone: str

@@ -146,7 +146,7 @@ def need_count(takes: int, inputs: Sequence[str]) -> None:
 def _step(number: int, values: Mapping[str, Any]) -> Any:
     operation = values.get("op")
     if operation not in OPERATIONS:
-        near = difflib.get_close_matches(str(operation), OPERATIONS, n=2, cutoff=0.5)
+        near = difflib.get_close_matches(str(operation), OPERATIONS, n=2, cutoff=0.5) if operation else []
         raise BadInput(
             f"step {number}: there is no operation {operation!r}", _advice(near) if near else f"use one of {', '.join(OPERATIONS)}"
         )
