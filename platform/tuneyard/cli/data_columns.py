@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table, size_text
 from tuneyard.cli.terminal import console
 
@@ -79,8 +78,9 @@ def reorder(
     if output is Format.JSON:
         print_json({**asdict(done), "source_bytes": opened.size_bytes})
         return
-    kept = f", {done.kept:,} were there from an earlier start" if done.kept else ""
-    typer.echo(f"{done.uri}: {done.files:,} files written{kept}; {size_text(done.size_bytes)}, source {size_text(opened.size_bytes)}")
+    kept = f", {done.kept:,} {'was' if done.kept == 1 else 'were'} there from an earlier start" if done.kept else ""
+    files = f"{done.files:,} {'file' if done.files == 1 else 'files'} written"
+    typer.echo(f"{done.uri}: {files}{kept}; {size_text(done.size_bytes)}, source {size_text(opened.size_bytes)}")
 
 
 @contextmanager
@@ -117,8 +117,6 @@ def _as_json(table: Table, found: Savings) -> dict[str, Any]:
 
 
 def _show(table: Table, found: Savings) -> None:
-    if len(found.unknown) == len(found.popularity):
-        raise BadInput(f"{table.uri}: has none of the features that the log names", "give the log of this table's readers")
     size = size_text(table.size_bytes)
     typer.echo(f"{table.uri}: {table.rows:,} rows, {len(table.schema):,} columns, {size}; {len(found.popularity):,} features were read\n")
     rows = [

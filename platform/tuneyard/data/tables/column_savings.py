@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tuneyard.api import BadInput
 from tuneyard.data.tables.access_log import Projections
 from tuneyard.data.tables.column_order import ColumnReads, best_order, with_entries
 from tuneyard.data.tables.decoding import OpenFile
@@ -56,10 +57,12 @@ def savings(table: Table, log: Projections, *, rule: Coalescing = REMOTE, flatte
     """Find the better order for a log, and count what it reads.
 
     `flatten`: map entries that at least this share of the rows was read with become columns. Reads are counted on up to 4 row groups of
-    each of up to 8 files, scaled to the rows of the log.
+    each of up to 8 files, scaled to the rows of the log. Raises BadInput where the table has none of the log's features.
     """
     popularity = _popularity(log)
     known = {name for name in popularity if _column_of(name, table.schema) is not None}
+    if not known:
+        raise BadInput(f"{table.uri}: has none of the features that the log names", "give the log of this table's readers")
     entries = _chosen_entries(known, popularity, table.schema, flatten)
     groups = [sizes for file in _spread(table.files, _SAMPLED_FILES) for sizes in _group_sizes(file)]
     split = [_split(sizes, _entry_shares(table, entries)) for sizes in groups]
