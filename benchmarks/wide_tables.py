@@ -1,6 +1,6 @@
 """Wide tables: a tenth of 1,000 features, read by Tuneyard and by others; flat maps, rebatching and the order of columns, each alone.
 
-`python benchmarks/wide_tables.py [--rows 32768] [--rounds 5]`: makes the tables, runs all ways in turns, and writes
+`python benchmarks/wide_tables.py [--rows 32768] [--rounds 7]`: makes the tables, runs all ways in turns, and writes
 docs/benchmarks/wide_tables.md.
 """
 
@@ -208,8 +208,6 @@ def projection_section(table: Table, rounds: int) -> list[str]:
     import ray
 
     datasets.disable_progress_bars()
-    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
     features = jobs(10, 1)[0]
     ways: dict[str, Callable[[], int]] = {
         "Tuneyard, 100 features": lambda: projection(table, features),
@@ -217,9 +215,12 @@ def projection_section(table: Table, rounds: int) -> list[str]:
         "pyarrow.parquet.ParquetFile.iter_batches": lambda: with_pyarrow_file(table, features),
         "pyarrow.dataset": lambda: with_pyarrow_dataset(table, features),
         "Hugging Face datasets, streaming": lambda: with_datasets(table, features),
-        "Ray Data, two CPUs": lambda: with_ray_data(table, features),
     }
     found = in_turns(ways, rounds)
+    # Ray's processes work between its reads too: in turns with the others they would be counted as theirs.
+    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    found |= in_turns({"Ray Data, two CPUs": lambda: with_ray_data(table, features)}, rounds)
     ray.shutdown()
     assert {row[2] for rows in found.values() for row in rows} == {table.rows}
     lines = [
@@ -228,7 +229,7 @@ def projection_section(table: Table, rounds: int) -> list[str]:
         f"{table.rows:,} rows, {len(table.schema):,} features ({DENSE} dense, {SPARSE} id lists), {table.size_bytes / 1e6:.0f} MB in",
         f"{len(table.files)} files, row groups of {GROUP_ROWS:,}; batches of {BATCH_ROWS} rows as Arrow.",
         "CPU seconds of the process and all its children, the opening of the table included; page cache warm.",
-        f"Median of {rounds} rounds in turns, ratios with their range.",
+        f"Median of {rounds} rounds in turns, ratios with their range; Ray Data, whose processes never rest, after the others.",
         "",
         "| way | CPU s | wall s | rows per CPU s | CPU, Tuneyard = 1 |",
         "|---|---:|---:|---:|---:|",
@@ -461,7 +462,7 @@ def order_section(table: Table, folder: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=32_768)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

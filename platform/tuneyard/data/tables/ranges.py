@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tuneyard.data.access import reading
+from tuneyard.data.access import Bucket, reading
 from tuneyard.data.file_types import DataFile
 
 _PARALLEL_REQUESTS = 8
@@ -133,9 +133,14 @@ class RangeSource:
         self._segments = segments
 
     def _fetch(self, wanted: Range) -> pa.Buffer:
+        if isinstance(self.file.found.fs, Bucket):
+            stream = self.file.open_raw()  # its reads are one request each, refuse another version, and are patient
+            stream.seek(wanted.start)
+            return pa.py_buffer(stream.read(wanted.size))
         if not self.file.is_local:
             return pa.py_buffer(self.file.found.fs.cat_file(self.file.path, start=wanted.start, end=wanted.stop))
         if self._descriptor is None:
+            self.file.check_unchanged()
             self._descriptor = os.open(self.file.path, os.O_RDONLY)
         block = pa.allocate_buffer(wanted.size)  # Arrow's pool gives the same pages again; numpy's would be new ones each time
         view, done = memoryview(block), 0

@@ -78,8 +78,13 @@ def open_table(uri: str) -> Table:
     """
     refuse_unfinished(uri)
     located = locate(uri)
-    if located.files[0].kind != "parquet":
-        raise BadInput(f"{uri}: holds {located.files[0].kind}, not Parquet", "write a table from it: tuneyard.data.tables.write_table")
+    kind = next((file.kind for file in located.files if file.kind != "parquet"), None)
+    if kind is not None:
+        raise BadInput(f"{uri}: holds {kind}, not Parquet", "write a table from it: tuneyard.data.tables.write_table")
+    partitioned = next((file for file in located.files if file.part and file.part.constants), None)
+    if partitioned is not None and partitioned.part is not None:
+        names = ", ".join(name for name, _ in partitioned.part.constants)
+        raise BadInput(f"{uri}: the columns {names} stand in the table's metadata alone", "write the table without partitions")
     return table_of(uri, located.files)
 
 
