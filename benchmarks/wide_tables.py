@@ -453,7 +453,8 @@ def order_section(table: Table, folder: Path) -> list[str]:
         "",
         f"Aim: at most 0.56 with the remote default and 20 % changed: {ratio:.2f}, {verdict}.",
         f"DPP, by popularity: 0.43 to 0.56 ({DPP_NOTE}).",
-        "The order gains by features that jobs read together. With 100 % changed, jobs share nothing but popularity. Where the gap",
+        "The order gains by features that jobs read together. With 100 % changed, jobs share nothing but popularity: the order",
+        "fits the logged jobs too closely then, and popularity alone would do better on the later ones. Where the gap",
         "is far below the distance of wanted chunks, there is little to save.",
     ]
     return lines
