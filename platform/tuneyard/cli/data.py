@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuneyard.api import BadInput
+from tuneyard.cli.data_columns import columns, reorder
 from tuneyard.cli.output import size_text
 from tuneyard.cli.sample_text import highlighted
 from tuneyard.cli.terminal import console
@@ -30,6 +31,10 @@ app = typer.Typer(help="Look into data sets.", no_args_is_help=True)
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
+
+
+app.command()(columns)
+app.command()(reorder)
 
 
 @app.callback()

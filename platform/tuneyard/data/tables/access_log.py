@@ -1,0 +1,92 @@
+"""The access log: JSON lines, one per read, with the features that the read took and the bytes that came for them.
+
+It is what `tuneyard data columns` and `tuneyard data reorder` order a table by. Lines are appended by one write each, so that several
+processes of a machine may share a file; logs of several machines are concatenated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tuneyard.api import BadInput
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read of a table."""
+
+    table: str
+    features: tuple[str, ...]
+    rows: int
+    read_bytes: int
+    requests: int
+
+    def append_to(self, path: Path) -> None:
+        """Add a line to the log. Raises BadInput where it cannot be written."""
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "table": self.table,
+            "features": list(self.features),
+            "rows": self.rows,
+            "bytes": self.read_bytes,
+            "requests": self.requests,
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab", buffering=0) as log:
+                log.write(json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            raise BadInput(f"access log {path}: {error.strerror or error}", "name a file that this user may write") from error
+
+
+@dataclass(frozen=True)
+class Projections:
+    """What a log says about a table: distinct projections with the rows that were read with each. A projection is a frozen set."""
+
+    rows: Mapping[frozenset[str], int]
+    skipped_lines: int = 0
+
+    @property
+    def features(self) -> frozenset[str]:
+        """All features that were read at least once."""
+        return frozenset(name for projection in self.rows for name in projection)
+
+
+def read_log(paths: Iterable[Path]) -> Projections:
+    """Sum up logs. A line that is cut off (its writer was killed) is skipped and counted.
+
+    Raises BadInput: no such file, or not one line that can be used.
+    """
+    rows: dict[frozenset[str], int] = {}
+    skipped = 0
+    names: Sequence[Path] = tuple(paths)
+    for path in names:
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise BadInput(f"access log {path}: {error.strerror or error}", "name a log that readers wrote with access_log=…") from error
+        for line in lines:
+            try:
+                projection, count = _parsed(line)
+            except (ValueError, KeyError, TypeError):
+                skipped += bool(line.strip())
+                continue
+            rows[projection] = rows.get(projection, 0) + count
+    if not rows:
+        shown = ", ".join(str(path) for path in names)
+        raise BadInput(f"access log {shown}: holds no read ({skipped} lines cannot be used)", "let a reader write one: access_log=…")
+    return Projections(rows, skipped)
+
+
+def _parsed(line: bytes) -> tuple[frozenset[str], int]:
+    values = json.loads(line)
+    features, count = values["features"], values["rows"]
+    if not (isinstance(features, list) and features and all(isinstance(name, str) for name in features)):
+        raise TypeError("features")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise TypeError("rows")
+    return frozenset(features), count

@@ -1,0 +1,85 @@
+"""One Parquet file: the read plan fetches column chunks of a row group, Arrow decodes them, and they become features of a projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from tuneyard.data.tables.features import entry_name, layout
+from tuneyard.data.tables.filters import RowFilter
+from tuneyard.data.tables.map_entries import map_entries
+from tuneyard.data.tables.ranges import Coalescing, Range, RangeSource, Traffic, chunk_range, coalesced, leaves
+from tuneyard.data.tables.schemas import fitted
+from tuneyard.data.tables.table import TableFile, open_parquet, readable
+
+Segments = Sequence[tuple[Range, pa.Buffer]]
+
+
+class OpenFile:
+    """A file of a table, open for reading row groups. Not safe for several threads, but for `fetch`."""
+
+    def __init__(self, file: TableFile, traffic: Traffic, rule: Coalescing, *, use_threads: bool = False) -> None:
+        self._file = file
+        self._traffic = traffic
+        self._rule = rule
+        self._use_threads = use_threads
+        self._source = RangeSource(file.file, traffic)
+
+    @cached_property
+    def _parquet(self) -> Any:
+        return open_parquet(self._source, self._file.footer)
+
+    @cached_property
+    def _leaves(self) -> dict[str, range]:
+        return leaves(self._file.schema)
+
+    def file_columns(self, features: Iterable[str]) -> tuple[str, ...]:
+        """The columns of this file in which these features lie."""
+        return layout(features, self._file.schema).file_columns
+
+    def matching_groups(self, where: RowFilter) -> set[int]:
+        """Row groups that may hold matching rows."""
+        with readable(self._file.file, "its statistics"):
+            return where.matching_groups(self._source, self._file.schema, len(self._file.group_rows))
+
+    def fetch(self, group: int, columns: Sequence[str]) -> Segments:
+        """Read the column chunks of these columns, neighbours in one request."""
+        metadata = self._parquet.metadata.row_group(group)
+        ranges = [chunk_range(metadata.column(leaf)) for column in columns for leaf in self._leaves[column]]
+        self._traffic.wanted_bytes += sum(one.size for one in ranges)
+        return self._source.fetched(coalesced(ranges, self._rule))
+
+    def decode(self, group: int, columns: Sequence[str], segments: Segments) -> dict[str, pa.Array]:
+        """The columns as arrays. Raises BadInput where the row group is damaged."""
+        if not columns:
+            return {}
+        self._source.serve(segments)
+        try:
+            with readable(self._file.file, f"row group {group}"):
+                table = self._parquet.read_row_group(group, columns=list(columns), use_threads=self._use_threads)
+            return {name: _one_array(table.column(name)) for name in columns}
+        finally:
+            self._source.serve(())
+
+    def features(self, columns: dict[str, pa.Array], fields: pa.Schema, rows: int) -> pa.RecordBatch:
+        """`fields` from decoded columns; null where this file does not have the feature."""
+        places = layout(fields.names, self._file.schema)
+        arrays = {name: columns[name] for name in places.columns}
+        for column, keys in places.entries.items():
+            entries = map_entries(columns[column], keys)
+            arrays |= {entry_name(column, key): array for key, array in zip(keys, entries, strict=True)}
+        missing = set(places.missing)
+        made = [pa.nulls(rows, field.type) if field.name in missing else fitted(arrays[field.name], field.type) for field in fields]
+        return pa.RecordBatch.from_arrays(made, schema=fields)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,123 @@
+"""Entries of a map column as columns of their own: one buffer per feature with offsets and presence, not one dictionary per row.
+
+DPP's raw tables keep features as `map<feature id, value>` (Zhao et al. 2022, section 3). Rows of such maps are taken apart once per row
+group, for the projected keys alone, without a loop over rows: entries are sorted by key, and each key's values lie side by side then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_TABLE_OF_KEYS = 1 << 20
+"""Up to this spread of keys, a key is found by one look-up in a table; above, by binary search."""
+
+
+def map_entries(maps: pa.MapArray, keys: Sequence[int]) -> list[pa.Array]:
+    """One array per key, as long as `maps`: the value in each row, null where the row has no such key.
+
+    Where a row has a key twice, the later entry counts, as in a Python dictionary. A null value reads like a missing key.
+    """
+    rows, slots, places = _selected(maps, np.asarray(keys, np.int64))
+    if pa.types.is_list(maps.type.item_type):
+        return _lists(maps, rows, slots, places, len(keys))
+    if pa.types.is_integer(maps.type.item_type) or pa.types.is_floating(maps.type.item_type):
+        return _numbers(maps, rows, slots, places, len(keys))
+    return _others(maps, rows, slots, places, len(keys))
+
+
+def _selected(maps: pa.MapArray, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The wanted entries, by key and row: their rows, positions of their keys in `keys`, and places in `maps.items`."""
+    offsets = maps.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    entry_keys = pc.cast(maps.keys, pa.int64()).to_numpy()[first:last]
+    slots = _slot_of(entry_keys, keys)
+    wanted = slots >= 0
+    if (items := maps.items.slice(first, last - first)).null_count:
+        wanted &= items.is_valid().to_numpy(zero_copy_only=False)
+    counts = np.diff(offsets)
+    if maps.null_count:
+        wanted &= np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), counts)
+    places = np.flatnonzero(wanted)
+    slots = slots[places]
+    rows = np.searchsorted(offsets, places + first, side="right") - 1 if len(places) * 8 < len(wanted) else _rows(counts)[places]
+    by_key = np.argsort(slots.astype(np.int16) if len(keys) < 1 << 15 else slots, kind="stable")  # 16 bits: a radix sort
+    rows, slots, places = rows[by_key], slots[by_key], places[by_key] + first
+    again = (np.diff(rows) == 0) & (np.diff(slots) == 0)
+    if again.any():
+        kept = np.append(~again, True)
+        rows, slots, places = rows[kept], slots[kept], places[kept]
+    return rows, slots, places
+
+
+def _rows(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    return np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+
+
+def _slot_of(entry_keys: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Position of each entry's key in `keys`, or -1."""
+    if not len(keys) or not len(entry_keys):
+        return np.full(len(entry_keys), -1, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < _TABLE_OF_KEYS:
+        table = np.full(high - low + 3, -1, np.int64)  # the first and the last stand for all keys outside
+        table[keys - low + 1] = np.arange(len(keys))
+        return table[np.clip(entry_keys, low - 1, high + 1) - low + 1]
+    order = np.argsort(keys)
+    at = np.minimum(np.searchsorted(keys[order], entry_keys), len(keys) - 1)
+    return np.where(keys[order][at] == entry_keys, order[at], -1)
+
+
+def _presence(rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], keys: int, length: int) -> list[pa.Buffer]:
+    present = np.zeros((keys, length), bool)
+    present[slots, rows] = True
+    packed = np.packbits(present, axis=1, bitorder="little")
+    return [pa.py_buffer(row) for row in packed]
+
+
+def _numbers(
+    maps: pa.MapArray, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], places: npt.NDArray[np.int64], keys: int
+) -> list[pa.Array]:
+    kind, items, length = maps.type.item_type, maps.items, len(maps)
+    dtype = np.dtype(kind.to_pandas_dtype())
+    values = np.frombuffer(items.buffers()[1], dtype)[items.offset :] if len(places) else np.empty(0, dtype)
+    dense = np.zeros((keys, length), dtype)
+    dense[slots, rows] = values[places]
+    presence = _presence(rows, slots, keys, length)
+    return [pa.Array.from_buffers(kind, length, [presence[key], pa.py_buffer(dense[key])]) for key in range(keys)]
+
+
+def _lists(
+    maps: pa.MapArray, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], places: npt.NDArray[np.int64], keys: int
+) -> list[pa.Array]:
+    """Values of all keys are gathered by one `take`; each key gets a slice of them."""
+    gathered = maps.items.take(pa.array(places))
+    lengths = np.zeros((keys, len(maps)), np.int32)
+    lengths[slots, rows] = np.diff(gathered.offsets.to_numpy())
+    offsets = np.zeros((keys, len(maps) + 1), np.int32)
+    np.cumsum(lengths, axis=1, out=offsets[:, 1:])
+    ends = np.cumsum(offsets[:, -1], dtype=np.int64)
+    children = gathered.flatten()
+    presence = _presence(rows, slots, keys, len(maps))
+    return [
+        pa.Array.from_buffers(
+            maps.type.item_type,
+            len(maps),
+            [presence[key], pa.py_buffer(offsets[key])],
+            children=[children.slice(int(ends[key]) - int(offsets[key, -1]), int(offsets[key, -1]))],
+        )
+        for key in range(keys)
+    ]
+
+
+def _others(
+    maps: pa.MapArray, rows: npt.NDArray[np.int64], slots: npt.NDArray[np.int64], places: npt.NDArray[np.int64], keys: int
+) -> list[pa.Array]:
+    """Values of any type: one `take` with a null index where a row lacks the key."""
+    index, missing = np.zeros((keys, len(maps)), np.int64), np.ones((keys, len(maps)), bool)
+    index[slots, rows], missing[slots, rows] = places, False
+    return [maps.items.take(pa.array(index[key], mask=missing[key])) for key in range(keys)]

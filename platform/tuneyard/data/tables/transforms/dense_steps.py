@@ -1,0 +1,162 @@
+"""Transformations of dense features (Zhao et al. 2022, table 11): Clamp, Bucketize, BoxCox, Logit, Onehot, GetLocalHour; and log1p.
+
+Clamp, Bucketize, BoxCox, Logit and log1p take lists of numbers too, value by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from tuneyard.data.tables.transforms.lists import item_type
+from tuneyard.data.tables.transforms.steps import Step, each, is_number, like, need, numbers
+
+_NUMBERS = "numbers or lists of numbers"
+
+
+class _Real(Step):
+    """A function of each value, in double precision."""
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        need(kinds[0], _NUMBERS, is_number(item_type(kinds[0])))
+        return like(kinds[0], pa.float64())
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return each(arrays[0], pa.float64(), lambda values: self.kernel(values.astype(np.float64)))
+
+    def kernel(self, values: npt.NDArray[np.float64]) -> Any:
+        raise NotImplementedError
+
+
+class Clamp(Step):
+    """The value, or the nearer of `low` and `high`. NaN stays NaN. The type stays."""
+
+    op: Literal["clamp"] = "clamp"
+    low: float
+    high: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low <= self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+        return self
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        item = item_type(kinds[0])
+        need(kinds[0], _NUMBERS, is_number(item))
+        if pa.types.is_integer(item) and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"low {self.low} and high {self.high} must be whole: the feature is {kinds[0]}")
+        return like(kinds[0], item)
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        item = item_type(arrays[0].type)
+        whole = pa.types.is_integer(item)
+        limits = (int(self.low), int(self.high)) if whole else (self.low, self.high)
+        if whole:  # a limit outside the type's range limits nothing
+            info = np.iinfo(item.to_pandas_dtype())
+            limits = (min(max(limits[0], info.min), info.max), max(min(limits[1], info.max), info.min))
+        return each(arrays[0], item, lambda values: np.clip(values, *limits))
+
+
+class Bucketize(Step):
+    """The number of borders that are at most the value: 0 below the first, `len(borders)` from the last on. NaN counts as the largest."""
+
+    op: Literal["bucketize"] = "bucketize"
+    borders: tuple[float, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if any(not low < high for low, high in zip(self.borders, self.borders[1:], strict=False)):
+            raise ValueError("borders must ascend")
+        return self
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        need(kinds[0], _NUMBERS, is_number(item_type(kinds[0])))
+        return like(kinds[0], pa.int64())
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return each(arrays[0], pa.int64(), lambda values: np.searchsorted(self.borders, values, side="right"))
+
+
+class BoxCox(_Real):
+    """(x^power - 1) / power, and log x for power 0, where x is the value plus `shift`, at least 1e-6. (Box and Cox 1964, equation 2.)"""
+
+    op: Literal["box_cox"] = "box_cox"
+    power: float
+    shift: float = 0.0
+
+    def kernel(self, values: npt.NDArray[np.float64]) -> Any:
+        positive = np.maximum(values + self.shift, 1e-6)
+        return np.log(positive) if self.power == 0 else (np.power(positive, self.power) - 1) / self.power
+
+
+class Logit(_Real):
+    """log(p / (1 - p)), with p held between `epsilon` and 1 - `epsilon`."""
+
+    op: Literal["logit"] = "logit"
+    epsilon: float = Field(default=1e-6, gt=0, lt=0.5)
+
+    def kernel(self, values: npt.NDArray[np.float64]) -> Any:
+        p = np.clip(values, self.epsilon, 1 - self.epsilon)
+        return np.log(p) - np.log1p(-p)
+
+
+class Log1p(_Real):
+    """log(1 + x), with x at least 0: what counts and amounts need."""
+
+    op: Literal["log1p"] = "log1p"
+
+    def kernel(self, values: npt.NDArray[np.float64]) -> Any:
+        return np.log1p(np.maximum(values, 0.0))
+
+
+class OneHot(Step):
+    """A vector of `size` with 1 at the value's place; zeros where the value is null, negative, or `size` and above."""
+
+    op: Literal["one_hot"] = "one_hot"
+    size: int = Field(ge=1, le=1 << 16)
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        need(kinds[0], "whole numbers", pa.types.is_integer(kinds[0]))
+        return pa.list_(pa.float32(), self.size)
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        values = numbers(arrays[0])
+        hot = (values >= 0) & (values < self.size)
+        if arrays[0].null_count:
+            hot &= arrays[0].is_valid().to_numpy(zero_copy_only=False)
+        vectors = np.zeros((len(values), self.size), np.float32)
+        vectors[np.flatnonzero(hot), values[hot].astype(np.int64)] = 1.0
+        return pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), self.size)
+
+
+class GetLocalHour(Step):
+    """The hour of the day, 0 to 23, in a time zone (`Europe/Vienna`), of timestamps or seconds since 1970 in UTC.
+
+    From 2038 on, Arrow knows no summer time.
+    """
+
+    op: Literal["get_local_hour"] = "get_local_hour"
+    time_zone: str
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        need(kinds[0], "timestamps, or whole seconds since 1970", pa.types.is_timestamp(kinds[0]) or pa.types.is_integer(kinds[0]))
+        try:
+            self._hours(pa.array([0], pa.int64()))
+        except pa.ArrowException as error:
+            raise ValueError(f"time zone {self.time_zone!r}: {error}") from error
+        return pa.int64()
+
+    def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return self._hours(arrays[0])
+
+    def _hours(self, array: pa.Array) -> Any:
+        if pa.types.is_integer(array.type):
+            array = pc.cast(array, pa.int64()).cast(pa.timestamp("s"))
+        return pc.hour(array.cast(pa.timestamp(array.type.unit, tz="UTC")).cast(pa.timestamp(array.type.unit, tz=self.time_zone)))

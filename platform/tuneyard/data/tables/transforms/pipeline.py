@@ -1,0 +1,161 @@
+"""A pipeline of transformations, declared as data, checked against a schema before the first batch, and run batch by batch.
+
+Pipeline.of([{"op": "clamp", "inputs": ["age"], "output": "age", "low": 0, "high": 120},
+             {"op": "sampling", "key": "request", "rate": 0.1}])
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tuneyard.api import BadInput
+from tuneyard.data.tables.transforms.dense_steps import BoxCox, Bucketize, Clamp, GetLocalHour, Log1p, Logit, OneHot
+from tuneyard.data.tables.transforms.hashing import as_ids, mix
+from tuneyard.data.tables.transforms.id_steps import (
+    Cartesian,
+    ComputeScore,
+    Enumerate,
+    FirstX,
+    IdListTransform,
+    MapId,
+    NGram,
+    PositiveModulus,
+    SigridHash,
+)
+from tuneyard.data.tables.transforms.steps import is_id, need, numbers
+
+
+class Sampling(BaseModel):
+    """Keep a share `rate` of the rows: those whose hash of `key` is low. The same keys are kept in every run, file and batch.
+
+    Rows with a null key are dropped. With a key of a request, all rows of a request are kept or dropped together.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    op: Literal["sampling"] = "sampling"
+    key: str
+    rate: float = Field(ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+    def mask(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """True for rows that are kept."""
+        ids = as_ids(keys)
+        kept: npt.NDArray[np.bool_] = (mix(numbers(ids), self.seed) >> np.uint64(11)) < np.uint64(round(self.rate * (1 << 53)))
+        valid: npt.NDArray[np.bool_] = ids.is_valid().to_numpy(zero_copy_only=False)
+        return kept & valid
+
+
+_Column = (
+    BoxCox
+    | Bucketize
+    | Cartesian
+    | Clamp
+    | ComputeScore
+    | Enumerate
+    | FirstX
+    | GetLocalHour
+    | IdListTransform
+    | Log1p
+    | Logit
+    | MapId
+    | NGram
+    | OneHot
+    | PositiveModulus
+    | SigridHash
+)
+AnyStep = Annotated[_Column | Sampling, Field(discriminator="op")]
+_STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
+OPERATIONS: tuple[str, ...] = tuple(sorted(kind.model_fields["op"].default for kind in (*_Column.__args__, Sampling)))
+
+
+class Pipeline(BaseModel):
+    """Steps in their order. A step sees the outputs of the steps before it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: tuple[AnyStep, ...] = ()
+
+    @classmethod
+    def of(cls, steps: Iterable[Mapping[str, Any]]) -> Pipeline:
+        """From plain data, such as parsed YAML. Raises BadInput: unknown operation, parameters that are missing, wrong or too many."""
+        return cls(steps=tuple(_step(number, values) for number, values in enumerate(steps, start=1)))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a reader's projection must hold for this pipeline."""
+        made: set[str] = set()
+        wanted: dict[str, None] = {}
+        for step in self.steps:
+            inputs = (step.key,) if isinstance(step, Sampling) else step.inputs
+            wanted |= dict.fromkeys(name for name in inputs if name not in made)
+            if not isinstance(step, Sampling):
+                made.add(step.output)
+        return tuple(wanted)
+
+    def check(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the batches that come out. Raises BadInput for an input that is not there, and for one of another type."""
+        kinds = {field.name: field.type for field in schema}
+        for number, step in enumerate(self.steps, start=1):
+            inputs = (step.key,) if isinstance(step, Sampling) else step.inputs
+            where = f"step {number} ({step.op})"
+            for name in inputs:
+                if name not in kinds:
+                    near = difflib.get_close_matches(name, kinds, n=2, cutoff=0.6)
+                    raise BadInput(f"{where}: there is no feature {name!r}", _advice(near))
+            try:
+                if isinstance(step, Sampling):
+                    need(kinds[step.key], "whole numbers or texts", is_id(kinds[step.key]))
+                else:
+                    need_count(step.takes, inputs)
+                    kinds[step.output] = step.output_type([kinds[name] for name in inputs])
+            except ValueError as error:
+                raise BadInput(f"{where} of {', '.join(inputs)}: {error}", "give it another feature, or another operation") from error
+        return pa.schema(list(kinds.items()))
+
+    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Transform one batch. Raises BadInput as `check` does."""
+        schema = self.check(batch.schema)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for step in self.steps:
+            if isinstance(step, Sampling):
+                mask = pa.array(step.mask(columns[step.key]))
+                columns = {name: column.filter(mask) for name, column in columns.items()}
+            else:
+                columns[step.output] = step.run([columns[name] for name in step.inputs])
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Transform batch after batch."""
+        return (self.run(batch) for batch in batches)
+
+
+def need_count(takes: int, inputs: Sequence[str]) -> None:
+    """Raise ValueError for another number of inputs."""
+    if len(inputs) != takes:
+        raise ValueError(f"it takes {takes} input{'s' if takes > 1 else ''}, and {len(inputs)} are named")
+
+
+def _step(number: int, values: Mapping[str, Any]) -> Any:
+    operation = values.get("op")
+    if operation not in OPERATIONS:
+        near = difflib.get_close_matches(str(operation), OPERATIONS, n=2, cutoff=0.5) if operation else []
+        raise BadInput(
+            f"step {number}: there is no operation {operation!r}", _advice(near) if near else f"use one of {', '.join(OPERATIONS)}"
+        )
+    try:
+        return _STEPS.validate_python(values)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(str(part) for part in one['loc'][1:]) or 'step'}: {one['msg']}" for one in error.errors())
+        raise BadInput(f"step {number} ({operation}): {problems}", "docs/tables.md lists the parameters of each operation") from error
+
+
+def _advice(near: Sequence[str]) -> str:
+    return f"did you mean {' or '.join(near)}?" if near else "add it to the projection"
