@@ -74,7 +74,9 @@ PARTS = (
         ),
         after=(BUILD,),
     ),
-    Part(name="attempts", budget_min=4.5, paths=("tests/integration/runtime/test_attempts.py",)),
+    Part(
+        name="attempts", budget_min=4.5, paths=("tests/integration/runtime/test_attempts.py", "tests/integration/runtime/test_ingestion.py")
+    ),
     Part(
         name="stores",
         budget_min=4,

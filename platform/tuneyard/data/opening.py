@@ -63,9 +63,10 @@ def check_unchanged(found: FoundFile) -> None:
 
 
 def local_mark(path: str) -> str:
-    """Size, times and number of a file: a write, a copy or a rename over it changes at least one of them."""
+    """Size, time of the last write, and number of a file: a write, or another file in its place, changes at least one of them. The time of
+    the last change is left out: rights and hard links (backups) change it too."""
     about = os.stat(path)
-    return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}"
+    return f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
 
 
 def version_of(row: dict[str, Any]) -> Version:

@@ -27,7 +27,9 @@ def request(folder: Path, rows: int = 10, *, resume: bool = True, instances: int
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
     data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps({"prompt": f"p{i}", "answer": f"a{i}", "n": i}) + "\n" for i in range(rows)))
+    content = "".join(json.dumps({"prompt": f"p{i}", "answer": f"a{i}", "n": i}) + "\n" for i in range(rows))
+    if not data.exists() or data.read_text() != content:  # a file that was written anew is another one
+        data.write_text(content)
     fields: dict[str, Any] = {"model": {"name": str(model)}, "data": {"source": str(data), "reference": "answer"}, "rowsPerPart": 4}
     task = ScoreTask.model_validate(fields | changes)
     return ScoreRequest(
