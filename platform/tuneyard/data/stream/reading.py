@@ -15,6 +15,7 @@ from tuneyard.data.records import BadRow, Record, parquet_rows, parse_json_row, 
 from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines
 
 _BLOCK = 1 << 20
+_TAIL = 32 << 10
 _AT_ONCE = 16
 
 
@@ -69,19 +70,26 @@ def _side_by_side(read: Callable[[Piece], tuple[int, bytes]], pieces: Sequence[P
 
 
 def _lines_of(file: DataFile, piece: Piece) -> tuple[int, bytes]:
-    """Place and bytes of the lines that begin in [start, end). A line that is longer than any row may be is cut."""
+    """Place and bytes of the lines that begin in [start, end). A line that is longer than any row may be is cut.
+
+    One request where the last line ends within _TAIL bytes behind the piece.
+    """
     with reading(file.uri), file.open_raw() as stream:
         begin = max(0, piece.start - 1)
         stream.seek(begin)
-        data = _whole(stream.read, piece.end - begin)
+        data, size = _whole(stream.read, piece.end - begin + _TAIL), piece.end - begin
         if piece.start:
-            newline = data.find(b"\n")
+            newline = data.find(b"\n", 0, size)
             if newline < 0:
                 return piece.end, b""
-            data, begin = data[newline + 1 :], begin + newline + 1
-        if data and not data.endswith(b"\n"):
+            data, begin, size = data[newline + 1 :], begin + newline + 1, size - newline - 1
+        if not size:
+            return begin, b""
+        end = data.find(b"\n", size - 1)
+        if end < 0 and len(data) > size:
             data += _rest_of_line(stream.read)
-        return begin, data
+            end = data.find(b"\n", size - 1)
+        return begin, data if end < 0 else data[: end + 1]
 
 
 def _whole(read: Callable[[int], bytes], size: int) -> bytes:
@@ -94,12 +102,11 @@ def _whole(read: Callable[[int], bytes], size: int) -> bytes:
 
 def _rest_of_line(read: Callable[[int], bytes]) -> bytes:
     parts: list[bytes] = []
-    held = 0
-    while held <= LONGEST_ROW_BYTES and (part := read(_BLOCK)):
-        end = part.find(b"\n")
-        parts.append(part if end < 0 else part[: end + 1])
-        held += len(parts[-1])
-        if end >= 0:
+    held, block = 0, 2 * _TAIL
+    while held <= LONGEST_ROW_BYTES and (part := read(block)):
+        parts.append(part)
+        held, block = held + len(part), min(2 * block, _BLOCK)
+        if b"\n" in part:
             break
     return b"".join(parts)
 
