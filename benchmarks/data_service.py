@@ -165,10 +165,9 @@ def main() -> None:
         found = {way: trained(uri, Path(name) / str(i), i, service, seconds) for i, (way, service) in enumerate(ways.items())}
         ray.shutdown()
     lines = [
-        f"A trainer takes the rows of a split ({SPLIT_BYTES >> 10} KiB of text) in {SECONDS_PER_SPLIT:g} s and computes nothing. The store holds every range",
-        f"back for {HELD_BACK_S:g} s, so one worker needs longer than that for a split. Stall: share of the time of steps in which the",
-        f"trainer waits for shards,",
-        f"after {WARM_UP_S:g} s of warm-up, over {seconds:g} s.",
+        f"A trainer takes the rows of a split ({SPLIT_BYTES >> 10} KiB of text) in {SECONDS_PER_SPLIT:g} s and computes nothing.",
+        f"The store holds every range back for {HELD_BACK_S:g} s, so one worker needs longer than that for a split. Stall: share of the",
+        f"time of steps in which the trainer waits for shards, after {WARM_UP_S:g} s of warm-up, over {seconds:g} s.",
         "",
         "| | steps | stall | longest wait | workers at most |",
         "|---|---:|---:|---:|---:|",

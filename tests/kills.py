@@ -56,6 +56,8 @@ class Outcome:
     resumed_from: list[int] = field(default_factory=list)
     difference: float = 0.0
     exact: bool = False
+    details: dict[str, Any] = field(default_factory=dict)
+    """Of the last run that was killed."""
 
 
 def run_case(case: Case, *, limit_s: float = 1800) -> Outcome:
@@ -152,6 +154,7 @@ class _Run:
             if not kill:
                 assert result is not None, self._log(name)
         self.outcome.resumed_from.append(result["resumed_from"])
+        self.outcome.details = result["details"]
         losses: list[float] = result["losses"]
         return losses
 
@@ -193,7 +196,7 @@ class _Run:
             request = train_request(self.folder / name, task, cpu_plan(**self.case.plan), output=f"{self.output}/{name}-out")
             result = train(request, emit=emit)
             if rank == 0:
-                answer.write_bytes(pickle.dumps({"losses": result.losses, "resumed_from": result.resumed_from}))
+                answer.write_bytes(pickle.dumps({"losses": result.losses, "resumed_from": result.resumed_from, "details": result.details}))
 
         return forked(work, self.folder / f"{name}-rank-{rank}.log")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuneyard.api import Task, TrainTask, TuneyardError
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.secrets import redact
-from tuneyard.planning import Length, length_of
+from tuneyard.planning import Interval, Length, length_of, steps_of_epochs
 from tuneyard.runtime.references import named_model, source_of
 from tuneyard.storage import is_local, local_path
 
@@ -28,7 +28,38 @@ class Known:
 def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
     """The length of a train task. `model`: the name of the model that it starts from, whose tokenizer is asked where it is at hand."""
     assert task.train is not None
-    train = task.train
+    return _of_mixture(task.train, model, base_dir) if task.train.data.mix else _of_data(task.train, model, base_dir)
+
+
+def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
+    """The length of an epoch of all parts: known where that of each is."""
+    from tuneyard.data.mixing import part_data, part_names
+    from tuneyard.data.mixture import Mixture, Part
+
+    names = part_names(train.data.mix)
+    parts = [
+        _of_data(train.model_copy(update={"data": part_data(train.data, part), "steps": None, "epochs": 1.0}), model, base_dir)
+        for part in train.data.mix
+    ]
+    unknown = [f"{name}: {part.why}" for name, part in zip(names, parts, strict=True) if part.length is None or part.length.rows is None]
+    if unknown:
+        return _without_data(train, "; ".join(unknown))
+    known = [part.length for part in parts if part.length is not None]
+
+    def epoch_rows(bound: str) -> float:
+        rows = [max(1, round(getattr(length.rows, bound))) for length in known]
+        given = [Part(name, count, each.weight, each.repeats) for name, count, each in zip(names, rows, train.data.mix, strict=True)]
+        return Mixture(given, exhausted=train.data.when_exhausted, temperature=train.data.temperature).epoch_rows
+
+    rows = Interval(epoch_rows("likely"), epoch_rows("low"), epoch_rows("high"))
+    epochs, batch = train.epochs or 1.0, train.batch.global_
+    steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
+    lengths = sorted(value for length in known for value in length.sample_tokens)
+    length = Length(steps=Interval.exactly(train.steps) if train.steps else steps, rows=rows, sample_tokens=tuple(lengths))
+    return Known(length, "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True)))
+
+
+def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
     if train.data.from_task is not None:
         return _without_data(train, f"task {train.data.from_task} makes its data")
     from tuneyard.data import count_data

@@ -169,6 +169,16 @@ def test_epochs_take_as_long_as_their_data(job: Path, capsys: pytest.CaptureFixt
     assert train["cost"] == pytest.approx(train["duration_s"] / 3600 * 8 * 2.5)
 
 
+def test_epochs_of_a_mixture_take_as_long_as_its_parts(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, count in (("a", 640), ("b", 320)):
+        (job.parent / f"{name}.jsonl").write_text((json.dumps({"prompt": "p " * 60, "completion": "c " * 60}) + "\n") * count)
+    mix = "data: {mix: [{source: a.jsonl, weight: 1}, {source: b.jsonl, weight: 1}]"
+    for ends, steps in (("", 30), (", whenExhausted: stop", 20), (", whenExhausted: leave", 30)):
+        job.write_text(JOB.replace("data: {source: chats.jsonl}\n      steps: 1000", f"{mix}{ends}}}\n      epochs: 1"))
+        found = rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8")
+        assert next(row for row in found if row["task"] == "train")["steps"]["likely"] == pytest.approx(steps, abs=1)
+
+
 def test_an_alias_of_a_sku_has_its_price_and_an_unknown_sku_none(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("h100", "H100-SXM", "h100-80gb"):
         assert rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8", "--price", f"{name}=2.5")[0]["cost"] > 0
