@@ -19,6 +19,15 @@ BAR_HEIGHT, BAR_GAP, BAR_LEFT, BAR_RIGHT = 18, 9, 74, 80
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A drawing with its heading; `legend` is (name, CSS class, note)."""
+
+    title: str
+    drawing: Markup
+    legend: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
 class Line:
     """A named series over steps. `style` is a CSS class: c1 or c2. `dots`: points are marked, for series with few of them."""
 

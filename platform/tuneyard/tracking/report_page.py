@@ -13,8 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from tuneyard.metrics import FIGURES
-from tuneyard.tracking.charts import Bar, Line, Part, bar_chart, line_chart, share_bar
+from tuneyard.tracking.charts import Bar, Chart, Line, Part, bar_chart, line_chart, share_bar
 from tuneyard.tracking.comparing import comparable, prompt_forms
+from tuneyard.tracking.data_charts import data_charts
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.report import Report, json_safe
@@ -37,15 +38,6 @@ class Tile:
     name: str
     value: str
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A drawing with its heading; `legend` is (name, CSS class, note)."""
-
-    title: str
-    drawing: Markup
-    legend: list[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -296,6 +288,7 @@ def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
         _memory_chart(task),
         _split_chart(task),
         *_expert_charts(task),
+        *data_charts(task),
     ]
 
 

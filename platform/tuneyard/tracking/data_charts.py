@@ -1,0 +1,50 @@
+"""Pictures of what a run was fed: the rows of each part of a mixture, and what making streamed rows took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuneyard.tracking.charts import Bar, Chart, Part, bar_chart
+from tuneyard.tracking.formats import duration, percent
+
+_STYLES = 6
+
+
+def data_charts(task: Mapping[str, Any]) -> list[Chart]:
+    """Of a train task; charts without a drawing where there is nothing to show."""
+    details = task.get("details") or {}
+    return [_mixture_chart(details.get("mixture") or {}), _stream_chart(details.get("stream") or {})]
+
+
+def _mixture_chart(mixture: Mapping[str, Any]) -> Chart:
+    names: Sequence[str] = mixture.get("parts") or []
+    rows = [sum(step) for step in zip(*(mixture.get("rows_by_step") or []), strict=True)]
+    if not names or not sum(rows):
+        return _chart("Rows by part of the mixture", [], [], percent)
+    shares = [count / sum(rows) for count in rows]
+    bars = [Bar("by weight", _parts(names, mixture.get("shares") or shares)), Bar("of all rows", _parts(names, shares))]
+    legend = [(part.name, part.style, f"{rows[i]:,} rows" if i < len(rows) else "") for i, part in enumerate(bars[1].parts)]
+    return _chart("Rows by part of the mixture", bars, legend, percent)
+
+
+def _parts(names: Sequence[str], values: Sequence[float]) -> list[Part]:
+    """One part each, and the last of many together."""
+    shown = [*zip(names, values, strict=True)]
+    if len(shown) > _STYLES:
+        shown = [*shown[: _STYLES - 1], ("others", sum(value for _, value in shown[_STYLES - 1 :]))]
+    return [Part(name, value, f"p{index + 1}") for index, (name, value) in enumerate(shown)]
+
+
+def _stream_chart(stream: Mapping[str, Any]) -> Chart:
+    seconds: Mapping[str, float] = stream.get("seconds") or {}
+    if not sum(seconds.values()):
+        return _chart("What making rows took", [], [], duration)
+    parts = _parts([*seconds], [*seconds.values()])
+    legend = [(part.name, part.style, duration(part.value)) for part in parts]
+    waited = f"; rank 0 waited {duration(stream.get('waited_s') or 0.0)} for it"
+    return _chart(f"What making rows took, in seconds of one process{waited}", [Bar("work", parts)], legend, duration)
+
+
+def _chart(title: str, bars: Sequence[Bar], legend: list[tuple[str, str, str]], label: Any) -> Chart:
+    return Chart(title, bar_chart(bars, title=title, value_label=label), legend)
