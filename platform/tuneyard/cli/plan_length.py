@@ -33,7 +33,7 @@ def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
 
 def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
     """The length of an epoch of all parts: known where that of each is."""
-    from tuneyard.data.mixing import part_data, part_names
+    from tuneyard.data.mix_parts import part_data, part_names
     from tuneyard.data.mixture import Mixture, Part
 
     names = part_names(train.data.mix)

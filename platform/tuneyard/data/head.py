@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tuneyard.api import ScoreTask, Source, TrainTask
+from tuneyard.api import MixPart, ScoreTask, Source, TrainTask
+from tuneyard.data.mix_parts import part_data
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally, training_samples
 from tuneyard.data.score_rows import check_score_rows
@@ -28,7 +29,8 @@ def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) ->
         check_score_rows(body.data, located.uri, head)
         return
     tally = Tally(located.uri, body.data.max_bad_fraction)
-    _, samples = training_samples(located, tally, source=source, spec=body.data, objective=body.objective, rows=iter(head))
+    spec = part_data(body.data, source) if isinstance(source, MixPart) else body.data
+    _, samples = training_samples(located, tally, source=source, spec=spec, objective=body.objective, rows=iter(head))
     for _ in samples:
         pass
     if not head.complete:

@@ -6,11 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, MixPart, TrainData
+from tuneyard.api import BadInput, TrainData
 from tuneyard.data.chat import choose_template
+from tuneyard.data.mix_parts import part_data, part_names
 from tuneyard.data.mixture import Mixture, Part
 from tuneyard.data.order import Order, RowOrder, mixed_seed
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
@@ -134,23 +135,6 @@ def _mixed(parts: Sequence[Prepared], mixture: Mixture, *, seed: int, shuffle: b
         placed = tuple(None if part.streams else order for part, order in zip(parts, orders, strict=True))
         return MixedRows([part.train for part in parts]), StreamedMixOrder(mixture, placed)
     return _end_to_end([part.train for part in parts]), MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
-
-
-def part_data(spec: TrainData, part: MixPart) -> TrainData:
-    """A part as a data set of its own, with what it leaves out taken from the mixture."""
-    own = {name: getattr(part, name) for name in ("source", "from_task", "path", "split", "file_type", "columns", "limit")}
-    given = {name: getattr(part, name) for name in ("format", "loss_on", "chat", "chat_template") if getattr(part, name) is not None}
-    return spec.model_copy(update={"mix": [], "validation": None, **own, **given})
-
-
-def part_names(parts: Sequence[MixPart]) -> list[str]:
-    """What reports call each part: its name, else the last word of its source, with a number where two are the same."""
-    names: list[str] = []
-    for part in parts:
-        name = part.name or PurePosixPath((part.source or part.from_task or "").rstrip("/")).name or "part"
-        taken = sum(other == name or other.startswith(f"{name} (") for other in names)
-        names.append(f"{name} ({taken + 1})" if taken else name)
-    return names
 
 
 def _evaluated(held_out: Sequence[Any]) -> Any | None:

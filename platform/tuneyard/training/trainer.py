@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import Trainer
 
+from tuneyard.api import TuneyardError
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import refuse_foresight, refuse_leaks
@@ -96,12 +97,23 @@ class SteppedTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         self.watch.mark("data")
-        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        try:
+            batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        except (RuntimeError, TuneyardError):
+            if self.args.dataloader_num_workers:  # torch has put the trace of a loader's process into its words
+                self._read_again(num_batches)
+            raise
         self.watch.mark("other")
         for batch in batches:
             self._step_tokens += batch.pop("tokens")
             self._step_squares += batch.pop("squares")
         return batches, self._get_num_items_in_batch(batches, device)
+
+    def _read_again(self, micro_batches: int) -> None:
+        """The rows of the step in this process, which meets the same error as the loader's did, and raises it as it is."""
+        for micro in range(micro_batches):
+            for row in self.batches.micro(self.state.global_step, micro):
+                self.train_dataset[row]
 
     # Phases of a step
 
