@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import dumps
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 import ray
 from tests.models import CHAT_TEMPLATE, tokenizer_of, write_text
+from tests.servers import make_s3
 
 from tuneyard.api import DataService, TrainData
 from tuneyard.data import prepare
@@ -25,11 +28,43 @@ from tuneyard.runtime.ingestion import Fetcher, Ingestion
 pytestmark = pytest.mark.timeout(600)
 
 
+class Store:
+    """The S3 server that holds the data. `away` takes it down for a while, and is passed over while it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.s3 = make_s3(folder)
+        self._returns = threading.Thread()
+        self._up = self.s3.started()
+        self._up.__enter__()
+
+    def away(self, seconds: float) -> None:
+        if not self._returns.is_alive():
+            self._up.__exit__(None, None, None)
+            self._returns = threading.Thread(target=self._return, args=(seconds,))
+            self._returns.start()
+
+    def _return(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._up = self.s3.started()
+        self._up.__enter__()
+
+    def close(self) -> None:
+        if self._returns.is_alive():
+            self._returns.join()
+        self._up.__exit__(None, None, None)
+
+
 @pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """And a Ray whose processes know it."""
+    made = Store(tmp_path_factory.mktemp("s3"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in made.s3.environment.items():
+            patch.setenv(name, value)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        yield made
+        ray.shutdown()
+    made.close()
 
 
 @dataclass
@@ -56,15 +91,15 @@ class Setting:
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Setting]]:
+def setting(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Setting]]:
     monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 4096)
     monkeypatch.setattr(splits, "_ROWS_OF_A_SHARD", 0)
-    write_text(tmp_path / "text.jsonl", 3000)
+    write_text(store.s3.root / store.s3.bucket / "text.jsonl", 3000)
     made: list[Setting] = []
 
     def make(**service: Any) -> Setting:
         options = DataService(**{"cpus": 0.1, "memory_gb": 0.1, **service})
-        data = {"source": str(tmp_path / "text.jsonl"), "streaming": True, "maxLength": 64}
+        data = {"source": f"s3://{store.s3.bucket}/text.jsonl", "streaming": True, "maxLength": 64}
         made.append(Setting(Ingestion("job", f"task-{len(made)}", options), tmp_path / f"streams-{len(made)}", data, tmp_path / "cache"))
         made[-1].folder.mkdir()
         made[-1].fetch()
@@ -95,20 +130,24 @@ def test_rows_come_from_the_service_and_are_those_of_one_process(setting: Callab
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
-def test_no_row_is_lost_or_doubled_whatever_is_killed(setting: Callable[..., Setting], tmp_path: Path, kills: int) -> None:
+def test_no_row_is_lost_or_doubled_whatever_is_killed(setting: Callable[..., Setting], store: Store, tmp_path: Path, kills: int) -> None:
+    """Workers, the master and the client (the rank with its fetcher) at random, and the store goes away and comes back."""
     used, chance = setting(min_workers=2), random.Random(4)
     wanted = undisturbed(used, tmp_path, 3000)
     rows = used.rows(leave_s=2.0)
     done, found, epoch = 0, [], 0
     while done < kills or len(found) < 3000:
         if done < kills and chance.random() < (kills - done + 3) / 3000 * 2:
-            kind = chance.choice(["worker", "worker", "master", "client"])
+            kind = chance.choice(["worker", "worker", "master", "client", "store"])
             if kind == "worker":
                 account = used.service.report()
                 for pid in account.pids[:1] if account is not None else ():
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # killed before, and not replaced yet
+                        os.kill(pid, signal.SIGKILL)
             elif kind == "master":
                 ray.kill(used.service.master, no_restart=False)
+            elif kind == "store":
+                store.away(chance.uniform(0.2, 2.0))
             else:
                 rows_before = rows
                 used.fetch()
