@@ -243,7 +243,7 @@ def test_a_worker_that_hangs_loses_its_split(texts: Path, tokenizer: Any, tmp_pa
     assert read(prepared, range(300)) == wanted
 
 
-@pytest.mark.parametrize("splits", [1, 2, 5, 63, 64, 65, 300])
+@pytest.mark.parametrize("splits", [1, 2, 5, 255, 256, 257, 700])
 def test_windows_hold_every_split_once_per_epoch(splits: int) -> None:
     windows, place, seen = Windows(splits, seed=4), Place(0, 0), [Counter[int](), Counter[int]()]
     while place.epoch < 2:
@@ -255,7 +255,7 @@ def test_windows_hold_every_split_once_per_epoch(splits: int) -> None:
 def test_the_order_of_windows_is_golden() -> None:
     """Checkpoints rely on it."""
     windows = Windows(10, seed=5)
-    assert [windows.splits_at(Place(1, window)) for window in range(windows.count)] == GOLDEN
+    assert [windows.splits_at(Place(0, window)) for window in range(windows.count(0))] == GOLDEN
 
 
 def test_a_stream_without_any_usable_row_is_refused(tmp_path: Path, tokenizer: Any) -> None:
@@ -283,4 +283,4 @@ def test_rows_of_a_mixture_with_a_streamed_part(texts: Path, tokenizer: Any, tmp
     assert read(again, range(333, 600)) == wanted[333:]
 
 
-GOLDEN = [[3], [4], [0, 8], [1, 9, 2, 7], [5, 6]]
+GOLDEN = [[1], [9], [0, 3], [7, 2, 5, 4], [8, 6]]

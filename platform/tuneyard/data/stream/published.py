@@ -44,6 +44,8 @@ class Published:
     blob: bytes
     stream: Stream
     reads: Reads
+    number: int
+    """Of the file that it was read from."""
 
 
 def publish(folder: Path, stream: Stream) -> Reads:
@@ -51,20 +53,30 @@ def publish(folder: Path, stream: Stream) -> Reads:
     folder.mkdir(parents=True, exist_ok=True)
     key = stream.recipe.key[:32]
     page = folder / f"{key}{_READS}"
-    page.write_bytes(_PAGE.pack(0, 0, 0.0))
+    if not page.exists():  # of a rank that starts again the page stays: to cut it would kill the service that has it mapped
+        new = folder / f".{key}{_READS}"
+        new.write_bytes(_PAGE.pack(0, 0, 0.0))
+        new.rename(page)
     beside = folder / f".{key}{_STREAM}"
     beside.write_bytes(pickle.dumps(stream))
     beside.rename(folder / f"{key}{_STREAM}")
-    return Reads(page)
+    reads = Reads(page)
+    reads.tell(Place(0, 0), 0.0)
+    return reads
 
 
 def published(folder: Path, known: dict[str, Published]) -> dict[str, Published]:
-    """All streams in a folder, by key; `known` ones are not read again."""
-    found = dict(known)
+    """All streams in a folder, by key; `known` ones are not read again, unless they were published anew."""
+    found = {}
     for path in sorted(folder.glob(f"*{_STREAM}")):
-        if path.stem not in found and not path.name.startswith("."):
+        if path.name.startswith("."):
+            continue
+        number, before = path.stat().st_ino, known.get(path.stem)
+        if before is not None and before.number == number:
+            found[path.stem] = before
+        else:
             blob = path.read_bytes()
-            found[path.stem] = Published(path.stem, blob, stream_of(blob), Reads(path.with_suffix(_READS)))
+            found[path.stem] = Published(path.stem, blob, stream_of(blob), Reads(path.with_suffix(_READS)), number)
     return found
 
 

@@ -27,7 +27,7 @@ from tuneyard.data.stream.windows import WINDOW, Place, Windows
 _POLL_S = 0.005
 _PATIENCE_S = 60.0
 """After this long in the hands of another process, a shard is built a second time: it may hang."""
-_OPEN_SHARDS = 3 * WINDOW
+_OPEN_SHARDS = 2 * WINDOW
 _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
     "source_bytes",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import mmap
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -76,11 +75,16 @@ class Shard:
     def __init__(self, path: Path) -> None:
         """Raises OSError where there is none, ValueError where it is damaged."""
         with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        tail = len(self._map) - len(_MARK) - _HASH_BYTES
-        if tail < 0 or self._map[-len(_MARK) :] != _MARK or _hash(memoryview(self._map)[:tail]) != self._map[tail : tail + _HASH_BYTES]:
+            file.seek(0, os.SEEK_END)
+            tail = file.tell() - len(_MARK) - _HASH_BYTES
+        if tail < 0:
             raise ValueError(f"{path} is damaged")
-        reader = pa.ipc.open_stream(pa.py_buffer(memoryview(self._map)[:tail]))
+        with pa.memory_map(str(path)) as mapped:  # the map lives as long as what is read from it, and holds no descriptor
+            content = mapped.read_buffer()
+        whole = memoryview(content)
+        if whole[-len(_MARK) :] != _MARK or _hash(whole[:tail]) != whole[tail : tail + _HASH_BYTES]:
+            raise ValueError(f"{path} is damaged")
+        reader = pa.ipc.open_stream(content.slice(0, tail))
         self._schema = reader.schema
         self._batches = list(reader)
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])

@@ -12,7 +12,7 @@ from itertools import pairwise
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.records import parquet_file
 
-LEAST_SPLIT_BYTES = 2 << 20
+LEAST_SPLIT_BYTES = 512 << 10
 _MOST_SPLIT_BYTES = 64 << 20
 _MOST_SPLITS = 20_000
 _ROWS_OF_A_SHARD = 64
@@ -42,7 +42,7 @@ class Split:
 
 
 def split_bytes(total_bytes: int, max_length: int) -> int:
-    """Source bytes of a split: 2 MiB, more for long rows and for more than 40 GB, 64 MiB at most."""
+    """Source bytes of a split: 512 KiB, more for long rows and for more than 10 GB, 64 MiB at most."""
     wished = max(LEAST_SPLIT_BYTES, total_bytes // _MOST_SPLITS, _ROWS_OF_A_SHARD * max_length * _BYTES_PER_TOKEN)
     return min(_MOST_SPLIT_BYTES, wished)
 
