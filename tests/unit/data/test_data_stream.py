@@ -21,6 +21,7 @@ from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.stream import rows as rows_module
 from tuneyard.data.stream import splits as splits_module
+from tuneyard.data.stream import windows as windows_module
 from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.splits import splits_of
 from tuneyard.data.stream.windows import Place, Windows
@@ -125,7 +126,10 @@ def test_unshuffled_rows_come_as_they_lie(texts: Path, tokenizer: Any, tmp_path:
     assert read(prepared, range(400)) == [tuple(ids) for ids in whole.train["input_ids"]]
 
 
-def test_a_cursor_places_another_process_without_reading_what_lies_before(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_cursor_places_another_process_without_reading_what_lies_before(
+    texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows_module, "WINDOW", 4)
     prepared = stream_of(texts, tokenizer, tmp_path / "a")
     wanted = read(prepared, range(1000))
     for position in (0, 1, 17, 250, 399, 400, 777):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, StorageError
 from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.shards import Shard, ShardFacts
@@ -25,6 +25,7 @@ from tuneyard.data.stream.splits import Split
 from tuneyard.data.stream.windows import WINDOW, Place, Windows
 
 _POLL_S = 0.005
+_TRIES = 8
 _PATIENCE_S = 60.0
 """After this long in the hands of another process, a shard is built a second time: it may hang."""
 _OPEN_SHARDS = 2 * WINDOW
@@ -110,7 +111,7 @@ class Stream:
 
     def shard(self, split: Split) -> Shard:
         """The shard of a split, open. One that is damaged, or was removed to make room, is built again. Raises as `build`."""
-        while True:
+        for _ in range(_TRIES):
             path = self.build(split)
             try:
                 shard = Shard(path)
@@ -122,6 +123,8 @@ class Stream:
             with contextlib.suppress(OSError):
                 os.utime(path)
             return shard
+        cause = f"shards of training rows in {self.folder} are damaged or gone each time that they were written"
+        raise StorageError(cause, "check the disk, and what else writes there, or set TUNEYARD_CACHE to another one")
 
 
 @dataclass

@@ -81,7 +81,7 @@ class Shard:
             raise ValueError(f"{path} is damaged")
         with pa.memory_map(str(path)) as mapped:  # the map lives as long as what is read from it, and holds no descriptor
             content = mapped.read_buffer()
-        whole = memoryview(content)
+        whole = memoryview(content).cast("B")
         if whole[-len(_MARK) :] != _MARK or _hash(whole[:tail]) != whole[tail : tail + _HASH_BYTES]:
             raise ValueError(f"{path} is damaged")
         reader = pa.ipc.open_stream(content.slice(0, tail))
