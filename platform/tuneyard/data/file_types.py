@@ -135,6 +135,11 @@ class DataFile:
         return digest.hexdigest() + self._table
 
     @property
+    def reader(self) -> str:
+        """How bytes become rows: the same bytes under another ending are other rows."""
+        return f"{self.kind} {self.compression} {is_tab_separated(self.path)}"
+
+    @property
     def mark(self) -> str:
         """What the file system, the store or the table says of the content, without reading it."""
         return f"{self.found.mark or self.found.etag or self.found.modified or ''}{self._table}"

@@ -8,6 +8,7 @@ whole, and no two blocks are alike. A part that has no rows left ends a segment:
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Mixture:
         self._seed = seed
         weights = [math.log(part.rows if part.weight is None else part.weight) / temperature for part in parts]
         highest = max(weights)
-        self._weights = [math.exp(weight - highest) for weight in weights]
+        self._weights = [max(math.exp(weight - highest), sys.float_info.min) for weight in weights]  # 0 would be: has left
         self._limits = [_limit(part, exhausted) for part in parts]
         self._layout = lru_cache(maxsize=8)(self._laid_out)
         self._segments, self._end = self._plan(stop=exhausted == "stop")

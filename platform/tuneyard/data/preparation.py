@@ -174,8 +174,8 @@ def _cache_key(work: _Work) -> dict[str, Any]:
     return {
         **row_settings(work.spec, work.tokenizer, work.objective),
         "libraries": {name: version(name) for name in ("tokenizers", "transformers", "trl")},
-        "files": [file.identity() for file in work.train.files],
-        "validation_files": [file.identity() for file in work.held_out.files] if work.held_out else [],
+        "files": [[file.reader, file.identity()] for file in work.train.files],
+        "validation_files": [[file.reader, file.identity()] for file in work.held_out.files] if work.held_out else [],
         "validation": held_out,
         "seed": work.seed if work.spec.validation_fraction else 0,
     }

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import DataService, TuneyardError
-from tuneyard.data.stream import Published, Stream, published, stream_of, wanted_splits
+from tuneyard.data.stream import Done, Published, Stream, published, stream_of, wanted_splits
 from tuneyard.runtime.stacks import DATA_RESOURCE
 
 _LOOK_S = 0.02
@@ -255,7 +255,7 @@ class Fetcher:
         self._folder, self._master, self._on_problem = folder, master, on_problem
         self._stopped = threading.Event()
         self._known: dict[str, Published] = {}
-        self._done: dict[str, set[int]] = {}
+        self._done: dict[str, Done] = {}
         self._told: set[str] = set()
         self._asked_at = 0.0
         self._thread = threading.Thread(target=self._run, name="tuneyard-fetcher", daemon=True)
@@ -281,7 +281,7 @@ class Fetcher:
         import ray
 
         place, waited_s = each.reads.look()
-        done = self._done.setdefault(each.key, set())
+        done = self._done.setdefault(each.key, Done()).at(place)
         wanted = []
         for number in wanted_splits(each.stream, place, done, ahead=_AHEAD_WINDOWS):
             wanted.append(number)

@@ -96,3 +96,9 @@ def test_a_mixture_of_nothing_is_refused(parts: list[Part], position: int) -> No
 
 
 GOLDEN = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 3)]
+
+
+def test_a_weight_of_nearly_nothing_is_a_weight() -> None:
+    parts = [Part("a", 10, 1e9), Part("b", 3, 1e-40)]
+    mixture = Mixture(parts, exhausted="leave", temperature=0.1)
+    assert mixture.counts(0, mixture.epoch_rows) == [10, 3]

@@ -19,7 +19,9 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
+from tuneyard.data.stream import Done, published
 from tuneyard.data.stream import rows as rows_module
+from tuneyard.data.stream import shards as shards_module
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
 from tuneyard.data.stream.reading import SplitData
@@ -288,3 +290,84 @@ def test_rows_of_a_mixture_with_a_streamed_part(texts: Path, tokenizer: Any, tmp
 
 
 GOLDEN = [[1], [9], [0, 3], [7, 2, 5, 4], [8, 6]]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_same_bytes_under_another_ending_are_other_rows(texts: Path, tokenizer: Any, tmp_path: Path, streaming: bool) -> None:
+    plain = texts.with_name("texts.txt")
+    plain.write_bytes(texts.read_bytes())
+    for source in (texts, plain):
+        prepared = stream_of(source, tokenizer, tmp_path / "cache", shuffle=False, streaming=streaming)
+        assert tokenizer.decode(prepared.train[0]["input_ids"]).startswith("{") == (source is plain)
+
+
+def test_the_border_between_two_files_is_part_of_the_content(tokenizer: Any, tmp_path: Path) -> None:
+    for folder, files in {"one": ["a\n|b\n"], "two": ["a\n", "b\n"]}.items():
+        (tmp_path / folder).mkdir()
+        for number, content in enumerate(files):
+            (tmp_path / folder / f"{number}.txt").write_text(content)
+    one, two = (stream_of(tmp_path / folder, tokenizer, tmp_path / "cache", shuffle=False) for folder in ("one", "two"))
+    assert [tokenizer.decode(each.train[1]["input_ids"]) for each in (one, two)] == ["|b<|end|>", "b<|end|>"]
+
+
+def test_a_shard_that_another_process_removes_meanwhile_is_built_again(
+    texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, lost = os.link, 0
+
+    def link_late(there: Path, name: Path) -> None:
+        nonlocal lost
+        if lost < 5:
+            lost += 1
+            Path(there).unlink()
+        link(there, name)
+
+    monkeypatch.setattr(os, "link", link_late)
+    prepared = stream_of(texts, tokenizer, tmp_path)
+    assert len(read(prepared, range(400))) == 400
+    assert lost == 5
+
+
+def test_shards_that_cannot_be_removed_end_the_search_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:  # noqa: ARG001 - pathlib's signature
+        raise PermissionError(13, "not yours", str(path))
+
+    (tmp_path / "a.shard").touch()
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(shards_module, "_free", lambda _folder: 0)
+    shards_module._make_room(tmp_path, 1)
+
+
+def test_nobody_waits_where_there_are_no_locks(texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(rows_module.fcntl, "lockf", no_locks)
+    prepared = stream_of(texts, tokenizer, tmp_path)
+    assert len(read(prepared, range(400))) == 400
+    assert prepared.train.tally.waited_s < 30
+
+
+def test_going_on_in_a_bad_part_of_good_data_is_not_refused(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    lines = texts.read_text().splitlines(keepends=True)
+    texts.write_text("".join(lines) + "".join(line if i % 2 else "{broken\n" for i, line in enumerate(lines[:40])))
+    data = {"shuffle": False, "maxBadFraction": 0.1}
+    wanted = read(whole := stream_of(texts, tokenizer, tmp_path, **data), range(500))
+    resumed = stream_of(texts, tokenizer, tmp_path, **data)
+    resumed.place(json.loads(json.dumps(whole.cursors(415))))
+    assert read(resumed, range(415, 500)) == wanted[415:]
+
+
+def test_shards_that_were_removed_are_wanted_again_in_the_next_epoch() -> None:
+    done = Done()
+    done.at(Place(0, 3)).add(7)
+    assert done.at(Place(0, 4)) == {7}
+    assert done.at(Place(1, 0)) == set()
+
+
+def test_parts_of_a_mixture_are_published_apart(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    texts.with_name("more.jsonl").write_text("".join(texts.read_text().splitlines(keepends=True)[:200]))
+    parts = [{"source": str(texts)}, {"source": str(texts.with_name("more.jsonl"))}]
+    spec = TrainData.model_validate({"mix": parts, "streaming": True, "maxLength": 64})
+    prepare(spec, tokenizer, objective="clm", seed=3, cache_dir=tmp_path, service=tmp_path / "service")
+    assert len(published(tmp_path / "service", {})) == 2

@@ -3,6 +3,6 @@
 from tuneyard.data.stream.opening import open_stream
 from tuneyard.data.stream.published import Published, published, stream_of
 from tuneyard.data.stream.rows import Stream, StreamedRows
-from tuneyard.data.stream.workers import wanted_splits
+from tuneyard.data.stream.workers import Done, wanted_splits
 
-__all__ = ["Published", "Stream", "StreamedRows", "open_stream", "published", "stream_of", "wanted_splits"]
+__all__ = ["Done", "Published", "Stream", "StreamedRows", "open_stream", "published", "stream_of", "wanted_splits"]

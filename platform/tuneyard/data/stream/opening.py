@@ -64,7 +64,7 @@ def open_stream(
     splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
     folder = cache_root(cache_dir) / "shards"
     windows = Windows(len(splits), seed, spec.shuffle)
-    claims = Claims(folder / "claims" / recipe.key[:32])
+    claims = Claims(folder / "claims" / recipe.stream_key)
     remove_leftovers(folder)
     stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)
     announce = _announce(stream, 0 if service else worker_count(spec), service)

@@ -51,7 +51,7 @@ class Published:
 def publish(folder: Path, stream: Stream) -> Reads:
     """Write a stream down for the service of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    key = stream.recipe.key[:32]
+    key = stream.recipe.stream_key
     page = folder / f"{key}{_READS}"
     if not page.exists():  # of a rank that starts again the page stays: to cut it would kill the service that has it mapped
         new = folder / f".{key}{_READS}"

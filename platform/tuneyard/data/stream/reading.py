@@ -38,14 +38,16 @@ class SplitData:
         )
 
     def content(self) -> str:
-        """A hash of the content; of files that are not cut by lines, of their identity and the part."""
+        """A hash of the content and of how it is read; of files that are not cut by lines, of their identity and the part."""
         digest = xxhash.xxh3_128()
         for piece in self._pieces:
+            file = self._files[piece.file]
             if piece in self._lines:
-                digest.update(self._lines[piece][1])
+                data = self._lines[piece][1]
+                digest.update(f"{file.reader} {len(data)}|".encode())
+                digest.update(data)
             else:
-                digest.update(f"{self._files[piece.file].identity()} {piece.start} {piece.end}".encode())
-            digest.update(b"|")
+                digest.update(f"{file.reader} {file.identity()} {piece.start} {piece.end}|".encode())
         return digest.hexdigest()
 
     def records(self) -> Iterator[Record | BadRow]:

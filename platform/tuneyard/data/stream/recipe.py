@@ -23,7 +23,7 @@ from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.packing import best_fit_decreasing
 from tuneyard.data.samples import Placed, Tally, samples_of
 from tuneyard.data.stream.reading import SplitData
-from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, write_shard
+from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, write_shard, writing_shards
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.tokens import IGNORED, Encoded, Encoder
 
@@ -50,12 +50,18 @@ class Recipe:
         text = json.dumps([self.about, libraries, self.held_out, self.seed if self.held_out else 0], sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
+    @cached_property
+    def stream_key(self) -> str:
+        """A name for settings and files: two parts of a mixture often have the same settings."""
+        files = [f"{file.reader} {file.uri} {file.mark} {file.size_bytes}" for file in self.files]
+        return sha256("\n".join([self.key, *files]).encode()).hexdigest()[:32]
+
     def mark(self, split: Split) -> str:
         """A name for the rows of a split that can be told without reading it: by what the file system or store says of its files."""
         parts = [self.key]
         for piece in split.pieces:
             file = self.files[piece.file]
-            parts.append(f"{file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
+            parts.append(f"{file.reader} {file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def build(self, split: Split, folder: Path) -> Path:
@@ -68,10 +74,11 @@ class Recipe:
             data = SplitData(self.files, split)
             content = sha256(f"{self.key} {split.number < 0} {data.content()}".encode()).hexdigest()[:32]
         by_content = folder / f"{content}.content.shard"
-        if not is_whole(by_content):
-            self._build(data, by_content, clock, content)
-        _link(by_content, named)
-        return named
+        while True:
+            if not is_whole(by_content):
+                self._build(data, by_content, clock, content)
+            if _link(by_content, named):
+                return named
 
     def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:
         tally = Tally("", max_bad_fraction=1.0)
@@ -140,11 +147,20 @@ class _Clock:
             yield item
 
 
-def _link(there: Path, name: Path) -> None:
+def _link(there: Path, name: Path) -> bool:
+    """Give a shard another name. False: another process has removed it, to make room."""
     beside = name.with_name(f".{name.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    try:
-        os.link(there, beside)
-    except OSError:  # a file system without hard links
-        beside.write_bytes(there.read_bytes())
-    beside.rename(name)
+    with writing_shards(name.parent):
+        beside.unlink(missing_ok=True)
+        try:
+            os.link(there, beside)
+        except FileNotFoundError:
+            return False
+        except OSError:  # a file system without hard links
+            try:
+                content = there.read_bytes()
+            except FileNotFoundError:
+                return False
+            beside.write_bytes(content)
+        beside.rename(name)
+    return True

@@ -43,11 +43,14 @@ class Claims:
         self._process, self._file = 0, -1
 
     def take(self, split: int) -> bool:
-        """Claim a split for this process. False: another one has it."""
+        """Claim a split for this process. False: another one has it. Where there are no locks (a folder of another user, some network file
+        systems), everybody has every split: work is done twice, and nobody waits for nobody."""
         try:
             fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:
+            pass
         return True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -61,7 +64,8 @@ class Claims:
         return True
 
     def give_back(self, split: int) -> None:
-        fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
+        with contextlib.suppress(OSError):
+            fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
 
     def _descriptor(self) -> int:
         if self._process != os.getpid():  # a forked process has locks of its own
@@ -168,6 +172,8 @@ class StreamedRows:
         self._starts: list[int] = [0]
         self._places: list[Place] = [Place(0, 0)]
         self._rows: dict[Place, Sequence[int]] = {}
+        self._read_before: Sequence[int] = (0, 0, 0)
+        self._before: dict[Place, Sequence[int]] = {}
         self._split_numbers: dict[Place, Sequence[int]] = {}
         self._announced: Place | None = None
 
@@ -194,7 +200,7 @@ class StreamedRows:
         That of the row before: at the end of a run the window of `position` itself may not be there, and is not needed.
         """
         place, start, _ = self._window(max(position - 1, self._starts[0]))
-        return {"data": self._identity(), "start": start, "epoch": place.epoch, "window": place.window}
+        return {"data": self._identity(), "start": start, "epoch": place.epoch, "window": place.window, "read": self._before[place]}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
         """Start at a cursor. Raises BadInput where it was made on other data."""
@@ -205,6 +211,7 @@ class StreamedRows:
             )
         self._starts, self._places = [int(cursor["start"])], [Place(int(cursor["epoch"]), int(cursor["window"]))]
         self._rows.clear()
+        self._read_before = tuple(cursor.get("read", (0, 0, 0)))
 
     def _identity(self) -> list[Any]:
         """What the order of rows depends on and a copy of the data keeps."""
@@ -242,6 +249,7 @@ class StreamedRows:
             if place != self._announced:
                 self._announced = place
                 self._announce(place, self.tally.waited_s)
+            self._before[place] = self._read_so_far()
             self._rows[place] = [self._shard(split).facts.rows for split in self._splits_of(place)]
             self._check(whole=False)
         return self._rows[place]
@@ -265,12 +273,19 @@ class StreamedRows:
             self._announce(self._announced, self.tally.waited_s)
         return shard
 
+    def _read_so_far(self) -> Sequence[int]:
+        """Samples, bad rows and those left out, with what was read before the cursor: a part that is worse than the whole is no reason to
+        stop where an attempt happens to begin."""
+        facts = self.tally.facts
+        return [before + here for before, here in zip(self._read_before, (facts.samples, facts.bad, facts.left_out), strict=True)]
+
     def _check(self, *, whole: bool) -> None:
         """Raises BadInput where too many rows are bad, or none can be used."""
         facts = self.tally.facts
-        tally = Tally(self.stream.uri, self.stream.max_bad_fraction, good=facts.samples, left_out=facts.left_out)
-        tally.take(facts.bad, facts.bad_examples, facts.advice)
-        if whole or facts.samples + facts.bad >= EARLY_CHECK_ROWS:
+        good, bad, left_out = self._read_so_far()
+        tally = Tally(self.stream.uri, self.stream.max_bad_fraction, good=good, left_out=left_out)
+        tally.take(bad, facts.bad_examples, facts.advice)
+        if whole or good + bad >= EARLY_CHECK_ROWS:
             tally.check()
         if whole and not facts.rows:
             why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""

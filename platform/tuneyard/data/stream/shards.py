@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -124,22 +124,30 @@ def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], fac
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(path.parent, 4 * len(samples.ids) + (16 << 20))
-        while True:
-            try:
-                _write(beside, samples, rows, facts, packed=packed, small=small)
-                break
-            except OSError as error:
-                if error.errno != errno.ENOSPC or not _remove_oldest(path.parent):
-                    raise
-        beside.rename(path)
-    except OSError as error:
-        cause = f"a shard of training rows cannot be written to {path.parent}: {error.strerror or error}"
-        raise StorageError(cause, "free some space, or set TUNEYARD_CACHE to another disk") from error
+        with writing_shards(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_room(path.parent, 4 * len(samples.ids) + (16 << 20))
+            while True:
+                try:
+                    _write(beside, samples, rows, facts, packed=packed, small=small)
+                    break
+                except OSError as error:
+                    if error.errno != errno.ENOSPC or not _remove_oldest(path.parent):
+                        raise
+            beside.rename(path)
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_shards(folder: Path) -> Iterator[None]:
+    """Raises StorageError in place of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        cause = f"a shard of training rows cannot be written to {folder}: {error.strerror or error}"
+        raise StorageError(cause, "free some space, or set TUNEYARD_CACHE to another disk") from error
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -224,14 +232,24 @@ def _free(folder: Path) -> int:
 
 
 def _remove_oldest(folder: Path) -> bool:
-    """Remove the shards that were not opened for the longest time: a tenth of all. Open ones stay readable. False: there is none left."""
+    """Remove the shards that were not opened for the longest time: a tenth of all. Open ones stay readable. False: there is none
+    left, or none that may be removed."""
     by_age = sorted(_ages(folder).items(), key=lambda pair: pair[1])
-    for name, _ in by_age[: max(1, len(by_age) // 10)]:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
-    return bool(by_age)
+    removed = 0
+    for name, _ in by_age:
+        with contextlib.suppress(OSError):  # that of another user stays
+            (folder / name).unlink(missing_ok=True)
+            removed += 1
+        if removed == max(1, len(by_age) // 10):
+            break
+    return removed > 0
 
 
 def _ages(folder: Path) -> Mapping[str, float]:
+    found: dict[str, float] = {}
     with os.scandir(folder) as entries:
-        return {entry.name: entry.stat().st_mtime for entry in entries if entry.name.endswith(".shard")}
+        for entry in entries:
+            if entry.name.endswith(".shard"):
+                with contextlib.suppress(FileNotFoundError):  # another process makes room too
+                    found[entry.name] = entry.stat().st_mtime
+    return found

@@ -87,9 +87,11 @@ class DataWorkers:
 
     def _work(self) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        done: set[int] = set()
+        seen = Done()
         while os.getppid() == self._owner:
-            split = next(self._wanted(done), None)
+            place = Place(*_PLACE.unpack_from(self._shared, 0))
+            done = seen.at(place)
+            split = next(self._wanted(place, done), None)
             if split is None:
                 time.sleep(_IDLE_S)
                 continue
@@ -109,11 +111,24 @@ class DataWorkers:
             finally:
                 self._stream.claims.give_back(number)
 
-    def _wanted(self, done: set[int]) -> Iterator[int]:
+    def _wanted(self, place: Place, done: set[int]) -> Iterator[int]:
         """Splits of the next windows that are not there, and that nobody builds."""
-        place = Place(*_PLACE.unpack_from(self._shared, 0))
         wanted = wanted_splits(self._stream, place, done, ahead=self._ahead)
         return (number for number in wanted if self._stream.claims.is_free(number))
+
+
+class Done:
+    """Splits that need nothing more in the epoch that is read. In the next one the disk may have been too small for their shards."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._splits: set[int] = set()
+
+    def at(self, place: Place) -> set[int]:
+        """Those of the epoch of the window that is read: splits may be added."""
+        if place.epoch != self._epoch:
+            self._epoch, self._splits = place.epoch, set()
+        return self._splits
 
 
 def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int) -> Iterator[int]:
