@@ -13,7 +13,7 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data.chat import choose_template
 from tuneyard.data.mix_parts import part_data, part_names
 from tuneyard.data.mixture import Mixture, Part
-from tuneyard.data.order import Order, RowOrder, mixed_seed
+from tuneyard.data.order import RowOrder
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
@@ -43,10 +43,10 @@ class MixedRows:
 
 @dataclass(frozen=True)
 class StreamedMixOrder:
-    """Order over `MixedRows`. A streamed part has no order here: its positions are its rows."""
+    """Order over `MixedRows`."""
 
     mixture: Mixture
-    orders: tuple[Order | None, ...]
+    orders: tuple[RowOrder, ...]
 
     @property
     def epoch_rows(self) -> int:
@@ -56,8 +56,7 @@ class StreamedMixOrder:
     def at(self, position: int) -> int:
         """The index in `MixedRows` at `position`."""
         part, row = self.mixture.at(position)
-        order = self.orders[part]
-        return (row if order is None else order.at(row)) * len(self.orders) + part
+        return self.orders[part].at(row) * len(self.orders) + part
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class MixedOrder:
     """Order over the rows of all parts, laid end to end: `starts[i]` is the first of part i."""
 
     mixture: Mixture
-    orders: tuple[Order, ...]
+    orders: tuple[RowOrder, ...]
     starts: tuple[int, ...]
 
     @property
@@ -113,7 +112,7 @@ def prepare_mixture(
         exhausted=spec.when_exhausted,
         temperature=spec.temperature,
     )
-    rows, order = _mixed(parts, mixture, seed=seed, shuffle=spec.shuffle)
+    rows, order = _mixed(parts, mixture)
     if spec.validation is not None:
         validation = of_part("validation", validation_data(spec)).train
     else:
@@ -128,12 +127,11 @@ def prepare_mixture(
     return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams)
 
 
-def _mixed(parts: Sequence[Prepared], mixture: Mixture, *, seed: int, shuffle: bool) -> tuple[Any, RowOrder]:
-    counts = [part.order.epoch_rows for part in parts]
-    orders = tuple(Order(count, mixed_seed(seed, i + 1), shuffle) for i, count in enumerate(counts))
+def _mixed(parts: Sequence[Prepared], mixture: Mixture) -> tuple[Any, RowOrder]:
+    orders = tuple(part.order for part in parts)
     if any(part.streams for part in parts):
-        placed = tuple(None if part.streams else order for part, order in zip(parts, orders, strict=True))
-        return MixedRows([part.train for part in parts]), StreamedMixOrder(mixture, placed)
+        return MixedRows([part.train for part in parts]), StreamedMixOrder(mixture, orders)
+    counts = [order.epoch_rows for order in orders]
     return _end_to_end([part.train for part in parts]), MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
 
 

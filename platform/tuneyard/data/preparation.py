@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
@@ -25,11 +25,15 @@ from tuneyard.data.mixture import Mixture
 from tuneyard.data.order import Order, RowOrder
 from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
+from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.prepared_samples import prepared_samples
 from tuneyard.data.prompt_template import saved_template
 from tuneyard.data.report import DataReport
 from tuneyard.data.roles import Roles
-from tuneyard.data.samples import Objective, Placed, Tally, training_samples
+from tuneyard.data.samples import Objective, Placed, Tally
 from tuneyard.data.sources import Located, locate
+from tuneyard.data.stream.splits import Split
+from tuneyard.data.stream.windows import Windows
 from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoder, encode_all
 from tuneyard.data.turns import end_text, ends_last_answer
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from tuneyard.data.stream import StreamedRows
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
-CODE_VERSION = 7
+CODE_VERSION = 8
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30
@@ -134,7 +138,7 @@ def prepare(
     for message in report.warnings():
         emit(Warned(task=task, message=message))
     rows: Any = _rows(entry / "train.arrow")
-    return Prepared(rows, _rows(entry / "validation.arrow"), report, cached, Order(len(rows), seed, spec.shuffle))
+    return Prepared(rows, _rows(entry / "validation.arrow"), report, cached, _order(entry, rows, seed, shuffle=spec.shuffle))
 
 
 def _located(source: Source) -> Located:
@@ -149,6 +153,15 @@ def _rows(path: Path) -> Any | None:
     import datasets
 
     return datasets.Dataset.from_file(str(path))
+
+
+def _order(entry: Path, rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
+    """That of a stream over the same splits; of preference pairs, a permutation of all."""
+    path = entry / "splits.json"
+    if not path.exists():
+        return Order(len(rows), seed, shuffle)
+    splits = json.loads(path.read_text())
+    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle), tuple(splits["rows"]))
 
 
 def streams(spec: TrainData, located: Located, objective: Objective) -> bool:
@@ -221,13 +234,12 @@ class _Work:
 
     def build(self, folder: Path) -> None:
         tally = Tally(self.train.uri, self.spec.max_bad_fraction)
-        roles, samples = self._open(self.train, self.spec, tally)
-        report = (self._build_pairs if self.objective == "dpo" else self._build_tokens)(folder, roles, samples, tally)
+        report = (self._build_pairs if self.objective == "dpo" else self._build_tokens)(folder, tally)
         (folder / "report.json").write_text(json.dumps(report.to_dict()))
 
-    def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Iterator[Placed]]:
-        roles, samples = training_samples(located, tally, source=source, spec=self.spec, objective=self.objective)
-        return roles, self._with_progress(samples, source.limit or 0)
+    def _open(self, located: Located, source: Source, tally: Tally) -> tuple[Roles, Sequence[Split], Iterator[Placed]]:
+        roles, splits, samples = prepared_samples(located, tally, source=source, spec=self.spec, objective=self.objective)
+        return roles, splits, self._with_progress(samples, source.limit or 0)
 
     def _with_progress(self, samples: Iterator[Placed], of: int) -> Iterator[Placed]:
         name, said_at = "reading pairs" if self.objective == "dpo" else "tokenising", 0.0
@@ -241,19 +253,21 @@ class _Work:
 
     # --- preference pairs
 
-    def _build_pairs(self, folder: Path, roles: Roles, samples: Iterator[Placed], tally: Tally) -> DataReport:
+    def _build_pairs(self, folder: Path, tally: Tally) -> DataReport:
+        roles, _, samples = self._open(self.train, self.spec, tally)
         rows, held_out = write_pairs(folder, samples, lambda hashes: held_out_items(hashes, self.spec.validation_fraction, self.seed))
         tally.check()
         if self.held_out is not None and self.spec.validation is not None:
             aside = Tally(self.held_out.uri, self.spec.max_bad_fraction)
-            _, samples = self._open(self.held_out, self.spec.validation, aside)
+            _, _, samples = self._open(self.held_out, self.spec.validation, aside)
             held_out, _ = write_pairs(folder, samples, lambda hashes: np.zeros(hashes.size, dtype=bool), name="validation")
             aside.check()
         return self._report(roles, tally, rows=rows, validation_rows=held_out, packed=False)
 
     # --- tokens
 
-    def _build_tokens(self, folder: Path, roles: Roles, samples: Iterator[Placed], tally: Tally) -> DataReport:
+    def _build_tokens(self, folder: Path, tally: Tally) -> DataReport:
+        roles, splits, samples = self._open(self.train, self.spec, tally)
         encoder = encoder_of(self.spec, self.tokenizer, roles, self.objective)
         template, packed = encoder.template, self.spec.pack
         loss_about = Losses()
@@ -263,6 +277,8 @@ class _Work:
         if not rows:
             raise BadInput(f"{self.train.uri}: no sample is left to train on{loss_about.why_none()}", _MORE_SAMPLES)
         with_loss = items.write(folder / "train.arrow", rows, packed=packed)
+        of_splits = np.bincount(items.splits[[row[0] for row in rows]], minlength=len(splits))
+        (folder / "splits.json").write_text(json.dumps({"bytes": [split.size_bytes for split in splits], "rows": of_splits.tolist()}))
         validation_rows = self._layout(items, np.flatnonzero(aside))
         if validation_rows:
             items.write(folder / "validation.arrow", validation_rows, packed=packed)
@@ -285,7 +301,7 @@ class _Work:
 
     def _validation_of_its_own(self, folder: Path, encoder: Encoder, located: Located, source: Source) -> list[list[int]]:
         tally = Tally(located.uri, self.spec.max_bad_fraction)
-        _, samples = self._open(located, source, tally)
+        _, _, samples = self._open(located, source, tally)
         loss_about = Losses()
         items = self._encode(folder, "validation", encoder, samples, located, tally, loss_about)
         rows = self._layout(items, np.arange(items.lengths.size))
@@ -311,12 +327,16 @@ class _Work:
         return items
 
     def _layout(self, items: TokenFiles, chosen: npt.NDArray[np.int64]) -> list[list[int]]:
-        """Rows of item numbers: packed, or one item each."""
+        """Rows of item numbers: packed, each split by itself as in a stream, or one item each."""
         if not self.spec.pack:
             return [[int(item)] for item in chosen]
         self.emit(Stage(task=self.task, name="packing", done=0, of=len(chosen), unit="samples"))
-        rows = best_fit_decreasing(items.lengths[chosen], self.spec.max_length)
-        return [[int(chosen[place]) for place in row] for row in rows]
+        borders = np.flatnonzero(np.diff(items.splits[chosen])) + 1
+        found: list[list[int]] = []
+        for group in np.split(chosen, borders):
+            rows = best_fit_decreasing(items.lengths[group], self.spec.max_length)
+            found.extend([int(group[place]) for place in row] for row in rows)
+        return found
 
     def _report(
         self,

@@ -23,10 +23,11 @@ EARLY_CHECK_ROWS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A sample and where it came from (`file:line`)."""
+    """A sample and where it came from (`file:line`). `split`: the part of the data set that it is packed with."""
 
     place: str
     sample: Sample
+    split: int = 0
 
 
 @dataclass
@@ -156,8 +157,10 @@ def stream_samples(
     return roles, samples_of(itertools.chain(head, rows), tally, canonical, limit)
 
 
-def samples_of(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None = None) -> Iterator[Placed]:
-    """The samples of rows whose format is known; bad rows go to `tally`."""
+def samples_of(
+    rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonical, limit: int | None = None, split: int = 0
+) -> Iterator[Placed]:
+    """The samples of rows whose format is known; bad rows go to `tally`. `split`: see `Placed`."""
     for row in rows:
         if isinstance(row, BadRow):
             tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
@@ -171,7 +174,7 @@ def samples_of(rows: Iterator[Record | BadRow], tally: Tally, canonical: Canonic
             tally.add_bad(row.place, lacking(canonical.roles, row.values) or str(error), advice=error.advice)
             continue
         tally.good += 1
-        yield Placed(row.place, sample)
+        yield Placed(row.place, sample, split)
         if limit is not None and tally.good >= limit:
             return
 

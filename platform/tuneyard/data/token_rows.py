@@ -23,6 +23,7 @@ class TokenFiles:
         self._ids, self._labels = (path.open("wb") for path in self._paths)
         self._lengths: list[npt.NDArray[np.int64]] = []
         self._hashes: list[npt.NDArray[np.uint64]] = []
+        self._splits: list[npt.NDArray[np.int64]] = []
 
     def append(self, encoded: Encoded) -> None:
         if not encoded.ids:
@@ -31,13 +32,15 @@ class TokenFiles:
         self._labels.write(np.concatenate(encoded.labels).tobytes())
         self._lengths.append(np.fromiter((len(ids) for ids in encoded.ids), dtype=np.int64))
         self._hashes.append(np.asarray(encoded.hashes, dtype=np.uint64))
+        self._splits.append(np.asarray(encoded.splits, dtype=np.int64))
 
     def finish(self) -> None:
-        """Close the files; `lengths`, `hashes` and `write` work from here on."""
+        """Close the files; `lengths`, `hashes`, `splits` and `write` work from here on."""
         self._ids.close()
         self._labels.close()
         self.lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, dtype=np.int64)
         self.hashes = np.concatenate(self._hashes) if self._hashes else np.zeros(0, dtype=np.uint64)
+        self.splits = np.concatenate(self._splits) if self._splits else np.zeros(0, dtype=np.int64)
         self._starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.lengths)])
 
     def discard(self) -> None:

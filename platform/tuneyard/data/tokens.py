@@ -41,11 +41,12 @@ _BATCH = 256
 
 @dataclass
 class Encoded:
-    """Tokens of a batch of samples. `hashes`: equal for equal samples; pieces of one document share theirs."""
+    """Tokens of a batch of samples. `hashes`: equal for equal samples; pieces of one document share theirs. `splits`: those of `Placed`."""
 
     ids: list[Ints] = field(default_factory=list)
     labels: list[Ints] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
+    splits: list[int] = field(default_factory=list)
     samples: int = 0
     truncated: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -106,6 +107,7 @@ class Encoder:
             encoded.ids.append(ids[start:end])
             encoded.labels.append(labels[start:end])
             encoded.hashes.append(digest)
+            encoded.splits.append(placed.split)
 
     def _chats(self, batch: list[Placed], encoded: Encoded) -> Iterator[tuple[Placed, Tokens]]:
         if self.template is None:

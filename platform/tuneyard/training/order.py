@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 RowAt = Callable[[int], int]
-"""Position in the endless stream -> row: `tuneyard.data.order.Order.at`."""
+"""Position in the endless stream -> row: `tuneyard.data.order.RowOrder.at`."""
 
 
 @dataclass(frozen=True, kw_only=True)

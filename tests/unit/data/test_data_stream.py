@@ -40,6 +40,7 @@ def tokenizer() -> Any:
 def small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits_module, "LEAST_SPLIT_BYTES", 2048)
     monkeypatch.setattr(splits_module, "_ROWS_OF_A_SHARD", 0)
+    monkeypatch.setattr(windows_module, "_FIRST_BYTES", 2048)
 
 
 @pytest.fixture
@@ -96,21 +97,43 @@ def test_parquet_is_cut_by_row_groups(tmp_path: Path) -> None:
     assert [row.values["text"] for row in rows if isinstance(row, Record)] == table["text"].to_pylist()
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_an_epoch_holds_what_prepared_data_hold(texts: Path, tokenizer: Any, tmp_path: Path, pack: bool) -> None:
-    streamed = stream_of(texts, tokenizer, tmp_path / "cache", pack=pack)
-    whole = stream_of(texts, tokenizer, tmp_path / "cache", pack=pack, streaming=False)
-    count = rows_of_an_epoch(streamed)
-    rows = [streamed.train[position] for position in range(count)]
-    assert sum(row["length"] for row in rows) == whole.report.tokens == streamed.train.tally.facts.tokens
-    if pack:
-        starts = [int(start) for row in rows for start in np.flatnonzero(row["position_ids"] == 0)]
-        assert len(starts) == 400
-        assert count <= 1.1 * len(whole.train) + 1
-    else:
-        assert Counter(tuple(row["input_ids"]) for row in rows) == Counter(tuple(ids) for ids in whole.train["input_ids"])
-        labels = {tuple(row["input_ids"]): tuple(row["labels"]) for row in rows}
-        assert all(labels[tuple(row["input_ids"])] == tuple(row["labels"]) for row in whole.train)
+def everything(row: dict[str, Any]) -> dict[str, list[int] | int]:
+    return {name: value if isinstance(value, int) else np.asarray(value).tolist() for name, value in row.items()}
+
+
+def as_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), path.with_suffix(".parquet"), row_group_size=50)
+    path.unlink()
+
+
+def as_many_files(path: Path, rows: list[dict[str, Any]]) -> None:
+    for number, row in enumerate(rows):
+        (path.parent / f"{number:04}.jsonl").write_text(json.dumps(row) + "\n")
+    path.unlink()
+
+
+def as_csv_and_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    (path.parent / "a.csv").write_text("text\n" + "".join(f'"{row["text"]}"\n' for row in rows[:150]))
+    path.write_text("{broken\n" + "".join(json.dumps(row) + "\n" for row in rows[150:]))
+
+
+@pytest.mark.parametrize("write", [None, as_parquet, as_many_files, as_csv_and_lines])
+@pytest.mark.parametrize("settings", [{}, {"pack": True}, {"shuffle": False}, {"pack": True, "validationFraction": 0.2}])
+def test_streamed_and_prepared_data_give_the_same_rows_in_the_same_order(
+    texts: Path, tokenizer: Any, tmp_path: Path, write: Any, settings: Data
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = texts.rename(folder / "texts.jsonl")
+    if write is not None:
+        write(path, [json.loads(line) for line in path.read_text().splitlines()])
+    streamed = stream_of(folder, tokenizer, tmp_path / "cache", **settings)
+    whole = stream_of(folder, tokenizer, tmp_path / "cache", **settings, streaming=False)
+    assert len(whole.train) == rows_of_an_epoch(streamed)
+    for position in range(int(2.5 * len(whole.train))):
+        row = streamed.train[streamed.order.at(position)]
+        assert everything(row) == everything(whole.train[whole.order.at(position)])
+    assert streamed.train.tally.facts.tokens == whole.report.tokens
 
 
 def test_every_epoch_holds_every_row_in_an_order_of_its_own(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
@@ -124,8 +147,8 @@ def test_every_epoch_holds_every_row_in_an_order_of_its_own(texts: Path, tokeniz
 
 def test_unshuffled_rows_come_as_they_lie(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
     prepared = stream_of(texts, tokenizer, tmp_path, shuffle=False)
-    whole = stream_of(texts, tokenizer, tmp_path, shuffle=False, streaming=False)
-    assert read(prepared, range(400)) == [tuple(ids) for ids in whole.train["input_ids"]]
+    lines = [json.loads(line)["text"] for line in texts.read_text().splitlines()]
+    assert [tokenizer.decode(ids, skip_special_tokens=True) for ids in read(prepared, range(400))] == lines
 
 
 def test_a_cursor_places_another_process_without_reading_what_lies_before(

@@ -63,7 +63,7 @@ def open_stream(
     recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
     splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
     folder = cache_root(cache_dir) / "shards"
-    windows = Windows(len(splits), seed, spec.shuffle)
+    windows = Windows.over([split.size_bytes for split in splits], seed, shuffle=spec.shuffle)
     claims = Claims(folder / "claims" / recipe.stream_key)
     remove_leftovers(folder)
     stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)

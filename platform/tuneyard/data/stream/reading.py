@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import xxhash
 
 from tuneyard.data.access import reading
-from tuneyard.data.encoding import NotUtf8, convert, refuse_utf_16
+from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.lines import LONGEST_ROW_BYTES
-from tuneyard.data.records import BadRow, Record, parquet_rows, parse_json_row, read_records
+from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine
+from tuneyard.data.records import BadRow, Record, json_record, parquet_rows, read_records, text_record
 from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines
 
 _BLOCK = 1 << 20
@@ -50,17 +50,27 @@ class SplitData:
                 digest.update(f"{file.reader} {file.identity()} {piece.start} {piece.end}|".encode())
         return digest.hexdigest()
 
-    def records(self) -> Iterator[Record | BadRow]:
-        """Raises as `read_records`."""
+    def records(self, line: int | None = None) -> Iterator[Record | BadRow]:
+        """`line`: the number of the first line; without it, rows of a split that begins inside a file are named by their byte.
+
+        Raises as `read_records`.
+        """
         for piece in self._pieces:
             file = self._files[piece.file]
             if piece in self._lines:
-                yield from _records(file, *self._lines[piece])
+                yield from _records(file, *self._lines[piece], line if line is None or piece.start else 1)
             elif piece.end:
                 with reading(file.uri):
                     yield from parquet_rows(file, range(piece.start, piece.end))
             else:
                 yield from read_records([file])
+
+    def last_line(self, line: int) -> int:
+        """The number of the line that follows the last piece, whose file had reached `line` where the split begins."""
+        last = self._pieces[-1]
+        data = self._lines[last][1] if last in self._lines else b""
+        cut = bool(data) and not data.endswith(b"\n")  # a line that is longer than any row may be
+        return (1 if last.start == 0 else line) + data.count(b"\n") + cut
 
 
 def _side_by_side(read: Callable[[Piece], tuple[int, bytes]], pieces: Sequence[Piece]) -> list[tuple[int, bytes]]:
@@ -113,27 +123,19 @@ def _rest_of_line(read: Callable[[int], bytes]) -> bytes:
     return b"".join(parts)
 
 
-def _records(file: DataFile, begin: int, data: bytes) -> Iterator[Record | BadRow]:
-    parse = parse_json_row if file.kind == "jsonl" else _text_row
+def _records(file: DataFile, begin: int, data: bytes, first: int | None) -> Iterator[Record | BadRow]:
+    """Rows of lines. `first`: the number of the first of them; None: a row is named by its first byte."""
     place = begin
     if begin == 0:
         refuse_utf_16(file, data[:4096])
-    for line in _split_lines(data):
-        at, place = place, place + len(line)
-        if at == 0:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+    for count, whole in enumerate(_split_lines(data)):
+        at, place = place, place + len(whole)
+        line = whole.removeprefix(BYTE_ORDER_MARK) if at == 0 else whole
         if not line.strip():
             continue
-        name = f"{file.uri}:byte {at}"
-        if len(line) > LONGEST_ROW_BYTES:
-            yield BadRow(name, f"a row of more than {LONGEST_ROW_BYTES >> 20} MiB")
-            continue
-        try:
-            yield Record(name, parse(line))
-        except (NotUtf8, UnicodeDecodeError) as error:
-            yield BadRow(name, str(error if isinstance(error, NotUtf8) else NotUtf8(error)), advice=convert(file))
-        except ValueError as error:
-            yield BadRow(name, str(error))
+        name = f"{file.uri}:byte {at}" if first is None else f"{file.uri}:{first + count}"
+        row = LongLine(len(line), line[:64]) if len(line) > LONGEST_ROW_BYTES else line
+        yield json_record(file, name, row, first=at == 0) if file.kind == "jsonl" else text_record(file, name, row)
 
 
 def _split_lines(data: bytes) -> Iterator[bytes]:
@@ -143,7 +145,3 @@ def _split_lines(data: bytes) -> Iterator[bytes]:
         end = data.find(b"\n", start) + 1 or len(data)
         yield data[start:end]
         start = end
-
-
-def _text_row(line: bytes) -> dict[str, str]:
-    return {"text": line.decode().rstrip("\r\n")}

@@ -1,7 +1,8 @@
-"""The order of a streamed data set: splits permuted, windows of splits in that order, rows permuted within a window. Pure.
+"""The order of training rows: splits permuted, windows of splits in that order, rows permuted within a window. Pure.
 
 A position is found from where its window starts, which is known once the windows before it were built, or from a cursor. So a checkpoint
-holds a cursor, and resuming builds one window. The first windows of the first epoch are small, so that the first step waits for one shard.
+holds a cursor, and resuming builds one window. The first windows of the first epoch are small, so that the first step waits for a few
+shards. A small data set is one window: its order is one permutation of all rows.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Self
 
 from tuneyard.data.order import Order, mixed_seed
 
 WINDOW = 256
 """Splits of a window."""
+_FIRST_BYTES = 8 << 20
+"""Source bytes of the first window: some seconds of tokenising. Its splits come from everywhere, so its rows are mixed."""
+_FIRST_SPLITS = 16
+_SMALL = 4
+"""A data set of at most so many first windows is one window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +35,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of each epoch over `splits` splits. `shuffle` False: splits and rows as they come, a window for each split."""
+    """The windows of each epoch over `splits` splits. `shuffle` False: splits and rows as they come, a window for each split.
+
+    `first`: splits of the first window of the first epoch, a power of two; the windows after it grow to WINDOW.
+    """
 
     splits: int
     seed: int
     shuffle: bool = True
+    first: int = 1
+
+    @classmethod
+    def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool) -> Self:
+        """Over splits with these source bytes."""
+        wished = min(_FIRST_SPLITS, _FIRST_BYTES * len(sizes) // max(1, sum(sizes)))
+        return cls(len(sizes), seed, shuffle, 1 << max(0, wished.bit_length() - 1))
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
@@ -50,6 +67,8 @@ class Windows:
 
     def splits_at(self, place: Place) -> list[int]:
         """The splits of a window, in order."""
+        if self.count(place.epoch) == 1:
+            return list(range(self.splits))
         first, end = self._first(place), min(self._first(Place(place.epoch, place.window + 1)), self.splits)
         order = Order(self.splits, self.seed, self.shuffle)
         return [order.sample(place.epoch, position) for position in range(first, end)]
@@ -62,17 +81,20 @@ class Windows:
         """Of a window whose splits have so many `rows`: which of its splits, and which row of it, stands at `position`."""
         starts = list(accumulate(rows, initial=0))
         if self.shuffle:
-            position = Order(starts[-1], mixed_seed(self.seed, place.window + 1)).sample(place.epoch, position)
+            seed = mixed_seed(self.seed, place.window + 1) if place.window else self.seed
+            position = Order(starts[-1], seed).sample(place.epoch, position)
         split = bisect_right(starts, position) - 1
         return split, position - starts[split]
 
     def _first(self, place: Place) -> int:
-        """Where a window begins among an epoch's splits: in the first epoch at 0, 1, 2, 4, 8, … WINDOW, and on by WINDOW."""
+        """Where a window begins among an epoch's splits: in the first epoch at 0, first, 2 first, 4 first, … WINDOW, and on by WINDOW."""
         if not self.shuffle:
             return place.window
         if place.epoch > 0:
             return WINDOW * place.window
-        doublings = WINDOW.bit_length()
+        if self.splits <= _SMALL * self.first:
+            return self.splits * place.window
+        doublings = (WINDOW // self.first).bit_length()
         if place.window <= doublings:
-            return 0 if place.window == 0 else 1 << (place.window - 1)
+            return 0 if place.window == 0 else self.first << (place.window - 1)
         return WINDOW * (place.window - doublings + 1)
