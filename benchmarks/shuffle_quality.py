@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.training_cases import write_page
 
+from tuneyard.data.stream.splits import LEAST_SPLIT_BYTES
 from tuneyard.data.stream.windows import Place, Windows
 
 CLASSES = 10
@@ -26,7 +27,7 @@ Rows = npt.NDArray[np.int64]
 
 def streamed(splits: int, rows: int, epoch: int) -> Rows:
     """The rows of an epoch in Tuneyard's order; a split has `rows` of them."""
-    windows, place, found = Windows(splits, seed=1), Place(epoch, 0), []
+    windows, place, found = Windows.over([LEAST_SPLIT_BYTES] * splits, seed=1, shuffle=True), Place(epoch, 0), []
     while place.epoch == epoch:
         numbers = windows.splits_at(place)
         counts = [rows] * len(numbers)
@@ -73,7 +74,7 @@ def moved(order: Rows) -> float:
 def main() -> None:
     random = np.random.default_rng(0)
     table = []
-    for splits, rows in ((8_000, 64), (160, 64)):
+    for splits, rows in ((8_000, 64), (160, 64), (64, 64)):
         count = splits * rows
         orders = {
             "full permutation": random.permutation(count),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tuneyard.data.counting import count_data
     from tuneyard.data.dataset import open_dataset
     from tuneyard.data.inspection import Inspection, inspect
-    from tuneyard.data.order import Order
+    from tuneyard.data.order import MixedRowOrder, Order
     from tuneyard.data.preparation import Prepared, prepare
     from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
     from tuneyard.data.report import DataReport
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataReport",
     "Inspection",
+    "MixedRowOrder",
     "Order",
     "Prepared",
     "ScoreRow",
@@ -39,6 +40,7 @@ __all__ = [
 _HOMES = {
     "DataReport": "report",
     "Inspection": "inspection",
+    "MixedRowOrder": "order",
     "Order": "order",
     "Prepared": "preparation",
     "ScoreRow": "score_rows",

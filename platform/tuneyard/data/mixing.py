@@ -58,6 +58,14 @@ class StreamedMixOrder:
         part, row = self.mixture.at(position)
         return self.orders[part].at(row) * len(self.orders) + part
 
+    @property
+    def parts(self) -> int:
+        return len(self.orders)
+
+    def part_of(self, row: int) -> int:
+        """The number of the part that the row with this index in `MixedRows` belongs to."""
+        return row % len(self.orders)
+
 
 @dataclass(frozen=True)
 class MixedOrder:
@@ -76,6 +84,10 @@ class MixedOrder:
         """The row at `position`, counted over the rows of all parts."""
         part, row = self.mixture.at(position)
         return self.starts[part] + self.orders[part].at(row)
+
+    @property
+    def parts(self) -> int:
+        return len(self.orders)
 
     def part_of(self, row: int) -> int:
         """The number of the part that a row belongs to."""

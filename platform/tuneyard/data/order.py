@@ -24,6 +24,17 @@ class RowOrder(Protocol):
         """The index of the row at `position`."""
 
 
+class MixedRowOrder(RowOrder, Protocol):
+    """The order of the rows of several data sets."""
+
+    @property
+    def parts(self) -> int:
+        """Data sets."""
+
+    def part_of(self, row: int) -> int:
+        """The number of the data set that the row with this index belongs to."""
+
+
 @dataclass(frozen=True)
 class Order:
     """The order in which `count` samples are seen. `shuffle` False: as they come, in every epoch."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from tuneyard.data.encoders import encoder_of
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.losses import Losses
 from tuneyard.data.mixture import Mixture
-from tuneyard.data.order import Order, RowOrder
+from tuneyard.data.order import MixedRowOrder, Order, RowOrder
 from tuneyard.data.packing import best_fit_decreasing, efficiency
 from tuneyard.data.preference import write_pairs
 from tuneyard.data.prepared_order import PreparedOrder
@@ -85,6 +85,11 @@ class Prepared:
         for name, rows in self.streams:
             if name in cursors:
                 rows.place(cursors[name])
+
+    @property
+    def mixed(self) -> MixedRowOrder | None:
+        """`order`, where the data are a mixture."""
+        return cast(MixedRowOrder, self.order) if self.mixture is not None else None
 
     @property
     def chat_template(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Pictures of what a run was fed: the rows of each part of a mixture, and what making streamed rows took."""
+"""Pictures of what a run was fed: the rows and tokens of each part of a mixture, and what making streamed rows took."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ def data_charts(task: Mapping[str, Any]) -> list[Chart]:
 
 
 def _mixture_chart(mixture: Mapping[str, Any]) -> Chart:
+    title = "Rows and tokens by part of the mixture"
     names: Sequence[str] = mixture.get("parts") or []
-    rows = [sum(step) for step in zip(*(mixture.get("rows_by_step") or []), strict=True)]
+    rows, tokens = (_sums(mixture.get(name) or []) for name in ("rows_by_step", "tokens_by_step"))
     if not names or not sum(rows):
-        return _chart("Rows by part of the mixture", [], [], percent)
+        return _chart(title, [], [], percent)
     shares = [count / sum(rows) for count in rows]
     bars = [Bar("by weight", _parts(names, mixture.get("shares") or shares)), Bar("of all rows", _parts(names, shares))]
+    if sum(tokens):
+        bars.append(Bar("of all tokens", _parts(names, [count / sum(tokens) for count in tokens])))
     legend = [(part.name, part.style, f"{rows[i]:,} rows" if i < len(rows) else "") for i, part in enumerate(bars[1].parts)]
-    return _chart("Rows by part of the mixture", bars, legend, percent)
+    return _chart(title, bars, legend, percent)
+
+
+def _sums(by_step: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(step) for step in zip(*by_step, strict=True)]
 
 
 def _parts(names: Sequence[str], values: Sequence[float]) -> list[Part]:

@@ -348,6 +348,7 @@ class _Attempt:
             on_evaluation=evaluated,
             router_weight=self.router_weight,
             expert_load=self.expert_load,
+            mixed=material.data.mixed,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None
@@ -381,13 +382,14 @@ class _Attempt:
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
         return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
 
-    def _mixture(self, material: _Material, steps: int) -> dict[str, Any]:
-        """Rows of each part by step, where the data are a mixture."""
+    def _mixture(self, material: _Material, progress: Progress) -> dict[str, Any]:
+        """Rows and tokens of each part by step, where the data are a mixture."""
         mixture, batch = material.data.mixture, self.request.plan.global_batch
         if mixture is None:
             return {}
-        by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(steps)]
-        return {"mixture": {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}}
+        by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(len(progress.losses))]
+        about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
+        return {"mixture": about | {"tokens_by_step": progress.part_tokens}}
 
     def _streams(self, material: _Material, steps: int) -> dict[str, Any]:
         """What making rows took while the task trained, where data are streamed."""
@@ -428,7 +430,7 @@ class _Attempt:
             details={
                 "data": data.read_so_far(material.data).to_dict(),
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
-                **self._mixture(material, len(progress.losses)),
+                **self._mixture(material, progress),
                 **self._streams(material, len(progress.losses)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),

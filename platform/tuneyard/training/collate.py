@@ -26,8 +26,8 @@ class Collator:
     lay_flat: bool = False
 
     def __call__(self, rows: list[Row]) -> dict[str, Any]:
-        """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: tokens, and the sum of
-        squared sample lengths (attention is quadratic in those)."""
+        """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and
+        the sum of squared sample lengths (attention is quadratic in those)."""
         if "position_ids" not in rows[0]:
             return self._padded(rows)
         return self._flat(rows) if self.lay_flat else self._packed(rows)
@@ -41,7 +41,7 @@ class Collator:
             "input_ids": _pad([row["input_ids"] for row in rows], self.pad_token_id),
             "labels": _pad([row["labels"] for row in rows], IGNORED),
             "attention_mask": attention_mask,
-            "tokens": sum(lengths),
+            "tokens": lengths,
             "squares": sum(length * length for length in lengths),
         }
 
@@ -69,10 +69,9 @@ def _pad(rows: list[Sequence[int]], value: int) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True, padding_value=value)
 
 
-def _account(position_ids: list[Sequence[int]]) -> dict[str, int]:
-    tokens = squares = 0
+def _account(position_ids: list[Sequence[int]]) -> dict[str, Any]:
+    squares = 0
     for row in position_ids:
         lengths = np.diff(np.append(np.flatnonzero(np.asarray(row) == 0), len(row)))
-        tokens += len(row)
         squares += int((lengths * lengths).sum())
-    return {"tokens": tokens, "squares": squares}
+    return {"tokens": [len(row) for row in position_ids], "squares": squares}

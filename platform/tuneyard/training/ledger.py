@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
@@ -95,7 +96,8 @@ class Ledger(TrainerCallback):
 
     def _reduce(self, account: StepAccount) -> torch.Tensor:
         share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
-        numbers = torch.tensor([account.tokens, account.squares, float(self._stop.wanted)], dtype=torch.float64)
+        plain = [account.tokens, account.squares, float(self._stop.wanted), *account.part_tokens]
+        numbers = torch.tensor(plain, dtype=torch.float64)
         parts = [share, numbers.to(share.device, non_blocking=True)]
         if account.expert_load is not None:
             parts.append(account.expert_load.double().flatten())
@@ -107,17 +109,20 @@ class Ledger(TrainerCallback):
     def _settle(self, keep: int) -> None:
         for entry in list(self._open)[: len(self._open) - keep]:
             if entry.totals is None:
-                loss, router_loss, tokens, squares, stops, *counts = entry.reduced.tolist()
+                loss, router_loss, tokens, squares, stops, *others = entry.reduced.tolist()
+                parts, counts = np.split(others, [len(entry.account.part_tokens)])
                 self._know_loss(entry, loss)
                 router = router_loss if self._trainer.router_weight else None
                 if router is not None:
                     self._progress.router_losses.append(router)
                 self._progress.tokens += int(tokens)
+                if parts.size:
+                    self._progress.part_tokens.append(parts.astype(int).tolist())
                 self.stopped = self.stopped or stops > 0
                 busiest_expert = self._know_experts(entry, counts)
                 entry.totals = _Totals(loss=loss, tokens=tokens, squares=squares, router_loss=router, busiest=busiest_expert)
 
-    def _know_experts(self, entry: _Entry, counts: list[float]) -> float | None:
+    def _know_experts(self, entry: _Entry, counts: npt.NDArray[np.float64]) -> float | None:
         if entry.account.expert_load is None:
             return None
         load = relative_load(np.reshape(counts, entry.account.expert_load.shape))

@@ -55,7 +55,8 @@ class PreferenceCollator(DataCollatorForPreference):
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super().torch_call(examples)
         lengths = batch["attention_mask"].sum(dim=1)
-        return {**batch, "tokens": int(lengths.sum()), "squares": int((lengths * lengths).sum())}
+        pairs = lengths.view(2, -1).sum(dim=0)  # the chosen answers of all rows, then the rejected ones
+        return {**batch, "tokens": pairs.tolist(), "squares": int((lengths * lengths).sum())}
 
 
 class PreferenceTrainer(SteppedTrainer, DPOTrainer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -20,6 +20,8 @@ class Progress:
     """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     tokens: int = 0
+    part_tokens: list[list[int]] = field(default_factory=list)
+    """Of each step, the tokens of each part of the mixture; empty where the data are no mixture."""
     split_s: dict[str, float] = field(default_factory=dict)
     """Seconds of rank 0 by kind of work, over all steps; they add up to the wall time of stepping."""
     best_step: int = 0
@@ -31,7 +33,7 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""
-        lists = {name: [*getattr(self, name)] for name in ("losses", "router_losses", "busiest", "expert_load")}
+        lists = {name: [*getattr(self, name)] for name in ("losses", "router_losses", "busiest", "expert_load", "part_tokens")}
         return (
             lists
             | {"eval_losses": [*self.eval_losses], "split_s": {**self.split_s}}
@@ -40,4 +42,6 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        return cls(**{**values, "eval_losses": [(step, loss) for step, loss in values["eval_losses"]]})
+        """Of a checkpoint; what another version has written beside, and this one does not know, is left out."""
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        return cls(**{**known, "eval_losses": [(step, loss) for step, loss in values["eval_losses"]]})

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from tuneyard.api import TuneyardError
+from tuneyard.data import MixedRowOrder
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import refuse_foresight, refuse_leaks
@@ -29,12 +30,14 @@ SaveCheckpoint = Callable[["SteppedTrainer"], None]
 class StepAccount:
     """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss.
     `router_loss`: the same of the loss that spreads tokens over experts, before its weight; it is not part of `loss`.
-    `expert_load`: tokens of this rank by layer and expert, on the device; None for a dense model."""
+    `expert_load`: tokens of this rank by layer and expert, on the device; None for a dense model.
+    `part_tokens`: tokens of this rank by part of the mixture; empty where the data are no mixture."""
 
     loss: torch.Tensor
     router_loss: torch.Tensor
     expert_load: torch.Tensor | None
     tokens: int
+    part_tokens: list[int]
     squares: int
     grad_norm: Any
     learning_rate: float
@@ -56,10 +59,11 @@ class SteppedTrainer(Trainer):
         on_evaluation: Callable[[int, float], None],
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
+        mixed: MixedRowOrder | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`. `expert_load`: counts tokens by expert."""
+        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted."""
         self.batches = batches
         self.load = load
         self.save = save
@@ -67,6 +71,7 @@ class SteppedTrainer(Trainer):
         self.on_evaluation = on_evaluation
         self.router_weight = router_weight
         self.expert_load = expert_load
+        self.mixed = mixed
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -77,6 +82,7 @@ class SteppedTrainer(Trainer):
         self._step_router_loss = torch.zeros((), device=self.args.device)
         self._step_tokens = 0
         self._step_squares = 0
+        self._step_part_tokens = [0] * (self.mixed.parts if self.mixed is not None else 0)
 
     # Data
 
@@ -104,9 +110,13 @@ class SteppedTrainer(Trainer):
                 self._read_again(num_batches)
             raise
         self.watch.mark("other")
-        for batch in batches:
-            self._step_tokens += batch.pop("tokens")
+        for micro, batch in enumerate(batches):
+            tokens = batch.pop("tokens")
+            self._step_tokens += sum(tokens)
             self._step_squares += batch.pop("squares")
+            if self.mixed is not None:
+                for row, count in zip(self.batches.micro(self.state.global_step, micro), tokens, strict=True):
+                    self._step_part_tokens[self.mixed.part_of(row)] += count
         return batches, self._get_num_items_in_batch(batches, device)
 
     def _read_again(self, micro_batches: int) -> None:
@@ -200,6 +210,7 @@ class SteppedTrainer(Trainer):
             router_loss=self._step_router_loss,
             expert_load=None if self.expert_load is None else self.expert_load.take(),
             tokens=self._step_tokens,
+            part_tokens=self._step_part_tokens,
             squares=self._step_squares,
             grad_norm=self._step_grad_norm,
             learning_rate=self._step_learning_rate,

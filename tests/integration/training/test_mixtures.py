@@ -40,6 +40,14 @@ def test_a_mixture_has_its_shares_in_the_report_and_on_any_number_of_workers(mat
     assert mixture["parts"] == ["a.jsonl", "b.jsonl", "c.jsonl"]
     assert [sum(rows) for rows in mixture["rows_by_step"]] == [8] * 12
     assert [sum(rows) for rows in zip(*mixture["rows_by_step"], strict=True)] == [12, 24, 60]
+    tokens = mixture["tokens_by_step"]
+    assert sum(map(sum, tokens)) == alone.tokens
+    assert all(
+        (of_rows > 0) == (of_tokens > 0)
+        for pair in zip(mixture["rows_by_step"], tokens, strict=True)
+        for of_rows, of_tokens in zip(*pair, strict=True)
+    )
+    assert shared.details["mixture"] == mixture
     assert alone.losses == pytest.approx(shared.losses, rel=1e-4)
 
 

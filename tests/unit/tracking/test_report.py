@@ -72,15 +72,27 @@ def test_a_mixture_of_experts_shows_its_router_and_its_load() -> None:
 def test_streamed_mixtures_show_their_rows_and_what_making_them_took() -> None:
     report = finished_report()
     report.tasks["train"]["details"] = {
-        "mixture": {"parts": ["chats", "manuals"], "shares": [0.75, 0.25], "rows_by_step": [[6, 2], [5, 3]]},
+        "mixture": {
+            "parts": ["chats", "manuals"],
+            "shares": [0.75, 0.25],
+            "rows_by_step": [[6, 2], [5, 3]],
+            "tokens_by_step": [[70, 30], [60, 40]],
+        },
         "stream": {"seconds": {"storage": 1.0, "tokenising": 30.0}, "waited_s": 2.0},
     }
 
     page = Page(render(report))
 
-    for shown in ("Rows by part of the mixture", "11 rows", "What making rows took", "rank 0 waited", "tokenising"):
+    for shown in (
+        "Rows and tokens by part of the mixture",
+        "11 rows",
+        "of all tokens",
+        "What making rows took",
+        "rank 0 waited",
+        "tokenising",
+    ):
         assert shown in page.text, shown
-    assert "Rows by part" not in Page(render(finished_report())).text
+    assert "Rows and tokens by part" not in Page(render(finished_report())).text
 
 
 def test_score_tasks_on_different_data_stand_side_by_side_without_a_change() -> None:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Self
 
 from tuneyard.data.order import Order, mixed_seed
+from tuneyard.data.stream.strata import StratifiedOrder
 
 WINDOW = 256
 """Splits of a window."""
@@ -70,8 +71,13 @@ class Windows:
         if self.count(place.epoch) == 1:
             return list(range(self.splits))
         first, end = self._first(place), min(self._first(Place(place.epoch, place.window + 1)), self.splits)
-        order = Order(self.splits, self.seed, self.shuffle)
-        return [order.sample(place.epoch, position) for position in range(first, end)]
+        if not self.shuffle:
+            return list(range(first, end))
+        return [self._order.sample(place.epoch, position) for position in range(first, end)]
+
+    @cached_property
+    def _order(self) -> StratifiedOrder:
+        return StratifiedOrder(self.splits, self.seed, WINDOW)
 
     def after(self, place: Place) -> Place:
         """The window that follows, in this epoch or the next."""

@@ -1,0 +1,53 @@
+"""A permutation of splits in which neighbours come from everywhere: files are often sorted by date, source or class. Pure.
+
+Splits are cut into strata, contiguous and of equal size, a power of two of them. Each round takes one split of every stratum, at random; the
+strata of a round come in bit-reversed order (van der Corput 1935), so each aligned run of 2^k splits has one from every 2^k-th of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tuneyard.data.order import Order, mixed_seed
+
+
+@dataclass(frozen=True)
+class StratifiedOrder:
+    """The order in which `count` splits are taken. `most`: strata at most, a power of two."""
+
+    count: int
+    seed: int
+    most: int
+
+    @cached_property
+    def _strata(self) -> int:
+        return min(self.most, 1 << (self.count.bit_length() - 1))
+
+    @cached_property
+    def _last_round(self) -> list[int]:
+        """Strata with one split more than the others, as places of a round."""
+        size = self.count // self._strata
+        return [place for place in range(self._strata) if self._bounds(self._reversed(place))[1] > size]
+
+    def sample(self, epoch: int, position: int) -> int:
+        """The split at `position` (0..count-1) of `epoch`. Raises IndexError outside of that."""
+        if not 0 <= position < self.count:
+            raise IndexError(f"position {position} of {self.count}")
+        turn, place = divmod(position, self._strata)
+        if turn == self.count // self._strata:
+            stratum = self._reversed(self._last_round[place])
+        else:
+            turned = mixed_seed(self.seed, epoch << 32 | turn) % self._strata
+            stratum = self._reversed(place) ^ turned  # still one of every 2^k-th
+        start, size = self._bounds(stratum)
+        return start + Order(size, mixed_seed(self.seed, stratum)).sample(epoch, turn)
+
+    def _bounds(self, stratum: int) -> tuple[int, int]:
+        """Where a stratum begins, and how many splits it has."""
+        start, end = (self.count * number // self._strata for number in (stratum, stratum + 1))
+        return start, end - start
+
+    def _reversed(self, place: int) -> int:
+        bits = self._strata.bit_length() - 1
+        return int(f"{place:0{bits}b}"[::-1], 2) if bits else 0
