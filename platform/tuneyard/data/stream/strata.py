@@ -1,7 +1,8 @@
 """A permutation of splits in which neighbours come from everywhere: files are often sorted by date, source or class. Pure.
 
-Splits are cut into strata, contiguous and of equal size, a power of two of them. Each round takes one split of every stratum, at random; the
-strata of a round come in bit-reversed order (van der Corput 1935), so each aligned run of 2^k splits has one from every 2^k-th of the data.
+Splits are cut into strata, contiguous and of equal size; their number is a power of two. Each round takes one split of every stratum, at
+random. The strata of a round come in bit-reversed order (van der Corput 1935), so each aligned run of 2^k splits has one from every 2^k-th
+of the data.
 """
 
 from __future__ import annotations
