@@ -69,7 +69,8 @@ def run_job(
         output.claim(job, resume=resume)
         scratch = stack.enter_context(temporary_folder("tuneyard-job-"))
         watch = _Watch(should_stop, job.spec.deadline)
-        recorder = open_recorder(job, output=output.uri, folder=output.local_folder or scratch, warn=listener)
+        previous = output.report() if resume else None
+        recorder = open_recorder(job, output=output.uri, folder=output.local_folder or scratch, warn=listener, previous=previous)
         logs = stack.enter_context(_log_folder(output, scratch, secrets))
         warm = WarmStacks(job, on_gpu=machine.has_gpus, logs=logs, own=ray_address is None)
         stack.callback(warm.close)

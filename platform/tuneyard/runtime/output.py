@@ -20,6 +20,7 @@ from tuneyard.api.secrets import redact_fields
 from tuneyard.api.tasks import LOGS
 from tuneyard.runtime.inputs import Inputs, changes
 from tuneyard.storage import Store, is_local, local_path, open_store
+from tuneyard.tracking import REPORT_JSON, Report
 
 JOB = "job.json"
 _LOCK = ".lock"
@@ -55,6 +56,15 @@ class JobOutput:
         elif foreign:
             raise BadInput(f"{self.uri} is not empty, and what it holds is not a job's output", "give another folder: --out DIR")
         self._put_json(JOB, redact_fields(job.to_yaml_dict()))
+
+    def report(self) -> Report | None:
+        """What an earlier run has reported; None where there is nothing, or nothing that can be read."""
+        if not self.store.exists(REPORT_JSON):
+            return None
+        try:
+            return Report.from_json(self.store.get(REPORT_JSON))
+        except (ValueError, TypeError):
+            return None
 
     def finished(self, task: Task, inputs: Inputs | None = None) -> dict[str, Any] | None:
         """The result of a task that has succeeded, or None. Raises BadInput where it was asked to do something else then, or read other

@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar. `style` is a CSS class, p1 to p6."""
+    """A part of a bar. `style` is a CSS class, p1 to p7."""
 
     name: str
     value: float

@@ -20,7 +20,7 @@ from tuneyard.tracking.sink import Sink, Warnings
 class Recorder:
     """Takes the events of one job, in the driver's thread: `recorder(event)`. Never raises and never waits.
 
-    `previous`: the report of the run that this one resumes; tasks that were done then keep their curves.
+    `previous`: the report of the run that this one resumes; tasks that were done then keep all that it says of them.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Recorder:
         state["skipped"] = event.state == "skipped"
         state["failure"], state["message"] = event.failure, redact(event.message)
         state["result"] = event.result or {}
-        state["seconds"] = time.monotonic() - state["began"] if "began" in state else 0.0
+        if "began" in state:
+            state["seconds"] = time.monotonic() - state["began"]
 
     def _pass_on_warnings(self) -> None:
         for message in self._warnings.take():
@@ -96,7 +97,7 @@ class Recorder:
 
     def _task(self, name: str, state: dict[str, Any]) -> dict[str, Any]:
         series = self._series.get(name)
-        before = self._previous.get(name, {}) if state.get("skipped") else {}
+        before = self._previous.get(name, {}) if state.get("skipped") or state["status"] == "pending" else {}
         values: dict[str, Any] = {"kind": state.get("kind", ""), "status": state["status"]}
         for key in ("attempt", "plan", "failure", "message"):
             if state.get(key):

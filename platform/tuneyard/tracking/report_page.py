@@ -27,7 +27,7 @@ _USELESS = {"empty": "empty outputs", "looping": "outputs that end in a loop", "
 _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given by hand"}
 _TWICE_THE_MEAN = 2.0
 _SHARE = "share of "
-_SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other")
+_SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other", "evaluation")
 _MEMORY = ("weights", "gradients", "optimizer", "activations", "libraries", "other")
 
 

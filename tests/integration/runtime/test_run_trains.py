@@ -150,6 +150,11 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Pa
     assert task["world_size"] == 1
     assert task["losses"] == pytest.approx(undisturbed.task["losses"], rel=1e-4)
 
+    done = read_report(out)
+    again = tuneyard("run", smaller, "--out", out, "--resume", QUIET_TOKEN=SECRET)
+    assert again.returncode == 0, again.stderr
+    assert read_report(out)["tasks"] == done["tasks"]
+
 
 def wait_for(path: Path, process: subprocess.Popen[str], limit_s: float = 300) -> None:
     deadline = time.monotonic() + limit_s

@@ -262,6 +262,19 @@ def test_a_resumed_run_keeps_the_curves_of_tasks_that_were_done() -> None:
     assert train["series"]["step"] == [1, 2, 3, 4, 5]
 
 
+def test_a_resumed_run_that_is_killed_early_loses_no_curve() -> None:
+    first = Recorder(make_job())
+    tell(first, train_events(5))
+    first(TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
+
+    second = Recorder(make_job(), previous=first.close("stopped"))
+    third = Recorder(make_job(), previous=second.report())
+    third(TaskEvent(task="train", state="skipped", kind="train", result=train_result()))
+
+    assert second.report().tasks["train"]["status"] == "pending"
+    assert third.report().tasks["train"] == first.report().tasks["train"]
+
+
 def test_a_new_attempt_starts_its_curves_again() -> None:
     recorder = Recorder(make_job())
     tell(recorder, train_events(5))
