@@ -247,7 +247,8 @@ class ArrowReader:
                 self._source.seek(8)
             self._reader = pa.ipc.open_stream(self._source)
         self._batch: Any = None
-        self._begin, self._end = 0, self._source.tell()
+        self._begin: int = 0
+        self._end: int = self._source.tell()
         self._next = self._before = self.covered = 0
 
     def take(self, start: int, end: int) -> Batches:
