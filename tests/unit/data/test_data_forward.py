@@ -291,7 +291,7 @@ def test_splits_of_a_file_ascend_and_all_are_there(parts: list[tuple[bool, int]]
         if forward_only:
             runs.append((first, count))
         first += count
-    order = ascending_order(first, Sequences(tuple(runs), True), seed, epoch)
+    order = ascending_order(first, Sequences(tuple(runs), True), seed, epoch, 16)
     assert sorted(order.tolist()) == list(range(first))
     place = np.argsort(order)
     opened: Counter[int] = Counter()
@@ -303,26 +303,26 @@ def test_splits_of_a_file_ascend_and_all_are_there(parts: list[tuple[bool, int]]
 
 def test_files_are_interleaved_evenly_and_anew_in_each_epoch() -> None:
     sequences = Sequences(tuple((100 * number, 100) for number in range(40)), True)
-    first, second = (ascending_order(4000, sequences, 5, epoch) for epoch in (0, 1))
+    first, second = (ascending_order(4000, sequences, 5, epoch, 256) for epoch in (0, 1))
     assert first.tolist() != second.tolist()
     assert set((first[:16] // 100).tolist()) != set((second[:16] // 100).tolist())
     for start in range(256, 3200, 256):
         files = Counter((first[start : start + 256] // 100).tolist())
         assert len(files) >= LANES
         assert max(files.values()) < 64
-    assert ascending_order(4000, sequences, 5, 0) is first
+    assert ascending_order(4000, sequences, 5, 0, 256) is first
 
 
 def test_a_mixed_data_set_spreads_what_can_be_read_anywhere() -> None:
-    order = ascending_order(2000, Sequences(((0, 1000),), True), 7, 0)
+    order = ascending_order(2000, Sequences(((0, 1000),), True), 7, 0, 256)
     shares = [(order[start : start + 200] < 1000).mean() for start in range(0, 2000, 200)]
     assert all(0.35 < share < 0.65 for share in shares)
 
 
 def test_the_order_is_golden() -> None:
     """Checkpoints rely on it."""
-    order = ascending_order(12, Sequences(((0, 5), (7, 5)), True), 5, 0).tolist()
-    assert order == [7, 8, 9, 0, 1, 6, 2, 10, 5, 11, 3, 4]
+    order = ascending_order(12, Sequences(((0, 5), (7, 5)), True), 5, 0, 4).tolist()
+    assert order == [7, 0, 8, 6, 1, 2, 9, 3, 10, 5, 11, 4]
 
 
 def test_few_bytes_are_permuted_like_all_others(tmp_path: Path) -> None:
@@ -442,10 +442,18 @@ def test_a_copy_elsewhere_is_not_tokenised_again(texts: Path, tokenizer: Any, tm
     assert len(list((tmp_path / "cache/shards").glob("*.content.shard"))) == made
 
 
-def test_an_unshuffled_stream_comes_as_the_files_lie(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
-    prepared = stream_of(texts, tokenizer, tmp_path, shuffle=False)
-    plain = stream_of(texts, tokenizer, tmp_path, shuffle=False, streaming=False)
-    assert read(prepared, range(600)) == [tuple(ids) for ids in plain.train["input_ids"]]
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_prepared_rows_are_the_same_in_the_same_order(
+    texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, shuffle: bool
+) -> None:
+    monkeypatch.setattr(split_order, "_PERMUTED_BYTES", 1 << 20 if few else 0)
+    streamed = stream_of(texts, tokenizer, tmp_path, shuffle=shuffle)
+    plain = stream_of(texts, tokenizer, tmp_path, shuffle=shuffle, streaming=False)
+    assert streamed.train.stream.windows.sequences.ascending != few
+    for _ in range(2):  # the second time from the cache
+        assert read(streamed, range(1200)) == read(plain, range(1200))
+        plain = stream_of(texts, tokenizer, tmp_path, shuffle=shuffle, streaming=False)
 
 
 def test_bad_rows_of_whole_batches_count(tmp_path: Path) -> None:

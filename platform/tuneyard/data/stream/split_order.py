@@ -46,7 +46,7 @@ class Sequences:
 
 @lru_cache(maxsize=8)
 def ascending_order(splits: int, sequences: Sequences, seed: int, epoch: int, strata: int) -> Splits:
-    """All splits of an epoch, (splits,), in the order in which they are taken: those of each run ascend. `strata`: as of `StratifiedOrder`."""
+    """All splits of an epoch, (splits,), in the order in which they are taken: those of each run ascend. `strata`: of the others."""
     base = mixed_seed(mixed_seed(seed, epoch), splits)
     lanes = [*_lanes(sequences.runs, base), _others(splits, sequences.runs, seed, epoch, strata)]
     places = [
@@ -64,8 +64,10 @@ def _others(splits: int, runs: Sequence[tuple[int, int]], seed: int, epoch: int,
     for first, count in runs:
         free[first : first + count] = False
     numbers = np.flatnonzero(free)
+    if not len(numbers):
+        return numbers
     order = StratifiedOrder(len(numbers), seed, strata)
-    return numbers[[order.sample(epoch, position) for position in range(len(numbers))]] if len(numbers) else numbers
+    return np.array([numbers[order.sample(epoch, position)] for position in range(len(numbers))])
 
 
 def _lanes(runs: Sequence[tuple[int, int]], seed: int) -> list[Splits]:
