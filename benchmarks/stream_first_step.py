@@ -9,7 +9,6 @@ longer than a minute, or more than 8 GB, is ended.
 from __future__ import annotations
 
 import argparse
-import bz2
 import csv
 import gzip
 import json
@@ -158,8 +157,6 @@ def make(folder: Path) -> None:
         for line in _lines(2_000_000_000):
             packed.write(line)
             other.write(line)
-    with bz2.open(folder / "texts.jsonl.bz2", "wb") as packed:
-        packed.writelines(_lines(300_000_000))
     with (folder / "texts.csv").open("w", newline="") as table:
         writer = csv.DictWriter(table, ["n", "text"])
         writer.writeheader()

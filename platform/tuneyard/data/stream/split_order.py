@@ -53,7 +53,7 @@ def ascending_order(splits: int, sequences: Sequences, seed: int, epoch: int, st
         (np.arange(len(lane)) + _hashes(len(lane), mixed_seed(base, number)) / 2.0**64) / max(1, len(lane))
         for number, lane in enumerate(lanes)
     ]
-    order = np.concatenate(lanes)[np.argsort(np.concatenate(places), kind="stable")]
+    order: Splits = np.concatenate(lanes)[np.argsort(np.concatenate(places), kind="stable")]
     order.flags.writeable = False
     return order
 
@@ -67,7 +67,8 @@ def _others(splits: int, runs: Sequence[tuple[int, int]], seed: int, epoch: int,
     if not len(numbers):
         return numbers
     order = StratifiedOrder(len(numbers), seed, strata)
-    return np.array([numbers[order.sample(epoch, position)] for position in range(len(numbers))])
+    taken = np.array([order.sample(epoch, position) for position in range(len(numbers))])
+    return np.take(numbers, taken)
 
 
 def _lanes(runs: Sequence[tuple[int, int]], seed: int) -> list[Splits]:
