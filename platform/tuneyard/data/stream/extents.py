@@ -83,11 +83,11 @@ def _like(looks: Iterable[_Look]) -> _Look:
 def _look(file: DataFile) -> _Look:
     with reading(file.uri), file.open_raw() as stream:
         head = stream.read(_HEAD_BYTES)
-        holds = _holds(head, file)
+        holds, of = _holds(head, file)
         if not holds:
             return _Look(_USUAL_RATIO, False)  # whoever reads the rows says what is wrong
-        ratio = holds / len(head)
-        if len(head) == file.size_bytes:
+        ratio = holds / of
+        if of == file.size_bytes:
             return _Look(ratio, True)
         told = _told(file, head, ratio, stream)
         if ratio / _AGREES < told / file.size_bytes < ratio * _AGREES:
@@ -95,16 +95,18 @@ def _look(file: DataFile) -> _Look:
         return _Look(ratio, False)
 
 
-def _holds(head: bytes, file: DataFile) -> int:
-    """Decompressed bytes of a file's start, which may break off anywhere."""
-    found = 0
+def _holds(head: bytes, file: DataFile) -> tuple[int, int]:
+    """Bytes that a file's start holds, decompressed, and of how many bytes of it. It may break off anywhere."""
+    found, source = 0, io.BytesIO(head)
     try:
-        stream = pa.CompressedInputStream(pa.PythonFile(io.BytesIO(head), "r"), file.compression)
-        while found < _HEAD_HOLDS_BYTES and (block := stream.read(_BLOCK)):
+        stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), file.compression)
+        while block := stream.read(_BLOCK):
             found += len(block)
+            if found >= _HEAD_HOLDS_BYTES:
+                return found, source.tell()
     except (pa.ArrowException, EOFError, OSError):
         pass
-    return found
+    return found, len(head)
 
 
 def _told(file: DataFile, head: bytes, ratio: float, stream: io.IOBase | object) -> int:

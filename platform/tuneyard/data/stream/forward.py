@@ -33,8 +33,8 @@ class Rows(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
-    def blocks(self) -> Iterator[bytes]:
-        """What the rows depend on, for a hash; nothing where the content has no bytes of its own."""
+    def blocks(self) -> Iterator[bytes] | Iterator[memoryview]:
+        """What the rows depend on, for a hash."""
 
     def records(self) -> Iterator[Record | BadRow]: ...
 
@@ -224,8 +224,12 @@ class Batches:
     size_bytes: int
     parts: list[tuple[Any, int]]
 
-    def blocks(self) -> Iterator[bytes]:
-        return iter(())
+    def blocks(self) -> Iterator[memoryview]:
+        sink = pa.BufferOutputStream()
+        for batch, _ in self.parts:
+            with pa.ipc.new_stream(sink, batch.schema) as writer:  # with the dictionaries, and no more of each column than these rows
+                writer.write_batch(batch)
+        yield memoryview(sink.getvalue())
 
     def records(self) -> Iterator[Record | BadRow]:
         for batch, first in self.parts:
@@ -258,8 +262,9 @@ class ArrowReader:
             while self._batch is not None or self._advance():
                 first, last = max(self._next, self._row_at(start)), self._row_at(end)
                 if first < last:
-                    self._batch.validate(full=True)
-                    parts.append((self._batch.slice(first, last - first), self._before + first))
+                    part = self._batch.slice(first, last - first)
+                    part.validate(full=True)
+                    parts.append((part, self._before + first))
                     self._next = last
                 if self._end >= end or not self._advance():
                     break

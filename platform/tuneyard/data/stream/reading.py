@@ -64,7 +64,7 @@ class SplitData:
                 data = self._lines[piece][1]
                 digest.update(f"{file.reader} {len(data)}|".encode())
                 digest.update(data)
-            elif self._is_forward(piece) and file.kind != "arrow":
+            elif self._is_forward(piece):
                 rows = self._forward(piece)
                 digest.update(f"{file.reader} {rows.size_bytes}|".encode())
                 for block in rows.blocks():
