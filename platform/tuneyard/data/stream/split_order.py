@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,31 +44,48 @@ class Sequences:
         return cls(tuple((first, count) for first, count in given["runs"]), given["ascending"])
 
 
-@lru_cache(maxsize=8)
-def ascending_order(splits: int, sequences: Sequences, seed: int, epoch: int, strata: int) -> Splits:
-    """All splits of an epoch, (splits,), in the order in which they are taken: those of each run ascend. `strata`: of the others."""
-    base = mixed_seed(mixed_seed(seed, epoch), splits)
-    lanes = [*_lanes(sequences.runs, base), _others(splits, sequences.runs, seed, epoch, strata)]
-    places = [
-        (np.arange(len(lane)) + _hashes(len(lane), mixed_seed(base, number)) / 2.0**64) / max(1, len(lane))
-        for number, lane in enumerate(lanes)
-    ]
-    order: Splits = np.concatenate(lanes)[np.argsort(np.concatenate(places), kind="stable")]
-    order.flags.writeable = False
-    return order
+@dataclass(frozen=True)
+class AscendingOrder:
+    """The order in which `count` splits are taken: those of each run ascend. `strata`: of the others, as of `StratifiedOrder`."""
+
+    count: int
+    sequences: Sequences
+    seed: int
+    strata: int
+
+    def between(self, epoch: int, first: int, end: int) -> list[int]:
+        """The splits at positions [first, end) of an epoch, which `count` bounds."""
+        others = self._others
+        order = StratifiedOrder(len(others), self.seed, self.strata)
+        return [split if split >= 0 else int(others[order.sample(epoch, ~split)]) for split in self._taken(epoch)[first:end].tolist()]
+
+    @cached_property
+    def _others(self) -> Splits:
+        """Splits that can be read in any order."""
+        free = np.ones(self.count, dtype=bool)
+        for first, count in self.sequences.runs:
+            free[first : first + count] = False
+        return np.flatnonzero(free)
+
+    def _taken(self, epoch: int) -> Splits:
+        """(count,): at each position of an epoch a split of a run, or ~i for the i-th of the others."""
+        if epoch not in self._epochs:
+            base = mixed_seed(mixed_seed(self.seed, epoch), self.count)
+            lanes = [*_lanes(self.sequences.runs, base), ~np.arange(len(self._others))]
+            places = [_spread(len(lane), mixed_seed(base, number)) for number, lane in enumerate(lanes)]
+            self._epochs.clear()
+            self._epochs[epoch] = np.concatenate(lanes)[np.argsort(np.concatenate(places), kind="stable")]
+        return self._epochs[epoch]
+
+    @cached_property
+    def _epochs(self) -> dict[int, Splits]:
+        return {}
 
 
-def _others(splits: int, runs: Sequence[tuple[int, int]], seed: int, epoch: int, strata: int) -> Splits:
-    """Splits that can be read in any order."""
-    free = np.ones(splits, dtype=bool)
-    for first, count in runs:
-        free[first : first + count] = False
-    numbers = np.flatnonzero(free)
-    if not len(numbers):
-        return numbers
-    order = StratifiedOrder(len(numbers), seed, strata)
-    taken = np.array([order.sample(epoch, position) for position in range(len(numbers))])
-    return np.take(numbers, taken)
+def _spread(count: int, seed: int) -> npt.NDArray[np.float64]:
+    """Ascending places in [0, 1): one at random in each of `count` equal parts."""
+    places: npt.NDArray[np.float64] = (np.arange(count) + _hashes(count, seed) / 2.0**64) / max(1, count)
+    return places
 
 
 def _lanes(runs: Sequence[tuple[int, int]], seed: int) -> list[Splits]:

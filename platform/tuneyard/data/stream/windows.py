@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Self
 
 from tuneyard.data.order import Order, mixed_seed
-from tuneyard.data.stream.split_order import Sequences, ascending_order
+from tuneyard.data.stream.split_order import AscendingOrder, Sequences
 from tuneyard.data.stream.strata import StratifiedOrder
 
 WINDOW = 256
@@ -78,13 +78,18 @@ class Windows:
             return list(range(first, end))
         if self.sequences is None:
             return [self._order.sample(place.epoch, position) for position in range(first, end)]
-        if self.sequences.ascending:
-            return sorted(ascending_order(self.splits, self.sequences, self.seed, place.epoch, WINDOW)[first:end].tolist())
+        if self._ascending is not None:
+            return sorted(self._ascending.between(place.epoch, first, end))
         return sorted(self._order.sample(place.epoch, position) for position in range(first, end))
 
     @cached_property
     def _order(self) -> StratifiedOrder:
         return StratifiedOrder(self.splits, self.seed, WINDOW)
+
+    @cached_property
+    def _ascending(self) -> AscendingOrder | None:
+        given = self.sequences
+        return AscendingOrder(self.splits, given, self.seed, WINDOW) if given is not None and given.ascending else None
 
     def after(self, place: Place) -> Place:
         """The window that follows, in this epoch or the next."""
