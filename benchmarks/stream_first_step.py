@@ -56,8 +56,8 @@ def report(sources: list[Path], seconds: float, before: Path | None, whole: Path
     lines = [
         "Rows of 1,024 tokens of about one character, workers as by default. Memory: of all processes at most, beyond the libraries.",
         "",
-        f"| data | | stream open | first row | tokens/s over the next {seconds:g} s | memory |",
-        "|---|---|---:|---:|---:|---:|",
+        f"| data | | stream open | first row | tokens/s over the next {seconds:g} s | memory | way to the end of the file, for each GB |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
     for source in sources:
         lines.append(_line(source, "today", _measure(source, seconds, ROOT)))
@@ -84,9 +84,10 @@ def _line(source: Path, when: str, found: dict[str, Any]) -> str:
     name = f"{len(files)} files {''.join(files[0].suffixes)}" if len(files) > 1 else f"one {''.join(source.suffixes)}"
     if "first_s" not in found:
         ended = f"none after {found['ended_s']:.0f} s: ended"
-        return f"| {name}, {size:.2f} GB | {when} | | {ended} | | {found['memory_gb']:.2f} GB and growing |"
+        return f"| {name}, {size:.2f} GB | {when} | | {ended} | | {found['memory_gb']:.2f} GB and growing | |"
     first = f"{found['opened_s']:.1f} s | {found['first_s']:.1f} s | {found['tokens_per_s']:,.0f}"
-    return f"| {name}, {size:.2f} GB | {when} | {first} | {found['memory_gb']:.2f} GB |"
+    way = f"{found['way_s_per_gb']:.1f} s" if found.get("way_s_per_gb") else ""
+    return f"| {name}, {size:.2f} GB | {when} | {first} | {found['memory_gb']:.2f} GB | {way} |"
 
 
 def measured(source: Path, seconds: float, *, streaming: bool) -> dict[str, Any]:
@@ -110,7 +111,20 @@ def measured(source: Path, seconds: float, *, streaming: bool) -> dict[str, Any]
             tokens += int(prepared.train[prepared.order.at(position)]["length"])
             position += 1
         taken = time.monotonic() - start
-        return {"opened_s": opened, "first_s": first, "tokens_per_s": tokens / taken, "memory_gb": memory.most - memory.before}
+        found = {"opened_s": opened, "first_s": first, "tokens_per_s": tokens / taken, "memory_gb": memory.most - memory.before}
+        return found | ({"way_s_per_gb": way_s_per_gb(prepared.train.stream)} if streaming and source.is_file() else {})
+
+
+def way_s_per_gb(stream: Any) -> float | None:
+    """Seconds of one process from the front of a file to its last piece, for each GB (decompressed) in between."""
+    from tuneyard.data.stream.reading import SplitData
+
+    last = [split for split in stream.splits if split.size_bytes][-1]
+    if not last.pieces[0].end or getattr(stream.windows, "sequences", None) is None:
+        return None
+    began = time.monotonic()
+    assert SplitData(stream.recipe.files, last).read_bytes >= 0
+    return (time.monotonic() - began) / (last.pieces[0].start / 1e9)
 
 
 class _Memory:

@@ -88,15 +88,15 @@ class Lines:
 
     def records(self) -> Iterator[Record | BadRow]:
         file = self.file
-        make = json_record if file.kind == "jsonl" else text_record
-        for count, line in enumerate(self):
-            number = self.line + count
+        for number, whole in enumerate(self, start=self.line):
+            line = whole
             if number == 1:
-                refuse_utf_16(file, line[:64] if isinstance(line, bytes) else line.start)
-                line = line.removeprefix(BYTE_ORDER_MARK) if isinstance(line, bytes) else line
-            if isinstance(line, LongLine) or line.strip():
-                first = {"first": number == 1} if file.kind == "jsonl" else {}
-                yield make(file, f"{file.uri}:{number}", line, **first)
+                refuse_utf_16(file, whole[:64] if isinstance(whole, bytes) else whole.start)
+                line = whole.removeprefix(BYTE_ORDER_MARK) if isinstance(whole, bytes) else whole
+            if isinstance(line, bytes) and not line.strip():
+                continue
+            place = f"{file.uri}:{number}"
+            yield json_record(file, place, line, first=number == 1) if file.kind == "jsonl" else text_record(file, place, line)
 
 
 class LineReader:
