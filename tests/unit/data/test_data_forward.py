@@ -232,7 +232,7 @@ def test_lines_that_are_too_long_are_skipped_and_told(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("ending", [".gz", ".zst", ".bz2"])
 def test_data_that_break_off_are_refused_where_they_do(ending: str, tmp_path: Path) -> None:
     drawn = random.Random(1)
-    lines = b"".join(json.dumps({"text": drawn.randbytes(200).hex()}).encode() + b"\n" for _ in range(7_000))
+    lines = b"".join(json.dumps({"text": drawn.randbytes(200).hex()}).encode() + b"\n" for _ in range(10_000))
     files = written(tmp_path / f"a.jsonl{ending}", lines)
     path = Path(files[0].path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
