@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -17,6 +18,8 @@ LONGEST_ROW_BYTES = 64 << 20
 """Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
 ONE_ARRAY = "one row a line; a file that is one JSON array is named .json"
 _SKIPPED_BYTES = 1 << 20
+_LARGEST_WHOLE_BYTES = 1 << 30
+"""Of a JSON array: its rows take five to ten times as much memory, and no row is there before the last one is."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -51,13 +54,25 @@ def lines_of(file: DataFile, stream: IO[bytes]) -> Iterator[bytes | LongLine]:
 
 
 def whole_of(file: DataFile, stream: IO[bytes]) -> bytes:
-    """All bytes of a file, without a byte order mark. Raises BadInput as `lines_of` does."""
+    """All bytes of a file, without a byte order mark. Raises BadInput as `lines_of` does, and for more than 1 GiB."""
     try:
-        content = stream.read()
+        content = b"" if not file.compression and file.size_bytes > _LARGEST_WHOLE_BYTES else stream.read(_LARGEST_WHOLE_BYTES + 1)
     except (pa.ArrowException, EOFError, OSError) as error:
         raise broken_off(file, "", error) from error
+    if max(len(content), 0 if file.compression else file.size_bytes) > _LARGEST_WHOLE_BYTES:
+        raise _too_large(file)
     refuse_utf_16(file, content[:64])
     return content.removeprefix(BYTE_ORDER_MARK)
+
+
+def _too_large(file: DataFile) -> BadInput:
+    read = {"": "cat", "gzip": "zcat", "zstd": "zstdcat", "bz2": "bzcat"}[file.compression]
+    source = shlex.quote(file.path) if file.is_local else "FILE.json"
+    size = f"more than {_LARGEST_WHOLE_BYTES >> 30} GiB"
+    return BadInput(
+        f"{file.uri}: a JSON array of {size}, which can only be read as a whole",
+        f"write one object per line: {read} {source} | jq -cn --stream 'fromstream(1|truncate_stream(inputs))' > rows.jsonl",
+    )
 
 
 def broken_off(file: DataFile, place: str, error: Exception) -> Exception:

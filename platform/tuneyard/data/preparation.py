@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +32,8 @@ from tuneyard.data.report import DataReport
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Placed, Tally
 from tuneyard.data.sources import Located, locate
-from tuneyard.data.stream.splits import Split
+from tuneyard.data.stream.split_order import Sequences
+from tuneyard.data.stream.splits import Split, sequences_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.token_rows import TokenFiles
 from tuneyard.data.tokens import Encoder, encode_all
@@ -166,7 +167,8 @@ def _order(entry: Path, rows: Any, seed: int, *, shuffle: bool) -> RowOrder:
     if not path.exists():
         return Order(len(rows), seed, shuffle)
     splits = json.loads(path.read_text())
-    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle), tuple(splits["rows"]))
+    sequences = splits["sequences"] and Sequences.from_dict(splits["sequences"])
+    return PreparedOrder(Windows.over(splits["bytes"], seed, shuffle=shuffle, sequences=sequences), tuple(splits["rows"]))
 
 
 def streams(spec: TrainData, located: Located, objective: Objective) -> bool:
@@ -283,7 +285,9 @@ class _Work:
             raise BadInput(f"{self.train.uri}: no sample is left to train on{loss_about.why_none()}", _MORE_SAMPLES)
         with_loss = items.write(folder / "train.arrow", rows, packed=packed)
         of_splits = np.bincount(items.splits[[row[0] for row in rows]], minlength=len(splits))
-        (folder / "splits.json").write_text(json.dumps({"bytes": [split.size_bytes for split in splits], "rows": of_splits.tolist()}))
+        sequences = sequences_of(self.train.files, splits)
+        about = {"bytes": [split.size_bytes for split in splits], "sequences": sequences and asdict(sequences), "rows": of_splits.tolist()}
+        (folder / "splits.json").write_text(json.dumps(about))
         validation_rows = self._layout(items, np.flatnonzero(aside))
         if validation_rows:
             items.write(folder / "validation.arrow", validation_rows, packed=packed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,11 +109,20 @@ def _of_columns(place: str, values: dict[str, Any] | str, constants: dict[str, A
     return BadRow(place, values) if isinstance(values, str) else Record(place, {**values, **constants} if constants else values)
 
 
+@contextmanager
+def arrow_errors(file: DataFile) -> Iterator[None]:
+    """Raises BadInput in place of what pyarrow raises for a damaged file."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+        raise BadInput(f"{file.uri}: not a complete Arrow file: {str(error).splitlines()[0]}", "save the data set again") from error
+
+
 def arrow_batches(file: DataFile) -> Iterator[Any]:
     """Record batches of an Arrow IPC file or stream (what `datasets` keeps), memory-mapped where local, each checked: offsets that point
     out of the file would end the process."""
     source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_raw(), "r")
-    try:
+    with arrow_errors(file):
         magic = source.read(6)
         source.seek(0)
         if magic == b"ARROW1":
@@ -123,8 +133,6 @@ def arrow_batches(file: DataFile) -> Iterator[Any]:
         for batch in batches:
             batch.validate(full=True)
             yield batch
-    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
-        raise BadInput(f"{file.uri}: not a complete Arrow file: {str(error).splitlines()[0]}", "save the data set again") from error
 
 
 def _arrow(file: DataFile) -> Iterator[Record | BadRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import threading
@@ -23,6 +24,8 @@ from tuneyard.data import access, inspect, inspection, opening
 from tuneyard.data.access import Bucket
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
+from tuneyard.data.stream.reading import SplitData
+from tuneyard.data.stream.splits import splits_of
 
 BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 ROWS = 30_000
@@ -216,6 +219,29 @@ def test_a_sample_of_a_large_object_takes_no_more_than_its_blocks(s3: S3, monkey
     assert found.sampled is not None
     assert found.sampled.rows == pytest.approx(100_000, rel=0.05)
     assert found.sampled.read_bytes < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.csv", "stream.arrow", "file.arrow"])
+def test_pieces_of_an_object_that_is_read_from_its_front(name: str, s3: S3, door: Door) -> None:
+    folder = s3.root / s3.bucket / "data" / "forward"
+    folder.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"text": [f"row {number} " + "x" * 80 for number in range(ROWS)]})
+    if name.endswith(".arrow"):
+        make = pa.ipc.new_stream if name.startswith("stream") else pa.ipc.new_file
+        with pa.OSFile(str(folder / name), "wb") as sink, make(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1000)
+    elif name == "a.csv":
+        (folder / name).write_text("text\n" + "".join(f'"{text}"\n' for text in table["text"].to_pylist()))
+    else:
+        body = content()
+        (folder / name).write_bytes(gzip.compress(body) if name.endswith("gz") else bytes(pa.Codec("zstd").compress(body)))
+    files = locate(f"s3://tests/data/forward/{name}").files
+    door.busy = lambda number: number % 3 == 0
+    splits = splits_of(files, 64 << 10)
+    assert len(splits) > 40
+    rows = [row.values["text"] for split in splits for row in SplitData(files, split).records() if isinstance(row, Record)]
+    assert rows == table["text"].to_pylist()
+    assert door.requests < 30  # a third of them refused
 
 
 def test_patterns_and_mixed_files_in_a_bucket(s3: S3) -> None:

@@ -19,7 +19,7 @@ from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Claims, HeldOutRows, Stream, StreamedRows
 from tuneyard.data.stream.shards import ShardFacts, remove_leftovers
-from tuneyard.data.stream.splits import sample_of, split_bytes, splits_of
+from tuneyard.data.stream.splits import sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
 
@@ -63,7 +63,8 @@ def open_stream(
     recipe = Recipe(located.files, Canonical(roles, needs_assistant), encoder, spec.pack, spec.validation_fraction, seed, about)
     splits = tuple(splits_of(located.files, split_bytes(located.size_bytes, spec.max_length)))
     folder = cache_root(cache_dir) / "shards"
-    windows = Windows.over([split.size_bytes for split in splits], seed, shuffle=spec.shuffle)
+    sizes = [split.size_bytes for split in splits]
+    windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits))
     claims = Claims(folder / "claims" / recipe.stream_key)
     remove_leftovers(folder)
     stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)
@@ -72,7 +73,7 @@ def open_stream(
     if not sample.rows:
         why = f", such as {sample.bad_examples[0]}" if sample.bad_examples else ""
         raise BadInput(f"{located.uri}: no row of a sample of {sample.source_bytes:,} bytes can be used{why}", sample.advice or _LOOK)
-    estimate = max(1, math.ceil(sample.rows * sum(split.size_bytes for split in splits) / max(1, sample.source_bytes)))
+    estimate = max(1, math.ceil(sample.rows * sum(sizes) / max(1, sample.source_bytes)))
     rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, announce=announce)
     validation = HeldOutRows(stream, _HELD_OUT_SPLITS) if spec.validation_fraction > 0 else None
     return OpenStream(rows, validation, roles, encoder, sample)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import xxhash
 
@@ -12,7 +13,9 @@ from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine
 from tuneyard.data.records import BadRow, Record, json_record, parquet_rows, read_records, text_record
-from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines
+from tuneyard.data.stream.forward import Rows
+from tuneyard.data.stream.open_readers import READERS
+from tuneyard.data.stream.splits import Piece, Split, is_cut_by_lines, is_read_forward
 
 _BLOCK = 1 << 20
 _TAIL = 32 << 10
@@ -20,7 +23,8 @@ _AT_ONCE = 16
 
 
 class SplitData:
-    """What a split holds: the bytes of its lines, read at once; other files are read when `records` is called."""
+    """What a split holds: the bytes of its lines, read at once; of files that are read from their front, read once and when they are
+    needed, so that pieces which are used in their order are read in it; other files are read when `records` is called."""
 
     def __init__(self, files: Sequence[DataFile], split: Split) -> None:
         """Raises BadInput for a file that has changed since it was listed, StorageError where it cannot be read."""
@@ -31,11 +35,25 @@ class SplitData:
         cut = [piece for piece in split.pieces if is_cut_by_lines(files[piece.file])]
         self._lines = dict(zip(cut, _side_by_side(lambda piece: _lines_of(files[piece.file], piece), cut), strict=True))
 
+        self._rows: dict[Piece, Rows] = {}
+
     @property
     def read_bytes(self) -> int:
-        return sum(len(data) for _, data in self._lines.values()) + sum(
-            piece.size_bytes for piece in self._pieces if piece not in self._lines
-        )
+        """Decompressed, of small compressed files by estimate."""
+        return sum(self._size(piece) for piece in self._pieces)
+
+    def _size(self, piece: Piece) -> int:
+        if piece in self._lines:
+            return len(self._lines[piece][1])
+        return self._forward(piece).size_bytes if self._is_forward(piece) else piece.size_bytes
+
+    def _is_forward(self, piece: Piece) -> bool:
+        return piece.end > 0 and is_read_forward(self._files[piece.file])
+
+    def _forward(self, piece: Piece) -> Rows:
+        if piece not in self._rows:
+            self._rows[piece] = READERS.take(self._files[piece.file], piece.start, piece.end)
+        return self._rows[piece]
 
     def content(self) -> str:
         """A hash of the content and of how it is read; of files that are not cut by lines, of their identity and the part."""
@@ -46,8 +64,13 @@ class SplitData:
                 data = self._lines[piece][1]
                 digest.update(f"{file.reader} {len(data)}|".encode())
                 digest.update(data)
+            elif self._is_forward(piece):
+                rows = self._forward(piece)
+                digest.update(f"{file.reader} {rows.size_bytes}|".encode())
+                for block in rows.blocks():
+                    digest.update(block)
             else:
-                digest.update(f"{file.reader} {file.identity()} {piece.start} {piece.end}|".encode())
+                digest.update(f"{file.reader} {_identity(file)} {piece.start} {piece.end}|".encode())
         return digest.hexdigest()
 
     def records(self, line: int | None = None) -> Iterator[Record | BadRow]:
@@ -59,6 +82,8 @@ class SplitData:
             file = self._files[piece.file]
             if piece in self._lines:
                 yield from _records(file, *self._lines[piece], line if line is None or piece.start else 1)
+            elif self._is_forward(piece):
+                yield from self._forward(piece).records()
             elif piece.end:
                 with reading(file.uri):
                     yield from parquet_rows(file, range(piece.start, piece.end))
@@ -71,6 +96,18 @@ class SplitData:
         data = self._lines[last][1] if last in self._lines else b""
         cut = bool(data) and not data.endswith(b"\n")  # a line that is longer than any row may be
         return (1 if last.start == 0 else line) + data.count(b"\n") + cut
+
+
+def way_to(files: Sequence[DataFile], split: Split) -> int:
+    """Bytes that this process must pass over before it can read a split."""
+    first = split.pieces[0]
+    return READERS.way(files[first.file], first.start) if first.end > 0 and is_read_forward(files[first.file]) else 0
+
+
+@lru_cache(maxsize=1024)
+def _identity(file: DataFile) -> str:
+    """Hashed once for all splits of a file, which are each compared with the listing."""
+    return file.identity()
 
 
 def _side_by_side(read: Callable[[Piece], tuple[int, bytes]], pieces: Sequence[Piece]) -> list[tuple[int, bytes]]:

@@ -1,6 +1,8 @@
 """A data set cut into splits, from its listing alone: the unit in which rows are built, shuffled and handed out.
 
-Lines of an uncompressed file are cut anywhere; Parquet by row groups; other files are taken whole. Small files share a split.
+Lines of an uncompressed file are cut anywhere, Parquet by row groups. Compressed lines, CSV and Arrow are cut by places in what they hold,
+and read from their front (`forward`); how much a compressed file holds is estimated, so its last pieces may be empty. JSON arrays are taken
+whole. Small files share a split.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from itertools import pairwise
 
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.records import parquet_file
+from tuneyard.data.stream.extents import Extent, extents
+from tuneyard.data.stream.forward import OPEN_END
+from tuneyard.data.stream.split_order import Sequences
 
 LEAST_SPLIT_BYTES = 512 << 10
 _MOST_SPLIT_BYTES = 64 << 20
@@ -23,7 +28,8 @@ _SAMPLE_BLOCKS, _SAMPLE_BLOCK_BYTES = 64, 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file. Of lines: those whose first byte is in [start, end). Of Parquet: row groups [start, end). Else: all of it."""
+    """A part of a file. Of Parquet: row groups [start, end). Of others: rows whose first byte, decompressed, is in [start, end); all rows
+    where `end` is 0. `size_bytes`: of what a file holds decompressed, by estimate."""
 
     file: int
     start: int
@@ -48,14 +54,21 @@ def split_bytes(total_bytes: int, max_length: int) -> int:
 
 
 def splits_of(files: Sequence[DataFile], size: int) -> list[Split]:
-    """Splits of about `size` bytes, in the order of the files. Raises BadInput for a Parquet file without footer."""
+    """Splits of about `size` bytes, in the order of the files. Raises BadInput for a Parquet file without footer, and as `extents` does."""
+    sizes = extents(files, size)
+    if any(is_read_forward(file) for file in files):
+        size = min(_MOST_SPLIT_BYTES, max(size, sum(each.size_bytes for each in sizes) // _MOST_SPLITS))
     splits: list[Split] = []
     open_pieces: list[Piece] = []
     room = size
-    for piece in (piece for number, file in enumerate(files) for piece in _pieces(number, file, size)):
-        if open_pieces and piece.size_bytes > room:
+    for piece in (piece for number, file in enumerate(files) for piece in _pieces(number, file, size, sizes[number])):
+        alone = piece.end > 0 and is_read_forward(files[piece.file])
+        if open_pieces and (alone or piece.size_bytes > room):
             splits.append(Split(len(splits), tuple(open_pieces)))
             open_pieces, room = [], size
+        if alone:
+            splits.append(Split(len(splits), (piece,)))
+            continue
         open_pieces.append(piece)
         room -= piece.size_bytes
     if open_pieces:
@@ -63,12 +76,27 @@ def splits_of(files: Sequence[DataFile], size: int) -> list[Split]:
     return splits
 
 
+def sequences_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Sequences | None:
+    """Which splits are pieces of one file that is read from its front. None: no file is."""
+    runs: list[tuple[int, int]] = []
+    size = 0
+    for split in splits:
+        if not _is_forward(files, split):
+            continue
+        size += split.size_bytes
+        if split.pieces[0].start == 0:
+            runs.append((split.number, 1))
+        else:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+    return Sequences.of(runs, size)
+
+
 def sample_of(files: Sequence[DataFile], splits: Sequence[Split]) -> Split:
-    """A split of small pieces from everywhere, that stands for the whole: 4 MiB of lines, else the middle splits."""
+    """A split of small pieces from everywhere, that stands for the whole: 4 MiB of lines, else four splits, of files that are read from
+    their front the first ones."""
     total = sum(file.size_bytes for file in files)
     if not all(is_cut_by_lines(file) for file in files) or total <= _SAMPLE_BLOCKS * _SAMPLE_BLOCK_BYTES:
-        chosen = sorted({len(splits) * i // 4 for i in range(4)})
-        return Split(-1, tuple(piece for i in chosen for piece in splits[i].pieces))
+        return Split(-1, tuple(piece for split in _middle_splits(files, splits) for piece in split.pieces))
     starts = [0]
     for file in files:
         starts.append(starts[-1] + file.size_bytes)
@@ -87,14 +115,42 @@ def is_cut_by_lines(file: DataFile) -> bool:
     return file.kind in ("jsonl", "text") and not file.compression
 
 
-def _pieces(number: int, file: DataFile, size: int) -> list[Piece]:
+def is_read_forward(file: DataFile) -> bool:
+    """Whether a file can only be read from its front, and row by row. Local Arrow files could be read from anywhere; they are not, so
+    that the order of rows is the same as for a copy in a bucket."""
+    return file.kind in ("csv", "arrow") or (file.kind in ("jsonl", "text") and bool(file.compression))
+
+
+def _is_forward(files: Sequence[DataFile], split: Split) -> bool:
+    return split.pieces[0].end > 0 and is_read_forward(files[split.pieces[0].file])
+
+
+def _middle_splits(files: Sequence[DataFile], splits: Sequence[Split]) -> list[Split]:
+    chosen: dict[int, Split] = {}
+    for number in sorted({len(splits) * i // 4 for i in range(4)}):
+        if _is_forward(files, splits[number]):
+            file = splits[number].pieces[0].file
+            while splits[number].pieces[0].start > 0:
+                number -= 1
+            while number in chosen and splits[number + 1].pieces[0].file == file:
+                number += 1
+        chosen[number] = splits[number]
+    return [chosen[number] for number in sorted(chosen)]
+
+
+def _pieces(number: int, file: DataFile, size: int, extent: Extent) -> list[Piece]:
     if is_cut_by_lines(file):
         count = max(1, round(file.size_bytes / size))
         borders = [file.size_bytes * i // count for i in range(count + 1)]
         return [Piece(number, start, end, end - start) for start, end in pairwise(borders)]
     if file.kind == "parquet" and file.size_bytes > size:
         return _row_groups(number, file, size)
-    return [Piece(number, 0, 0, file.size_bytes)]
+    if is_read_forward(file) and extent.bound > size:
+        starts = range(0, extent.bound, size)
+        sizes = [max(0, min(size, extent.size_bytes - start)) for start in starts]
+        ends = [*starts[1:], OPEN_END]
+        return [Piece(number, start, end, held) for start, end, held in zip(starts, ends, sizes, strict=True)]
+    return [Piece(number, 0, 0, extent.size_bytes)]
 
 
 def _row_groups(number: int, file: DataFile, size: int) -> list[Piece]:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Self
 
 from tuneyard.data.order import Order, mixed_seed
+from tuneyard.data.stream.split_order import AscendingOrder, Sequences
 from tuneyard.data.stream.strata import StratifiedOrder
 
 WINDOW = 256
@@ -45,12 +46,14 @@ class Windows:
     seed: int
     shuffle: bool = True
     first: int = 1
+    sequences: Sequences | None = None
+    """Splits of files that are read from their front."""
 
     @classmethod
-    def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool) -> Self:
+    def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool, sequences: Sequences | None = None) -> Self:
         """Over splits with these source bytes."""
         wished = min(_FIRST_SPLITS, _FIRST_BYTES * len(sizes) // max(1, sum(sizes)))
-        return cls(len(sizes), seed, shuffle, 1 << max(0, wished.bit_length() - 1))
+        return cls(len(sizes), seed, shuffle, 1 << max(0, wished.bit_length() - 1), sequences)
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
@@ -73,11 +76,20 @@ class Windows:
         first, end = self._first(place), min(self._first(Place(place.epoch, place.window + 1)), self.splits)
         if not self.shuffle:
             return list(range(first, end))
-        return [self._order.sample(place.epoch, position) for position in range(first, end)]
+        if self.sequences is None:
+            return [self._order.sample(place.epoch, position) for position in range(first, end)]
+        if self._ascending is not None:
+            return sorted(self._ascending.between(place.epoch, first, end))
+        return sorted(self._order.sample(place.epoch, position) for position in range(first, end))
 
     @cached_property
     def _order(self) -> StratifiedOrder:
         return StratifiedOrder(self.splits, self.seed, WINDOW)
+
+    @cached_property
+    def _ascending(self) -> AscendingOrder | None:
+        given = self.sequences
+        return AscendingOrder(self.splits, given, self.seed, WINDOW) if given is not None and given.ascending else None
 
     def after(self, place: Place) -> Place:
         """The window that follows, in this epoch or the next."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from tuneyard.api import TuneyardError
+from tuneyard.data.stream.reading import way_to
 from tuneyard.data.stream.rows import Stream
 from tuneyard.data.stream.windows import Place
 
@@ -113,7 +114,7 @@ class DataWorkers:
 
     def _wanted(self, place: Place, done: set[int]) -> Iterator[int]:
         """Splits of the next windows that are not there, and that nobody builds."""
-        wanted = wanted_splits(self._stream, place, done, ahead=self._ahead)
+        wanted = wanted_splits(self._stream, place, done, ahead=self._ahead, near=True)
         return (number for number in wanted if self._stream.claims.is_free(number))
 
 
@@ -131,17 +132,24 @@ class Done:
         return self._splits
 
 
-def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int) -> Iterator[int]:
-    """Splits without a shard of `ahead` windows from `place` on, in the order in which they are read. Those that have one join `done`."""
+def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int, near: bool = False) -> Iterator[int]:
+    """Splits without a shard of `ahead` windows from `place` on, in the order in which they are read. Those that have one join `done`.
+
+    `near`: within a window, which is read when all of it is there, first those that the open readers of this process stand before.
+    """
     for _ in range(ahead):
-        for number in stream.windows.splits_at(place):
-            if number in done:
-                continue
-            if stream.path_of(stream.splits[number]).exists():
-                done.add(number)
-            else:
-                yield number
+        missing = (number for number in stream.windows.splits_at(place) if _is_missing(stream, number, done))
+        if near and stream.windows.sequences is not None:
+            yield from sorted(missing, key=lambda number: way_to(stream.recipe.files, stream.splits[number]))
+        else:
+            yield from missing
         place = stream.windows.after(place)
+
+
+def _is_missing(stream: Stream, number: int, done: set[int]) -> bool:
+    if number not in done and stream.path_of(stream.splits[number]).exists():
+        done.add(number)
+    return number not in done
 
 
 def _end_with_parent(parent: int) -> None:
