@@ -114,7 +114,7 @@ def trained(uri: str, folder: Path, number: int, service: tuple[int, int] | None
     streams = folder / "streams"
     streams.mkdir(parents=True)
     fetcher = Fetcher(streams, ingestion.master) if ingestion else None
-    spec = TrainData(source=uri, streaming=True, pack=True, max_length=512 + number, workers=None if service else 0)
+    spec = TrainData(source=uri, streaming=True, pack=True, max_length=512 + number, workers="auto" if service else 0)
     try:
         tokenizer = tokenizer_of([], eos="<|end|>", chat_template=None, size=4000)
         prepared = prepare(spec, tokenizer, objective="clm", seed=0, cache_dir=folder / "rank", service=streams if service else None)

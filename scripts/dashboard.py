@@ -29,6 +29,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Oldest job in the queue", {"age": "max(tuneyard_queue_age_seconds)"}, unit="s"),
         Panel("Attempts ended per hour", {"{{outcome}}": "sum by (outcome) (increase(tuneyard_attempts_total[1h]))"}, stacked=True),
         Panel("Failures per hour", {"{{kind}}": "sum by (kind) (increase(tuneyard_attempt_failures_total[1h]))"}, stacked=True),
+        Panel(
+            "Waiting for data",
+            {"{{namespace}}/{{job}}": "topk(10, max by (namespace, job) (tuneyard_data_wait_ratio))"},
+            unit="percentunit",
+        ),
     ),
     "GPUs": (
         Panel("GPUs in use", {"{{cluster}} {{sku}}": f"{_ALL} - {_FREE}"}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+SMALL_DATA_WAIT = 0.01
+
 
 class Metrics:
     def __init__(self) -> None:
@@ -16,6 +18,12 @@ class Metrics:
         self.gpus = Gauge("tuneyard_gpus", "GPUs, or worker slots", ["cluster", "sku"], registry=one)
         self.free_gpus = Gauge("tuneyard_free_gpus", "GPUs that nothing holds", ["cluster", "sku"], registry=one)
         self.queue_age = Gauge("tuneyard_queue_age_seconds", "age of the oldest job that waits for a placement", registry=one)
+        self.data_wait = Gauge(
+            "tuneyard_data_wait_ratio",
+            "share of the time that ranks wait for data, above 1 %",
+            ["namespace", "job"],
+            registry=one,
+        )
         self.reconciles = Counter("tuneyard_reconcile", "looks at a JobSpec", ["result"], registry=one)
         self.reconcile_s = Histogram("tuneyard_reconcile_seconds", "duration of a look at a JobSpec", registry=one)
         self.attempts = Counter("tuneyard_attempts", "attempts that ended", ["outcome"], registry=one)

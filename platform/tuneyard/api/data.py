@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -69,6 +69,9 @@ class MixPart(Source):
     chat_template: str | None = Field(default=None, description="as data.chatTemplate; default: the mixture's")
 
 
+DataWorkerCount = Annotated[int, Field(ge=0, le=256)]
+
+
 class DataService(Fields):
     """Data workers away from the machines of the ranks: they read, tokenise and pack, and hand rows over."""
 
@@ -119,11 +122,10 @@ class TrainData(Source):
         default=None,
         description="read, tokenise and pack while the task trains, shard by shard, instead of before; default: above 1 GiB",
     )
-    workers: int | None = Field(
-        default=None,
-        ge=0,
-        le=256,
-        description="of streamed data: processes of each machine that prepare rows ahead; default: the cores that ranks leave, 1 to 8",
+    workers: DataWorkerCount | Literal["auto"] = Field(
+        default="auto",
+        description="of streamed data: processes of each machine that prepare rows ahead; 0: the ranks do it themselves; auto: one for "
+        "each core that the ranks leave, 1 to 8",
     )
     service: DataService | None = Field(
         default=None, description="prepare rows of streamed data on other machines than those of the ranks; default: beside the ranks"
@@ -169,7 +171,7 @@ class TrainData(Source):
             raise ValueError("limit needs all rows before it: leave streaming out")
         if self.service is not None and self.streaming is False:
             raise ValueError("service prepares streamed data: leave streaming: false out")
-        if self.service is not None and self.workers is not None:
+        if self.service is not None and self.workers != "auto":
             raise ValueError("give workers (beside the ranks) or service (away from them), not both")
         if self.validation is not None and self.validation_fraction > 0:
             raise ValueError("give validation or validationFraction, not both")

@@ -33,6 +33,9 @@ def report(
     for row in rows:
         for name, value in row["metrics"].items():
             typer.echo(f"{row['task']}: {name} {_text(name, value)}{_interval(name, content['tasks'][row['task']])}")
+    for name, task in content["tasks"].items():
+        if sentence := ((task.get("details") or {}).get("bottleneck") or {}).get("sentence"):
+            typer.echo(f"{name}: {sentence}")
     typer.echo(f"charts: {folder.rstrip('/')}/report.html")
 
 

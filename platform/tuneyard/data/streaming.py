@@ -94,13 +94,15 @@ def validation_data(spec: TrainData) -> TrainData:
 
 
 def work_of(prepared: Prepared) -> dict[str, Any]:
-    """Sums over all streams that this process has read: seconds of one process by kind of work, `waited_s` of this rank, source bytes."""
+    """Sums over all streams that this process has read: seconds of one process by kind of work, `waited_s` of this rank, source bytes and
+    the tokens of their rows."""
     tallies = [rows.tally for _, rows in prepared.streams]
     kinds = dict.fromkeys(kind for tally in tallies for kind in tally.facts.seconds)
     return {
         "seconds": {kind: sum(tally.facts.seconds.get(kind, 0.0) for tally in tallies) for kind in kinds},
         "waited_s": sum(tally.waited_s for tally in tallies),
         "source_bytes": sum(tally.facts.source_bytes for tally in tallies),
+        "tokens": sum(tally.facts.tokens for tally in tallies),
         "shards": sum(len(tally.splits) for tally in tallies),
     }
 

@@ -2,6 +2,8 @@
 
 from tuneyard.planning.calibrating import calibrated
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
+from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
+from tuneyard.planning.feeding import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
 from tuneyard.planning.length import DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
@@ -13,30 +15,40 @@ from tuneyard.planning.speed import estimate_speed
 __all__ = [
     "DEFAULT",
     "LIBRARIES_GB",
+    "SMALL_STALL",
     "Calibration",
     "DataCount",
+    "DataRate",
     "Efficiency",
     "EnginePlan",
     "Estimate",
+    "Feed",
     "Interval",
     "Layout",
     "Length",
+    "Machines",
     "Memory",
     "Plan",
     "Setup",
     "Site",
     "Speed",
+    "Staff",
     "StepTime",
     "best",
     "calibrated",
     "estimate_memory",
     "estimate_speed",
+    "feed_of",
     "fits",
     "kv_bytes_per_sequence",
     "length_of",
     "paced",
+    "past_rates",
     "plans",
     "resolve",
     "resolve_engine_plan",
+    "stall_share",
     "steps_of_epochs",
+    "usual_rate",
+    "workers_needed",
 ]

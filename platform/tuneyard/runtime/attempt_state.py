@@ -17,6 +17,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TAIL = 4_000
+_WAIT_OVER_S = 60.0
 
 
 def after(state: AttemptState, event: Event) -> AttemptState:
@@ -60,6 +61,7 @@ def _after_step(state: AttemptState, event: Step) -> AttemptState:
         loss=_number(event.loss),
         tokens_per_s=_number(event.tokens_per_s),
         mfu=_number(event.mfu),
+        data_wait=_data_wait(state.progress.data_wait, event),
         summary=f"{event.step}/{event.of}",
     )
     return _with(
@@ -70,6 +72,12 @@ def _after_step(state: AttemptState, event: Step) -> AttemptState:
         resumed_from=resumed_from,
         checkpoint_step=max(state.checkpoint_step, resumed_from),
     )
+
+
+def _data_wait(before: float | None, event: Step) -> float | None:
+    """The share of a wait as a moving average over time: a step counts by its length, and what is a minute old counts a third."""
+    weight = 1.0 if before is None else 1.0 - math.exp(-event.step_s / _WAIT_OVER_S)
+    return _number(weight * event.data_share + (1 - weight) * (before or 0.0))
 
 
 def _after_task(state: AttemptState, event: TaskEvent) -> AttemptState:

@@ -104,6 +104,10 @@ class Account:
     leases_lost: int = 0
     waited_s: float = 0.0
     """Of the machine whose ranks waited longest."""
+    fetched_bytes: int = 0
+    """Of shards, over all machines."""
+    fetch_s: float = 0.0
+    """Seconds that fetching them took, of the machine where it took longest."""
     pids: tuple[int, ...] = ()
     """Of the workers that run."""
 
@@ -120,6 +124,7 @@ class IngestMaster:
         self._seconds: list[float] = []
         self._lost: Counter[Key] = Counter()
         self._waited: dict[str, tuple[float, float]] = {}
+        self._fetch_s: dict[str, float] = {}
         self._scaled_at = time.monotonic()
         self.account = Account()
 
@@ -151,6 +156,12 @@ class IngestMaster:
         """A shard that was there cannot be fetched any more: its machine is gone."""
         if self._done.pop((key, number), None) is not None:
             self.account.leases_lost += 1
+
+    def fetched(self, machine: str, size_bytes: int, seconds: float) -> None:
+        """A shard has reached a machine."""
+        self.account.fetched_bytes += size_bytes
+        self._fetch_s[machine] = self._fetch_s.get(machine, 0.0) + seconds
+        self.account.fetch_s = max(self._fetch_s.values())
 
     def report(self) -> Account:
         self.account.workers = len(self._workers)
@@ -300,11 +311,13 @@ class Fetcher:
     def _take(self, each: Published, done: set[int], number: int, problem: str, reference: Any) -> None:
         import ray
 
+        began = time.monotonic()
         try:
             shard: bytes = ray.get(reference, timeout=_ANSWER_LIMIT_S)
         except ray.exceptions.RayError:
             self._master.lost.remote(each.key, number)
             return
+        self._master.fetched.remote(_machine(), len(shard), time.monotonic() - began)
         done.add(number)  # a rank builds by itself what a worker could not, and meets the same error
         if problem:
             self._problem(problem)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tuneyard.api import FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
@@ -17,7 +18,7 @@ from tuneyard.runtime.log_shipper import tail_of
 from tuneyard.runtime.mailbox import GangEnd, RankEnd, RankProcess, by_rank
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.oom import oom_kills
-from tuneyard.tracking import Emit, Placed, Stage, Warned
+from tuneyard.tracking import Emit, Placed, Stage, Warned, bottleneck_of
 from tuneyard.training.request import TrainRequest, TrainResult
 
 ShouldStop = Callable[[], bool]
@@ -74,9 +75,17 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
     try:
         result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)
         account = ingestion.report()
-        return result if account is None else replace(result, details={**result.details, "data_service": asdict(account)})
+        return result if account is None else replace(result, details=_with_service(result, asdict(account)))
     finally:
         ingestion.close()
+
+
+def _with_service(result: TrainResult, service: dict[str, Any]) -> dict[str, Any]:
+    """Details of a result that its ingestion service knows more of: what fetching took, beside what making rows took."""
+    details = {**result.details, "data_service": service}
+    if "stream" not in details:
+        return details
+    return details | {"bottleneck": asdict(bottleneck_of(result.split, details["stream"], service))}
 
 
 def _run_attempts(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:

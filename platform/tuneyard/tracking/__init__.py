@@ -5,6 +5,7 @@ Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them i
 
 from typing import TYPE_CHECKING, Any
 
+from tuneyard.tracking.bottleneck import Bottleneck, bottleneck_of
 from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.events import (
     Checkpointed,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REPORT_HTML",
     "REPORT_JSON",
+    "Bottleneck",
     "Checkpointed",
     "Emit",
     "Evaluated",
@@ -54,6 +56,7 @@ __all__ = [
     "TimeSplit",
     "Tried",
     "Warned",
+    "bottleneck_of",
     "comparable",
     "open_recorder",
     "prompt_forms",

@@ -1,11 +1,12 @@
-"""Pictures of what a run was fed: the rows and tokens of each part of a mixture, and what making streamed rows took."""
+"""Pictures of what a run was fed: the rows and tokens of each part of a mixture, what making streamed rows took, and waits by step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuneyard.tracking.charts import Bar, Chart, Part, bar_chart
+from tuneyard.tracking.bottleneck import SMALL
+from tuneyard.tracking.charts import Bar, Chart, Line, Part, bar_chart, line_chart
 from tuneyard.tracking.formats import duration, percent
 
 _STYLES = 6
@@ -14,7 +15,23 @@ _STYLES = 6
 def data_charts(task: Mapping[str, Any]) -> list[Chart]:
     """Of a train task; charts without a drawing where there is nothing to show."""
     details = task.get("details") or {}
-    return [_mixture_chart(details.get("mixture") or {}), _stream_chart(details.get("stream") or {})]
+    return [_mixture_chart(details.get("mixture") or {}), _stream_chart(details.get("stream") or {}), _waits_chart(task)]
+
+
+def data_remarks(task: Mapping[str, Any]) -> list[str]:
+    """Why a run on streamed data was not faster, as a sentence; nothing of other runs."""
+    sentence = ((task.get("details") or {}).get("bottleneck") or {}).get("sentence")
+    return [sentence] if sentence else []
+
+
+def _waits_chart(task: Mapping[str, Any]) -> Chart:
+    """The wait of each step, where any is worth a picture."""
+    series = task.get("series") or {}
+    shares = [(step, 100 * share) for step, share in zip(series.get("step") or [], series.get("data_share") or [], strict=False)]
+    if max((share for _, share in shares), default=0.0) < 100 * SMALL:
+        shares = []
+    drawing = line_chart([Line("wait", shares)], title="Waiting for data by step", from_zero=True, value_label=lambda v: percent(v / 100))
+    return Chart("Waiting for data, % of each step", drawing, [])
 
 
 def _mixture_chart(mixture: Mapping[str, Any]) -> Chart:

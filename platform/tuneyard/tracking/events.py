@@ -6,10 +6,11 @@ A task gets an `Emit` and calls it; it never knows who listens. Only rank 0 emit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from tuneyard.api.attempt_report import RankPlace
+from tuneyard.tracking.bottleneck import stall_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,11 @@ class Step(Event):
     router_loss: float | None = None
     busiest_expert: float | None = None
     split: TimeSplit = field(default_factory=TimeSplit)
+
+    @property
+    def data_share(self) -> float:
+        """Share of the step in which rank 0 waited for data, 0 to 1."""
+        return stall_of(asdict(self.split))
 
 
 @dataclass(frozen=True, kw_only=True)

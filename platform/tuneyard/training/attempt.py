@@ -23,6 +23,7 @@ from tuneyard.catalog import gpu
 from tuneyard.data.shown import first_pieces
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
+from tuneyard.tracking.bottleneck import bottleneck_of
 from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import training_arguments
@@ -391,12 +392,13 @@ class _Attempt:
         about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
         return {"mixture": about | {"tokens_by_step": progress.part_tokens}}
 
-    def _streams(self, material: _Material, steps: int) -> dict[str, Any]:
-        """What making rows took while the task trained, where data are streamed."""
+    def _streams(self, material: _Material, progress: Progress) -> dict[str, Any]:
+        """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
         if not material.data.streams:
             return {}
-        material.data.cursors(steps * self.request.plan.global_batch)  # torch's loaders have read in processes of their own
-        return {"stream": data.work_of(material.data)}
+        material.data.cursors(len(progress.losses) * self.request.plan.global_batch)  # torch's loaders have read in processes of their own
+        stream = data.work_of(material.data)
+        return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
 
     def _result(
         self,
@@ -431,7 +433,7 @@ class _Attempt:
                 "data": data.read_so_far(material.data).to_dict(),
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, progress),
-                **self._streams(material, len(progress.losses)),
+                **self._streams(material, progress),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },

@@ -94,7 +94,7 @@ def _announce(stream: Stream, workers: int, service: Path | None) -> Announce:
 
 def worker_count(spec: TrainData) -> int:
     """Processes that build shards: as asked, else the cores that the ranks of this machine leave, 8 at most."""
-    if spec.workers is not None:
+    if spec.workers != "auto":
         return spec.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

@@ -1,0 +1,57 @@
+"""Why a run on streamed data is not faster: what its steps waited for, in one sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Cause = Literal["storage", "decoding", "tokenising", "packing", "network", "trainer"]
+
+SMALL = 0.01
+"""Share of the time of steps below which a wait for rows is no cause."""
+_OUTSIDE = ("checkpoint", "evaluation")
+_WORK: Mapping[str, tuple[Cause, str, str]] = {
+    "storage": ("storage", "reading from storage", "a nearer or faster store helps most; more data workers read more at once"),
+    "decoding": ("decoding", "decoding rows", "add data workers, or keep the data as Parquet or uncompressed"),
+    "tokenising": ("tokenising", "tokenising", "add data workers"),
+    "packing": ("packing", "packing rows and writing shards", "add data workers, or give shards a faster disk (TUNEYARD_CACHE)"),
+}
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """`stall`: share of the time of steps, 0 to 1, in which rank 0 waited for rows. `cause`: trainer where that is small."""
+
+    cause: Cause
+    stall: float
+    sentence: str
+
+
+def stall_of(split: Mapping[str, float]) -> float:
+    """Share of the time of steps that went into waiting for data, 0 to 1. `split`: seconds by phase, as a report has them; checkpoints and
+    evaluations are no part of a step."""
+    seconds = {name.removesuffix("_s"): value for name, value in split.items()}
+    stepping = sum(value for name, value in seconds.items() if name not in _OUTSIDE)
+    return seconds.get("data", 0.0) / stepping if stepping > 0 else 0.0
+
+
+def bottleneck_of(split: Mapping[str, float], stream: Mapping[str, Any], service: Mapping[str, Any] | None = None) -> Bottleneck:
+    """The largest cause. `stream` and `service`: `details.stream` and `details.data_service` of a report.
+
+    Making rows is divided over the data workers of a service. Fetching is not: each machine fetches one shard at a time. The longer of the
+    two is what the ranks waited for. Beside the ranks nothing is fetched.
+    """
+    stall = stall_of(split)
+    waited = f"steps waited for rows {stall:.1%} of the time"
+    work = {kind: seconds for kind, seconds in (stream.get("seconds") or {}).items() if kind in _WORK}
+    making, fetching = sum(work.values()), float((service or {}).get("fetch_s") or 0.0)
+    if stall < SMALL or making + fetching <= 0:
+        return Bottleneck("trainer", stall, f"{waited}: the trainer sets the speed, and more data workers would not help")
+    if fetching > making / max(1, int((service or {}).get("most_workers") or 0)):
+        size = float((service or {}).get("fetched_bytes") or 0)
+        rate = f"{size / 1e6:,.0f} MB of shards from data workers took {fetching:,.1f} s"
+        return Bottleneck("network", stall, f"{waited}, most of all for the network: {rate}; place data workers nearer to the ranks")
+    kind = max(work, key=lambda name: work[name])
+    cause, words, advice = _WORK[kind]
+    return Bottleneck(cause, stall, f"{waited}, most of all for {words}: {work[kind] / making:.0%} of making rows; {advice}")
