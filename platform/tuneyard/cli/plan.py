@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any
@@ -14,11 +15,12 @@ from tuneyard.api import BadInput, JobSpec
 from tuneyard.catalog import gpu
 from tuneyard.cli.checks import check_file
 from tuneyard.cli.output import Format, OutputOption, print_json
+from tuneyard.cli.plan_data import data_lines
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import Placements, rows_of
 from tuneyard.cli.plan_text import WIDTH, peak_lines, score_sentence, score_table, train_sentences, train_table
 from tuneyard.extras import need
-from tuneyard.planning import DEFAULT, Calibration
+from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 
 
 def plan(
@@ -27,6 +29,7 @@ def plan(
     workers: Annotated[int | None, typer.Option(min=1, help="ranks, instead of the number in the file")] = None,
     every: Annotated[bool, typer.Option("--all", help="every plan that fits, fastest first, not only the best of each placement")] = False,
     price: Annotated[list[str] | None, typer.Option(metavar="SKU=PER_HOUR", help="of one GPU (cpu: of the machine); repeatable")] = None,
+    core_price: Annotated[float | None, typer.Option(metavar="PER_HOUR", help="of one core of a data worker that a service uses")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in a machine")] = 8,
     network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: what is usual for the SKU")] = None,
     output: OutputOption = Format.TABLE,
@@ -35,7 +38,7 @@ def plan(
 
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
-    calibration, runs = _calibration()
+    past = _past()
     placements = Placements(
         skus=[_sku(name) for name in sku] if sku else None,
         workers=workers,
@@ -43,10 +46,12 @@ def plan(
         prices=_prices(price or []),
         gpus_per_node=gpus_per_node,
         network_gb_s=network_gb_s,
-        calibration=calibration,
+        calibration=past.calibration,
+        data_rates=past.data_rates,
+        core_price=_core_price(core_price),
     )
     rows = list(rows_of(_job(file), file.parent, placements))
-    for line in _calibration_lines(rows, runs):
+    for line in _calibration_lines(rows, past.runs):
         typer.echo(line, err=True)
     if output is Format.JSON:
         print_json(rows)
@@ -65,7 +70,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         own = [row for row in rows if row["task"] == task]
         fitting = [row for row in own if row["fits"]]
         if own[0]["kind"] == "train":
-            said, table = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting)], train_table(fitting)
+            said = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting), *data_lines(fitting)]
+            table = train_table(fitting)
         else:
             said, table = [score_sentence(task, fitting)], score_table(fitting)
         if fitting:
@@ -90,8 +96,17 @@ def _length_lines(rows: list[dict[str, Any]]) -> list[str]:
     return [f"{rows_of_tokens}. Times are those of the steps alone"]
 
 
-def _calibration() -> tuple[Calibration, Mapping[str, int]]:
-    """Of this platform's own runs, where there are any, and how many those are by SKU. A client without pandas plans without them."""
+@dataclass(frozen=True)
+class _Past:
+    """What this platform's own runs say: shares of peaks, and how many runs that is by SKU; what data workers made, by format."""
+
+    calibration: Calibration = DEFAULT
+    runs: Mapping[str, int] = field(default_factory=dict)
+    data_rates: Mapping[str, DataRate] = field(default_factory=dict)
+
+
+def _past() -> _Past:
+    """Of own runs, where there are any. A client without pandas plans without speeds of them."""
     from tuneyard.runtime.past import past_attempts
     from tuneyard.tuning import calibration_of, history_frame
 
@@ -100,13 +115,14 @@ def _calibration() -> tuple[Calibration, Mapping[str, int]]:
 
     attempts = past_attempts(say)
     if not attempts:
-        return DEFAULT, {}
+        return _Past()
+    rates = past_rates(attempts)
     try:
         need("train", "calibration by your own runs")
     except BadInput as error:
         say(f"{error.cause}: {error.next_step}")
-        return DEFAULT, {}
-    return calibration_of(history_frame(attempts))
+        return _Past(data_rates=rates)
+    return _Past(*calibration_of(history_frame(attempts)), rates)
 
 
 def _calibration_lines(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, int]) -> list[str]:
@@ -136,6 +152,13 @@ def _prices(given: list[str]) -> dict[str, float]:
             raise BadInput(f"--price {entry} is not a price", "write it like --price h100-80gb=2.5")
         prices[_sku(name)] = price
     return prices
+
+
+def _core_price(given: float | None) -> float | None:
+    """Raises BadInput for what is no price."""
+    if given is not None and not 0 <= given < math.inf:
+        raise BadInput(f"--core-price {given} is not a price", "write it like --core-price 0.04")
+    return given
 
 
 def _sku(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tuneyard.api import Task, TrainTask, TuneyardError
 from tuneyard.api.local_files import looks_like_path
@@ -16,6 +17,10 @@ from tuneyard.storage import is_local, local_path
 TOKENIZER = "tokenizer.json"
 
 
+Streamed = Literal["no", "maybe", "yes"]
+"""Whether rows are made while the task trains; maybe: that depends on a size which is not known."""
+
+
 @dataclass(frozen=True)
 class Known:
     """`length` None: `why` says why it is not known. Else `how` says where it comes from, for people."""
@@ -23,6 +28,9 @@ class Known:
     length: Length | None
     how: str = ""
     why: str = ""
+    streamed: Streamed = "no"
+    kinds: tuple[tuple[str, str], ...] = ()
+    """Format and files of each data set that is streamed, as far as they are known."""
 
 
 def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
@@ -56,7 +64,9 @@ def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
     steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
     lengths = sorted(value for length in known for value in length.sample_tokens)
     length = Length(steps=Interval.exactly(train.steps) if train.steps else steps, rows=rows, sample_tokens=tuple(lengths))
-    return Known(length, "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True)))
+    how = "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True))
+    streamed = max((part.streamed for part in parts), key=("no", "maybe", "yes").index)
+    return Known(length, how, streamed=streamed, kinds=tuple(kind for part in parts for kind in part.kinds))
 
 
 def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
@@ -82,12 +92,16 @@ def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
         how = f"about {count.samples.likely:,.0f} samples ({count.samples.low:,.0f} to {count.samples.high:,.0f}), by a part of the data"
     if count.assumed_tokens:
         how += f", taken to have {count.characters_per_token.likely:g} characters a token"
-    return Known(length_of(train, count), how)
+    kinds = ((count.format, count.files),) if count.streamed else ()
+    return Known(length_of(train, count), how, streamed="yes" if count.streamed else "no", kinds=kinds)
 
 
 def _without_data(train: TrainTask, why: str) -> Known:
     length = length_of(train, None)
-    return Known(length, "full rows are assumed" if length is not None else "", why)
+    data = train.data
+    prepared = train.objective == "dpo" or data.limit is not None or data.streaming is False
+    streamed: Streamed = "no" if prepared else "yes" if data.streaming else "maybe"
+    return Known(length, "full rows are assumed" if length is not None else "", why, streamed=streamed)
 
 
 def _tokenizer(model: str, revision: str | None, base_dir: Path) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, nee
 from tuneyard.catalog.cpu import usable_cores
 from tuneyard.catalog.libraries import measured_libraries_gb
 from tuneyard.catalog.measured import known_measurement
+from tuneyard.cli.plan_data import Feeding
 from tuneyard.cli.plan_length import Known, known_length
 from tuneyard.planning import (
     DEFAULT,
     LIBRARIES_GB,
     Calibration,
+    DataRate,
     EnginePlan,
     Plan,
     Site,
@@ -47,6 +49,10 @@ class Placements:
     network_gb_s: float | None = None
     calibration: Calibration = DEFAULT
     """Shares of peaks that machines reach."""
+    data_rates: Mapping[str, DataRate] = field(default_factory=dict)
+    """What data workers have made in past runs, by format."""
+    core_price: float | None = None
+    """Of a core of a data worker, by the hour."""
 
 
 def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -89,7 +95,9 @@ def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: P
     for found in ranked if placements.every else [best(ranked)]:
         tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
         speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
-        yield {**head, **_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        fields = {**_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
+        yield {**head, **fields, **feeding.fields(task.train, found, speed, known)}
 
 
 def _on(task: Task, sku: str, workers: int | None = None) -> Task:

@@ -9,7 +9,7 @@ from tuneyard.cli.output import duration_text, money_text, rounded_text, table_l
 from tuneyard.cli.plan_picture import device_gb
 
 WIDTH = 100
-_LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "per_machine")
+_LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "wait", "per_machine")
 """Columns that a table does without, one after the other, where it would be wider than a terminal."""
 _AS_CHEAP = 1.02
 """What comes so near to the cheapest is as cheap, as far as a prediction can tell: of those, the fastest is named."""
@@ -77,6 +77,7 @@ def train_table(rows: Sequence[Row]) -> list[str]:
             "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
             "tokens_per_s": rounded_text(row["tokens_per_s"]),
             "mfu": f"{row['mfu']:.0%}",
+            "wait": f"{row['data']['asked']['stall']:.0%}" if row["data"] is not None else None,
             "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
             "cost": money_text(row["cost"]) if row["cost"] is not None else None,
             "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
@@ -86,7 +87,7 @@ def train_table(rows: Sequence[Row]) -> list[str]:
     columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
     if "cost" in columns:
         columns.remove("cost_per_hour")
-    return _narrow(columns, cells, right=("gb_per_rank", "tokens_per_s", "mfu", "time", "cost", "cost_per_hour"))
+    return _narrow(columns, cells, right=("gb_per_rank", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
 
 
 def score_sentence(task: str, rows: Sequence[Row]) -> str:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from tuneyard.api import TrainTask
 from tuneyard.data.access import reading
-from tuneyard.data.file_types import DataFile
+from tuneyard.data.file_types import COMPRESSED_ENDINGS, DataFile
+from tuneyard.data.preparation import streams
 from tuneyard.data.records import arrow_batches, parquet_file
 from tuneyard.data.roles import Pair
 from tuneyard.data.samples import Placed, Tally, training_samples
@@ -65,7 +66,15 @@ def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
         characters_per_token=ratio or _USUAL_CHARACTERS,
         assumed_tokens=ratio is None,
         splits=roles.format == "text" and data.overlong == "truncate",
+        streamed=streams(data, located, task.objective),
+        format=roles.format,
+        files=kind_name(located.files[0]),
     )
+
+
+def kind_name(file: DataFile) -> str:
+    """The type of a file as people write it: `jsonl`, `jsonl.gz`, `parquet`."""
+    return file.kind + next((ending for ending, compression in COMPRESSED_ENDINGS.items() if compression == file.compression), "")
 
 
 class _Texts:

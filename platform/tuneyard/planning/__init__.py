@@ -5,7 +5,7 @@ from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
 from tuneyard.planning.feeding import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
-from tuneyard.planning.length import DataCount, Interval, Length, length_of, steps_of_epochs
+from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
@@ -15,6 +15,7 @@ from tuneyard.planning.speed import estimate_speed
 __all__ = [
     "DEFAULT",
     "LIBRARIES_GB",
+    "PACKED",
     "SMALL_STALL",
     "Calibration",
     "DataCount",

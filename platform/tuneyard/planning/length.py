@@ -48,6 +48,11 @@ class DataCount:
     """Characters per token are what is usual, as there is no tokenizer to ask."""
     splits: bool = False
     """Documents longer than a row go on in the next one: plain text that is packed."""
+    streamed: bool = False
+    """Rows are made while the task trains."""
+    format: str = ""
+    files: str = ""
+    """As `data_rates.usual_rate` takes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
