@@ -27,21 +27,23 @@ from benchmarks.training_cases import write_page
 KINDS = ("storage", "decoding", "tokenising", "packing")
 MAX_LENGTH = 2048
 VOCABULARY = 32_000
-CORPUS_BYTES = 20 << 20
+CORPUS_BYTES = 8 << 20
 WINDOW = 8
 CASES = ((0.5, 0), (0.5, 1), (1.0, 0), (1.5, 1), (1.5, 2), (3.0, 1))
 """Tokens/s that the trainer takes, in rates of a worker, and data workers."""
 _HEAD = """\
 About {mib} MiB of Python's standard library by source (copies, in which each text has a number of its own), a tokenizer of {vocabulary:,}
-tokens trained on it, packed rows of {length:,} tokens. One process on one core, from the page cache. Medians of {repeats} rounds, and the
-shares of the kinds of work. GB: memory of the process beyond what a forked worker shares with its rank."""
+tokens trained on it, packed rows of {length:,} tokens. One process on one core, from the page cache; tokens and bytes are per CPU second,
+since the machine did other work meanwhile. Medians of {repeats} rounds, and the shares of the kinds of work. GB: memory of the process
+beyond what a forked worker shares with its rank."""
 _WAIT_HEAD = """
 
 ## The wait of a trainer, predicted and measured
 
 A trainer takes tokens of the text in JSONL at a fixed rate while it does not wait, and computes nothing. Predicted: by
-`planning.stall_share`, from the rate above. Measured: share of one epoch's time in which it waited for rows. It makes rows itself while
-it waits. Windows have {window} splits here. In the first windows of an epoch, which double in size, workers would need twice the rate.
+`planning.stall_share`, from what one process has made in wall time just before. Measured: share of one epoch's time in which the trainer
+waited for rows. It makes rows itself while it waits. Windows have {window} splits here. In the first windows of an epoch, which double in
+size, workers would need twice the rate.
 """
 
 
@@ -50,6 +52,7 @@ class Measured:
     tokens: int
     source_bytes: int
     seconds: dict[str, float]
+    cpu_s: float
     memory_gb: float
 
     @property
@@ -58,8 +61,8 @@ class Measured:
 
     @property
     def speed(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.total_s
+        """Tokens per CPU second: on a machine with other work, what a core of its own would make."""
+        return self.tokens / self.cpu_s
 
 
 def sources(root: Path) -> tuple[dict[tuple[str, str], Path], Any]:
@@ -120,14 +123,14 @@ def built(source: Path, format: str, tokenizer: Any, cache: Path) -> Measured:
         os.close(reading)
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        before, most = _own_gb(), 0.0
+        before, most, began = _own_gb(), 0.0, time.process_time()
         tokens, read, seconds = 0, 0, dict.fromkeys(KINDS, 0.0)
         for split in stream.splits:
             facts = stream.shard(split).facts
             tokens, read = tokens + facts.tokens, read + facts.source_bytes
             seconds = {kind: seconds[kind] + facts.seconds.get(kind, 0.0) for kind in KINDS}
             most = max(most, _own_gb() - before)
-        os.write(writing, json.dumps([tokens, read, seconds, most]).encode())
+        os.write(writing, json.dumps([tokens, read, seconds, time.process_time() - began, most]).encode())
         os._exit(0)
     os.close(writing)
     with open(reading) as answer:
@@ -165,16 +168,18 @@ def rate_lines(found: dict[tuple[str, str], list[Measured]]) -> Iterator[str]:
         one = sorted(rounds, key=lambda each: each.speed)[len(rounds) // 2]
         shares = " | ".join(f"{one.seconds[kind] / one.total_s:.0%}" for kind in KINDS)
         speed = f"{median(speeds):,.0f} | {min(speeds):,.0f} | {max(speeds):,.0f}"
-        read = f"{one.source_bytes / one.total_s / 1e6:.1f} | {one.source_bytes / one.tokens:.1f}"
+        read = f"{one.source_bytes / one.cpu_s / 1e6:.1f} | {one.source_bytes / one.tokens:.1f}"
         yield f"| {format} | {files} | {speed} | {read} | {shares} | {max(each.memory_gb for each in rounds):.2f} |"
 
 
-def wait_lines(source: Path, tokenizer: Any, root: Path, rate: float) -> Iterator[str]:
+def wait_lines(source: Path, tokenizer: Any, root: Path) -> Iterator[str]:
     from tuneyard.planning import stall_share
 
     yield "| taken, in rates of a worker | data workers | predicted wait | measured wait |"
     yield "|---:|---:|---:|---:|"
     for number, (times, workers) in enumerate(CASES):
+        before = built(source, "text", tokenizer, root / f"before-{number}")
+        rate = before.tokens / before.total_s
         measured = waited(source, tokenizer, root / f"wait-{number}", times * rate, workers, number)
         line = f"| {times:g} | {workers} | {stall_share(times * rate, rate, workers, 1):.0%} | {measured:.0%} |"
         print(line, file=sys.stderr)
@@ -196,9 +201,8 @@ def main() -> None:
             for key, path in files.items():
                 found[key].append(built(path, key[0], tokenizer, root / f"{turn}-{'-'.join(key)}"))
                 print(turn, key, f"{found[key][-1].speed:,.0f}", file=sys.stderr)
-        rate = median(each.speed for each in found["text", "jsonl"])
         head = _HEAD.format(mib=CORPUS_BYTES >> 20, vocabulary=VOCABULARY, length=MAX_LENGTH, repeats=repeats)
-        waits = wait_lines(files["text", "jsonl"], tokenizer, root, rate)
+        waits = wait_lines(files["text", "jsonl"], tokenizer, root)
         lines = [*head.splitlines(), "", *rate_lines(found), *_WAIT_HEAD.format(window=WINDOW).splitlines(), "", *waits]
     write_page("data_worker_rate", "What one data worker makes, and the wait that follows", lines)
 

@@ -17,6 +17,7 @@ from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import Place, Undecidable, own_sku
 from tuneyard_operators.hub import doing, last_resort
 from tuneyard_operators.hub.connecting import Connect
+from tuneyard_operators.hub.data_waits import data_waits
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.forecasts import Forecasts, Starts
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
@@ -25,7 +26,7 @@ from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
 from tuneyard_operators.hub.member import Hears, Member
 from tuneyard_operators.hub.members import Members
-from tuneyard_operators.hub.metrics import SMALL_DATA_WAIT, Metrics
+from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.placing import Placing, job_key, placement_of
 from tuneyard_operators.hub.recording import Recording
@@ -98,20 +99,12 @@ class Hub:
         phases = [str(last_resort.stored_status(item).get("phase", Phase.PENDING)) for item in self.jobs.items.values()]
         for phase in Phase:
             self.metrics.jobs.labels(phase).set(phases.count(phase))
-        self._refresh_data_waits()
+        self.metrics.data_wait.clear()
+        for key, share in data_waits(self.jobs.items):
+            self.metrics.data_wait.labels(*key).set(share)
         oldest = min((ask.created for asks in self.placing.asks.values() for ask in asks.values()), default=None)
         self.metrics.queue_age.set(0 if oldest is None else time.time() - oldest)
         self.members.refresh()
-
-    def _refresh_data_waits(self) -> None:
-        """Only jobs whose ranks wait have a series: there may be thousands of others."""
-        self.metrics.data_wait.clear()
-        for (namespace, name), item in self.jobs.items.items():
-            status = last_resort.stored_status(item)
-            progress = status.get("progress")
-            share = progress.get("dataWait") if isinstance(progress, Mapping) else None
-            if status.get("phase") == Phase.RUNNING and isinstance(share, int | float) and share >= SMALL_DATA_WAIT:
-                self.metrics.data_wait.labels(namespace, name).set(share)
 
     def _on_job(self, key: Key) -> None:
         if self.jobs.synced.is_set():

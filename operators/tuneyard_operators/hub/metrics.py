@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-SMALL_DATA_WAIT = 0.01
-
 
 class Metrics:
     def __init__(self) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from tuneyard.api import BadInput, Task, check_task
 from tuneyard.catalog import gpu
+from tuneyard.planning import DataRate
+from tuneyard.runtime.feeding import Feeding
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.training.request import TrainRequest
-from tuneyard.tuning import Space, applied, default_settings, listed_settings, settings_row
+from tuneyard.tuning import DATA_WORKERS, Space, applied, default_settings, listed_settings, settings_row
 
 Plans = Callable[[Task], TrainRequest]
 """Plans a train task for this machine. Raises BadInput where it cannot run."""
@@ -21,16 +23,22 @@ Plans = Callable[[Task], TrainRequest]
 class Choices:
     """Points over a train task; the empty point is the task as its file has it. What the planner says is remembered."""
 
-    def __init__(self, task: Task, machine: Machine, plan: Plans) -> None:
-        """Raises BadInput where the task itself cannot run here."""
+    def __init__(self, task: Task, machine: Machine, plan: Plans, rates: Mapping[str, DataRate]) -> None:
+        """`rates`: of data workers in past runs, by format. Raises BadInput where the task itself cannot run here."""
         self._task, self._machine, self._plan = task, machine, plan
         self._facts = gpu(machine.sku)
-        self._requests: dict[str, TrainRequest | None] = {"{}": self._planned(task)}
+        own = self._planned(task)
+        self._requests: dict[str, TrainRequest | None] = {"{}": own}
+        self.feeding = Feeding(own, machine, rates)
 
     def space(self, listed: Mapping[str, Any]) -> Space:
         """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
-        settings = listed_settings(listed) or default_settings(
+        settings = listed_settings(listed)
+        if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
+            raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
+        settings = settings or default_settings(
             self._task,
+            data_workers=self.feeding.choices(),
             workers=self._worker_counts(),
             is_cpu=self._facts.is_cpu,
             flash=find_spec("flash_attn") is not None,
@@ -47,6 +55,10 @@ class Choices:
 
     def workers(self, point: Mapping[str, Any]) -> int:
         return self.request(point).plan.workers
+
+    def fed(self, point: Mapping[str, Any]) -> float:
+        """Share of the time in which its ranks do not wait for rows, as the planner expects it."""
+        return 1 - self.feeding.stall(self.request(point))
 
     def row(self, point: Mapping[str, Any]) -> dict[str, Any]:
         request = self.request(point)

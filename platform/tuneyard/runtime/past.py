@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuneyard.api import BadInput, StorageError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def past_runs(warn: Callable[[str], object]) -> pd.DataFrame:
-    """Rows of history as a predictor reads them; none where `past_attempts` has none."""
-    from tuneyard.tuning import history_frame
-
-    return history_frame(past_attempts(warn))
 
 
 def past_attempts(warn: Callable[[str], object]) -> list[dict[str, Any]]:

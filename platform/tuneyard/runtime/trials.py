@@ -38,6 +38,24 @@ def short(task: Task, steps: int) -> Task:
     return task.model_copy(update={"train": train.model_copy(update=changes)})
 
 
+@dataclass(frozen=True)
+class _Pace:
+    """A step: its tokens, over all workers; tokens per second of all of it; the share of it that waited for data."""
+
+    tokens: int
+    tokens_per_s: float
+    data_share: float
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """`spread`: half the distance between quartiles, as a share of the median. `stall`: share of the time that waited for data."""
+
+    tokens_per_s: float
+    spread: float
+    stall: float
+
+
 @dataclass
 class Listener:
     """Hears a trial's steps, and passes them on as those of `label`: run history keeps them, the job's report does not. Where its ranks
@@ -46,23 +64,26 @@ class Listener:
     search: str
     label: str
     emit: Callable[[Event], None]
-    rates: list[float] = field(default_factory=list)
+    paces: list[_Pace] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Step):
-            self.rates.append(event.tokens_per_s)
+            self.paces.append(_Pace(max(1, event.tokens), event.tokens_per_s, event.data_share))
             self.emit(replace(event, task=self.label))
         elif isinstance(event, Placed):
             self.emit(replace(event, task=self.search))
 
-    def speed(self, steps: int) -> tuple[float, float] | None:
-        """Median tokens per second after warm-up, and its spread; None where no step came after it."""
-        counted = sorted(self.rates[max(_LEAST_WARM_UP, int(WARM_UP * steps)) :])
+    def speed(self, steps: int) -> _Measured | None:
+        """Of the steps after warm-up; None where there is none. What steps do beside waiting counts by its median, which no outlier moves.
+        Waits for data count by their mean: they come at one step of many, and a median would not see them."""
+        counted = self.paces[max(_LEAST_WARM_UP, int(WARM_UP * steps)) :]
         if not counted:
             return None
-        middle = statistics.median(counted)
-        quarter = len(counted) // 4
-        return middle, (counted[-1 - quarter] - counted[quarter]) / 2 / middle
+        busy = sorted(pace.tokens_per_s / max(1e-9, 1 - pace.data_share) for pace in counted)
+        middle = statistics.median(busy)
+        quarter = len(busy) // 4
+        waited = sum(pace.tokens * pace.data_share / pace.tokens_per_s for pace in counted) / sum(pace.tokens for pace in counted)
+        return _Measured(1 / (1 / middle + waited), (busy[-1 - quarter] - busy[quarter]) / 2 / middle, waited / (1 / middle + waited))
 
 
 def run_trial(
@@ -108,6 +129,13 @@ def run_trial(
         tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
         why = message.splitlines()[0] if message else ""
         return Trial(number=number, point=dict(point), failure=failure or "Stopped", message=why, seconds=seconds)
-    peaks = {"peak_memory_gb": result.peak_memory_gb, "tokens_per_s": measured[0], "mfu": result.mfu, "world_size": result.world_size}
-    tell("succeeded", result=peaks)
-    return Trial(number=number, point=dict(point), tokens_per_s=measured[0], spread=measured[1], seconds=seconds)
+    told = {name: getattr(result, name) for name in ("peak_memory_gb", "mfu", "world_size")}
+    told |= {"tokens_per_s": measured.tokens_per_s, "details": {**_data_details(result.details), "bottleneck": {"stall": measured.stall}}}
+    tell("succeeded", result=told)
+    return Trial(number=number, point=dict(point), tokens_per_s=measured.tokens_per_s, spread=measured.spread, seconds=seconds)
+
+
+def _data_details(details: Mapping[str, Any]) -> dict[str, Any]:
+    """What history learns of data workers from a trial."""
+    data = details.get("data") or {}
+    return {"stream": details["stream"], "data": {"format": data.get("format", "")}} if "stream" in details else {}

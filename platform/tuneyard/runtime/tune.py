@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Task
-from tuneyard.planning import Plan
+from tuneyard.planning import Plan, past_rates
 from tuneyard.runtime.choices import Choices, Plans
-from tuneyard.runtime.past import past_runs
+from tuneyard.runtime.past import past_attempts
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, run_trial, short
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.tuning import (
+    DATA_WORKERS,
     IncumbentFailed,
     Point,
     PolicySearcher,
@@ -34,6 +35,7 @@ from tuneyard.tuning import (
     Tpe,
     Trial,
     effects,
+    history_frame,
     shares,
 )
 
@@ -71,11 +73,12 @@ class _Tuning:
         tuned = context.job.spec.task(task.tune.task)
         if tuned.train is None:
             raise BadInput(f"task {task.name} tunes {tuned.name}, which is a {tuned.kind} task", "name a train task")
-        self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan)
+        past = past_attempts(self._without_history)
+        self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan, past_rates(past))
         self._space = self._choices.space(task.tune.space)
         self._space.check(rng)
         self._store = open_store(context.output.task_uri(task.name))
-        self._predictor = Predictor.fit(past_runs(self._without_history))
+        self._predictor = Predictor.fit(history_frame(past))
         minutes = task.tune.budget.minutes
         self._ends = began + 60 * minutes if minutes is not None else math.inf
         self._tried_network = False
@@ -150,8 +153,12 @@ class _Tuning:
             return Tpe(self._space, self._rng)
         choices = self._choices
         return PolicySearcher(
-            self._space, lambda points: PredictorExpectation(self._predictor, points, choices.row, self._counted), self._rng
+            self._space, lambda points: PredictorExpectation(self._predictor, points, choices.row, self._expected), self._rng
         )
+
+    def _expected(self, point: Point) -> float:
+        """As `_counted`, less what its ranks wait for rows: that a predictor does not know."""
+        return self._counted(point) * self._choices.fed(point)
 
     def _measure(self, point: Mapping[str, Any], number: int, first_s: float | None) -> Trial | None:
         """A short attempt with an output and a scratch folder of its own."""
@@ -162,6 +169,10 @@ class _Tuning:
         if should_stop():
             return None
         request = self._choices.request(point)
+        if DATA_WORKERS in self._space.settings:
+            # Shards that an earlier trial has made would hide what data workers do: each trial reads in another order.
+            task = request.task.model_copy(update={"seed": (request.task.seed + number) % 2**32})
+            request = replace(request, task=task)
         network, self._tried_network = None if self._tried_network else request.network, True
         trial = run_trial(
             number,
@@ -210,7 +221,7 @@ class _Tuning:
         import pandas as pd
 
         rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])
-        return rate * self._choices.workers(point) if math.isfinite(rate) else None
+        return rate * self._choices.workers(point) * self._choices.fed(point) if math.isfinite(rate) else None
 
     def _without_history(self, why: str) -> None:
         self._context.emit(Warned(task=self._task.name, message=f"searching without history: {why}"))

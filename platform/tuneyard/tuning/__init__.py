@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
-    from tuneyard.tuning.settings import applied, default_settings, listed_settings
+    from tuneyard.tuning.settings import DATA_WORKERS, applied, default_settings, listed_settings
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
@@ -30,11 +30,12 @@ _ROOMS = {
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
-    "settings": ("applied", "default_settings", "listed_settings"),
+    "settings": ("DATA_WORKERS", "applied", "default_settings", "listed_settings"),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
 __all__ = [
+    "DATA_WORKERS",
     "FEATURES",
     "INPUTS",
     "OPTIONAL",

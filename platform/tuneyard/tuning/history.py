@@ -69,10 +69,16 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
     row = dict(attempt["settings"])
     per_gpu = result.get("tokens_per_s_per_gpu")
     if per_gpu is None and result.get("tokens_per_s") and row.get("gpus"):
-        per_gpu = result["tokens_per_s"] / row["gpus"]
+        per_gpu = result["tokens_per_s"] / row["gpus"] / (1 - _stall(result))
     peaks = result.get("peak_memory_gb")
     status = _STATUS.get(attempt.get("failure") or attempt["status"], "not reported")
     return row | {"tokens_per_sec_per_gpu": per_gpu, "peak_mem_gb": max(peaks) if peaks else None, "status": status}
+
+
+def _stall(result: Mapping[str, Any]) -> float:
+    """Share of the time in which a run on streamed data waited for rows: no fault of its settings, and the planner adds it anew."""
+    stall = ((result.get("details") or {}).get("bottleneck") or {}).get("stall") or 0.0
+    return min(0.99, max(0.0, float(stall)))
 
 
 def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibration, Counter[str]]:

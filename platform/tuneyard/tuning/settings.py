@@ -10,16 +10,20 @@ from tuneyard.tuning.space import Point
 
 WORKERS = "resources.workers"
 MICRO_BATCH = "batch.micro"
+DATA_WORKERS = "data.workers"
 TUNABLE = (
     *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.liger", "strategy.tensorParallel"),
-    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", WORKERS),
+    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", DATA_WORKERS, WORKERS),
 )
 """Paths below `train` (and `resources.workers`). None of them changes what is learned, but precision and packing, which are searched only
 where the JobSpec lists their values."""
 
 
-def default_settings(task: Task, *, workers: Sequence[int], is_cpu: bool, flash: bool, liger: bool) -> dict[str, tuple[Any, ...]]:
-    """The space for a device, without what a person would have to agree to. `workers`: numbers of ranks that may be tried.
+def default_settings(
+    task: Task, *, workers: Sequence[int], is_cpu: bool, flash: bool, liger: bool, data_workers: Sequence[int] = ()
+) -> dict[str, tuple[Any, ...]]:
+    """The space for a device, without what a person would have to agree to. `workers`: numbers of ranks that may be tried;
+    `data_workers`: likewise, of data workers beside them; none where they cannot matter.
 
     `flash`, `liger`: whether the kernels are installed. Values are in the order from what a person would try first.
     """
@@ -36,6 +40,8 @@ def default_settings(task: Task, *, workers: Sequence[int], is_cpu: bool, flash:
         settings["strategy.offload.optimizer"] = ("none", "cpu")
         if liger:
             settings["strategy.liger"] = (True, False)
+    if len(data_workers) > 1:
+        settings[DATA_WORKERS] = tuple(data_workers)
     if len(workers) > 1:
         settings[WORKERS] = tuple(workers)
     return settings

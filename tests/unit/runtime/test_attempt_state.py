@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
+from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, TimeSplit, Tried, Warned
 
 STEP = Step(
     task="tune",
@@ -53,6 +53,14 @@ def test_steps_are_its_progress() -> None:
     assert state.stage == ""
     assert state.progress.summary == "2/120"
     assert (state.progress.loss, state.progress.tokens_per_s, state.progress.mfu, state.progress.eta_s) == (3.2, 5230.0, 0.31, 62.0)
+
+
+def test_waits_for_data_are_a_share_of_the_last_minute_whatever_the_length_of_steps() -> None:
+    rapid = [replace(STEP, step=1 + number, step_s=0.1, split=TimeSplit(forward_s=0.1)) for number in range(600)]
+    stalled = replace(STEP, step=601, step_s=60.0, split=TimeSplit(data_s=60.0))
+    assert state_after(*rapid).progress.data_wait == 0
+    assert state_after(*rapid, stalled).progress.data_wait == pytest.approx(1 - 1 / math.e, abs=1e-3)
+    assert state_after(stalled, *rapid).progress.data_wait == pytest.approx(1 / math.e, abs=1e-3)
 
 
 def test_trials_are_the_progress_of_a_search() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tuneyard.runtime import trials
 from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.train import TrainSetting
 from tuneyard.runtime.trials import Listener, run_trial, short
-from tuneyard.tracking import Event, Placed, TaskEvent
+from tuneyard.tracking import Event, Placed, TaskEvent, TimeSplit
 from tuneyard.tuning import Trial
 
 PLACED = Placed(task="search-7", ranks=(RankPlace(rank=0, pod="pod-0", node="gpu-7"),))
@@ -30,6 +30,7 @@ class Ended:
     peak_memory_gb = (1.0, 1.2)
     mfu = 0.3
     world_size = 2
+    details: Mapping[str, Any] = {}
 
 
 @pytest.fixture
@@ -86,6 +87,22 @@ def test_its_speed_is_the_median_after_warm_up(trial: Callable[..., tuple[Trial,
     assert states == ["started", "succeeded"]
     assert {event.task for event in heard if event is not heard[1]} == {"search/7"}
     assert heard[1] == replace(PLACED, task="search"), "a hub must know that ranks have begun"
+
+
+def test_a_wait_for_data_counts_whichever_step_it_comes_at(trial: Callable[..., tuple[Trial, list[Event]]]) -> None:
+    """Steps of 0.1 s, and one of 0.9 s that waits for 0.8 s of it: eight steps take 1.6 s, half of which is the wait."""
+    rapid, stalled = replace(STEP, tokens=10, tokens_per_s=100.0), TimeSplit(data_s=0.8, forward_s=0.1)
+
+    def attempt(_request: Any, _setting: Any, listener: Listener, _stop: Any) -> Ended:
+        for number in range(10):
+            listener(replace(rapid, tokens_per_s=10 / 0.9, split=stalled) if number == 6 else rapid)
+        return Ended()
+
+    found, heard = trial(attempt)
+    assert found.tokens_per_s == pytest.approx(50.0)
+    ended = next(event for event in heard if isinstance(event, TaskEvent) and event.state == "succeeded")
+    assert ended.result is not None
+    assert ended.result["details"]["bottleneck"]["stall"] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.OUT_OF_MEMORY, FailureKind.INTERNAL, FailureKind.NODE_LOST])

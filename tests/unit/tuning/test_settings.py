@@ -80,6 +80,22 @@ def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
     assert "strategy.offload.optimizer" in on_gpu
 
 
+def test_data_workers_are_searched_where_there_is_a_choice() -> None:
+    streamed = default_settings(train_task(), workers=[1], is_cpu=True, flash=False, liger=False, data_workers=(1, 2, 4))
+    assert streamed["data.workers"] == (1, 2, 4)
+    found = applied(train_task(), {"data.workers": 2})
+    assert found.train is not None
+    assert found.train.data.workers == 2
+    with pytest.raises(BadInput):
+        applied(train_task(data={"source": "d", "service": {}}), {"data.workers": 2})
+
+
+def test_what_a_run_waited_for_data_is_not_held_against_its_settings() -> None:
+    result = {"tokens_per_s": 600.0, "details": {"bottleneck": {"stall": 0.4}}}
+    waited = history_frame([{"settings": row(), "status": "succeeded", "failure": "", "result": result}])
+    assert list(waited.tokens_per_sec_per_gpu) == [pytest.approx(500.0)]
+
+
 def test_a_listed_path_that_cannot_be_tuned_is_refused_with_those_that_can() -> None:
     with pytest.raises(BadInput, match=r"optimizer\.learningRate cannot be tuned") as error:
         listed_settings({"optimizer.learningRate": [1e-3]})
