@@ -30,7 +30,7 @@ VOCABULARY = 32_000
 CORPUS_BYTES = 8 << 20
 WINDOW = 8
 CASES = ((0.5, 0), (0.5, 1), (1.0, 0), (1.5, 1), (1.5, 2), (3.0, 1))
-"""Tokens/s that the trainer takes, in rates of a worker, and data workers."""
+"""Tokens/s that the trainer takes, in rates of one process, and data workers."""
 _HEAD = """\
 About {mib} MiB of Python's standard library by source (copies, in which each text has a number of its own), a tokenizer of {vocabulary:,}
 tokens trained on it, packed rows of {length:,} tokens. One process on one core, from the page cache; tokens and bytes are per CPU second,
@@ -41,7 +41,7 @@ _WAIT_HEAD = """
 ## The wait of a trainer, predicted and measured
 
 A trainer takes tokens of the text in JSONL at a fixed rate while it does not wait, and computes nothing. Predicted: by
-`planning.stall_share`, from what one process has made in wall time just before. Measured: share of one epoch's time in which the trainer
+`planning.stall_share`, from what one process made in wall time in the same case. Measured: share of one epoch's time in which the trainer
 waited for rows. It makes rows itself while it waits. Windows have {window} splits here. In the first windows of an epoch, which double in
 size, workers would need twice the rate.
 """
@@ -143,21 +143,31 @@ def _own_gb() -> float:
     return float(psutil.Process().memory_full_info().uss) / 1e9
 
 
-def waited(source: Path, tokenizer: Any, cache: Path, demand: float, workers: int, number: int) -> float:
-    """Share of the time that a trainer waits over one epoch, of which it computes nothing: it takes `demand` tokens a second.
+@dataclass(frozen=True)
+class Wait:
+    """`stall`: share of the time of an epoch. `rate`: tokens per second of wall time that one process made meanwhile."""
+
+    stall: float
+    rate: float
+
+
+def waited(source: Path, tokenizer: Any, cache: Path, demand: float, workers: int, number: int) -> Wait:
+    """The wait of a trainer over one epoch. It computes nothing, and takes `demand` tokens a second while it does not wait.
 
     `number`: rows of each case have another length, so that none finds shards of one before.
     """
     prepared = opened(source, "text", tokenizer, cache, workers=workers, max_length=MAX_LENGTH - number)
-    before = prepared.train.tally.waited_s
+    rows = prepared.train
+    before = rows.tally.waited_s
     began, tokens, position = time.monotonic(), 0, 0
-    while prepared.train._window(position)[0].epoch == 0:
-        tokens += prepared.train[position]["length"]
+    while rows._window(position)[0].epoch == 0:
+        tokens += rows[position]["length"]
         position += 1
-        behind = tokens / demand - (time.monotonic() - began - (prepared.train.tally.waited_s - before))
-        if behind > 0.02:
-            time.sleep(behind)
-    return float((prepared.train.tally.waited_s - before) / (time.monotonic() - began))
+        ahead = tokens / demand - (time.monotonic() - began - (rows.tally.waited_s - before))
+        if ahead > 0.02:
+            time.sleep(ahead)
+    stall = (rows.tally.waited_s - before) / (time.monotonic() - began)
+    return Wait(stall, rows.tally.facts.tokens / sum(rows.tally.facts.seconds.values()))
 
 
 def rate_lines(found: dict[tuple[str, str], list[Measured]]) -> Iterator[str]:
@@ -172,16 +182,16 @@ def rate_lines(found: dict[tuple[str, str], list[Measured]]) -> Iterator[str]:
         yield f"| {format} | {files} | {speed} | {read} | {shares} | {max(each.memory_gb for each in rounds):.2f} |"
 
 
-def wait_lines(source: Path, tokenizer: Any, root: Path) -> Iterator[str]:
+def wait_lines(source: Path, tokenizer: Any, root: Path, rate: float) -> Iterator[str]:
     from tuneyard.planning import stall_share
 
-    yield "| taken, in rates of a worker | data workers | predicted wait | measured wait |"
-    yield "|---:|---:|---:|---:|"
+    yield "| tokens/s taken | data workers | tokens/s that one process made | predicted wait | measured wait |"
+    yield "|---:|---:|---:|---:|---:|"
     for number, (times, workers) in enumerate(CASES):
-        before = built(source, "text", tokenizer, root / f"before-{number}")
-        rate = before.tokens / before.total_s
-        measured = waited(source, tokenizer, root / f"wait-{number}", times * rate, workers, number)
-        line = f"| {times:g} | {workers} | {stall_share(times * rate, rate, workers, 1):.0%} | {measured:.0%} |"
+        demand = times * rate
+        found = waited(source, tokenizer, root / f"wait-{number}", demand, workers, number)
+        predicted = stall_share(demand, found.rate, workers, 1)
+        line = f"| {demand:,.0f} | {workers} | {found.rate:,.0f} | {predicted:.0%} | {found.stall:.0%} |"
         print(line, file=sys.stderr)
         yield line
 
@@ -202,7 +212,7 @@ def main() -> None:
                 found[key].append(built(path, key[0], tokenizer, root / f"{turn}-{'-'.join(key)}"))
                 print(turn, key, f"{found[key][-1].speed:,.0f}", file=sys.stderr)
         head = _HEAD.format(mib=CORPUS_BYTES >> 20, vocabulary=VOCABULARY, length=MAX_LENGTH, repeats=repeats)
-        waits = wait_lines(files["text", "jsonl"], tokenizer, root)
+        waits = wait_lines(files["text", "jsonl"], tokenizer, root, median(each.tokens / each.total_s for each in found["text", "jsonl"]))
         lines = [*head.splitlines(), "", *rate_lines(found), *_WAIT_HEAD.format(window=WINDOW).splitlines(), "", *waits]
     write_page("data_worker_rate", "What one data worker makes, and the wait that follows", lines)
 

@@ -131,6 +131,8 @@ def test_rows_come_from_the_service_and_are_those_of_one_process(setting: Callab
     account = used.service.report()
     assert account is not None
     assert account.shards >= len(rows.stream.splits)
+    assert account.fetched_bytes > 0
+    assert account.fetch_s > 0
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])

@@ -1,8 +1,10 @@
-"""Streamed data in training: an error in a loader's process is told in its own words."""
+"""Streamed data in training: what a report says of them, and an error in a loader's process, told in its own words."""
 
 from __future__ import annotations
 
+import html
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,11 @@ from tests.models import cpu_plan, sentences, train_request, train_task
 
 from tuneyard.api import BadInput
 from tuneyard.data.stream import splits, windows
+from tuneyard.planning import past_rates
+from tuneyard.tracking import Report, bottleneck_of
+from tuneyard.tracking.bottleneck import stall_of
 from tuneyard.tracking.events import Event, Step
+from tuneyard.tracking.report_page import render
 from tuneyard.training import arguments, train
 
 
@@ -62,3 +68,34 @@ def test_streamed_and_prepared_data_have_equal_losses(
     streamed, prepared = found
     assert prepared.details["epochs"] > 1.1
     assert streamed.losses == prepared.losses
+
+
+def test_a_report_says_what_making_rows_took_and_what_steps_waited_for(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank makes all rows itself, between its steps."""
+    monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 20_000)
+    monkeypatch.setattr(splits, "_ROWS_OF_A_SHARD", 0)
+    monkeypatch.setenv("TUNEYARD_CACHE", str(tmp_path / "cache"))
+    texts, path = sentences(200), tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{i} {texts[i % 200]}"}) + "\n" for i in range(4000)))
+    data = {"source": str(path), "maxLength": 64, "streaming": True, "workers": 0}
+    task = train_task(material.model, material.text, data=data, objective="clm", steps=30, checkpoint={"everySteps": 100})
+    heard: list[Event] = []
+    result = train(train_request(tmp_path / "run", task, cpu_plan()), emit=heard.append)
+
+    stream, found = result.details["stream"], result.details["bottleneck"]
+    assert set(stream["seconds"]) == {"storage", "decoding", "tokenising", "packing"}
+    assert stream["tokens"] == result.details["data"]["tokens"] > 0
+    assert result.split["data"] > 0
+    assert found == asdict(bottleneck_of(result.split, stream))
+    assert found["stall"] == pytest.approx(stall_of(result.split))
+    assert found["sentence"].startswith(f"steps waited for rows {found['stall']:.1%} of the time")
+    assert found["cause"] in {*stream["seconds"], "trainer"}
+    waits = [event.data_share for event in heard if isinstance(event, Step)]
+    assert len(waits) == 30
+    assert max(waits) > 0
+
+    report = Report(job="job", status="succeeded", tasks={"train": {"kind": "train", "status": "succeeded", **asdict(result)}})
+    assert found["sentence"] in html.unescape(render(report))
+    assert past_rates([{"result": asdict(result)}]).keys() <= {"text"}
