@@ -264,3 +264,19 @@ def test_a_task_that_is_not_there_has_the_line_of_the_field_that_names_it(line: 
 def test_a_job_of_one_task_has_no_other_to_name() -> None:
     text = HEAD.replace("data: {source: chats.jsonl}", "data: {from: prepare}")
     assert complaints(text)[0].endswith("train.data.from: there is no task 'prepare': the job has no other task")
+
+
+@pytest.mark.parametrize(("workers", "found"), [("auto", "auto"), ("0", 0), ("4", 4), (None, "auto")])
+def test_data_workers_are_a_number_or_auto(workers: str | None, found: int | str) -> None:
+    text = HEAD if workers is None else HEAD.replace("chats.jsonl}", f"chats.jsonl, workers: {workers}}}")
+    (job,) = parse(text, "job.yaml")
+    assert isinstance(job, JobSpec)
+    train = job.spec.tasks[0].train
+    assert train is not None
+    assert train.data.workers == found
+
+
+def test_data_workers_beside_a_service_are_refused_and_auto_is_not() -> None:
+    beside = HEAD.replace("chats.jsonl}", "chats.jsonl, service: {maxWorkers: 4}, workers: auto}")
+    assert parse(beside, "job.yaml")
+    assert "not both" in complaints(beside.replace("workers: auto", "workers: 2"))[0]

@@ -132,6 +132,9 @@ def test_the_fields_that_can_be_a_number_or_a_word() -> None:
     train = openapi("JobSpec")["properties"]["spec"]["properties"]["tasks"]["items"]["properties"]["train"]["properties"]
     micro = train["batch"]["properties"]["micro"]
     assert (micro["x-kubernetes-int-or-string"], micro["minimum"], micro["pattern"], micro["default"]) == (True, 1, "^(auto)$", "auto")
+    data_workers = train["data"]["properties"]["workers"]
+    assert (data_workers["minimum"], data_workers["maximum"], data_workers["default"]) == (0, 256, "auto")
+    assert (data_workers["x-kubernetes-int-or-string"], data_workers["pattern"]) == (True, "^(auto)$")
     assert train["method"]["default"] == {"full": {}}
     strategy = {key: value for key, value in train["strategy"].items() if key != "description"}
     assert strategy == {"x-kubernetes-preserve-unknown-fields": True, "default": "auto"}
