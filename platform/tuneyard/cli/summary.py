@@ -28,6 +28,10 @@ def print_summary(report: Report) -> None:
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
+    for name, task in report.tasks.items():
+        bottleneck = (task.get("details") or {}).get("bottleneck") or {}
+        if bottleneck.get("cause", "trainer") != "trainer":
+            print(f"{name}: {bottleneck['sentence']}")
     if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
         print("MFU is of the measured peak")
 

@@ -25,10 +25,10 @@ def data_remarks(task: Mapping[str, Any]) -> list[str]:
 
 
 def _waits_chart(task: Mapping[str, Any]) -> Chart:
-    """The wait of each step, where any is worth a picture."""
+    """The wait of each step, where it is worth a picture: 1 % in the mean."""
     series = task.get("series") or {}
     shares = [(step, 100 * share) for step, share in zip(series.get("step") or [], series.get("data_share") or [], strict=False)]
-    if max((share for _, share in shares), default=0.0) < 100 * SMALL:
+    if sum(share for _, share in shares) < 100 * SMALL * len(shares):
         shares = []
     drawing = line_chart([Line("wait", shares)], title="Waiting for data by step", from_zero=True, value_label=lambda v: percent(v / 100))
     return Chart("Waiting for data, % of each step", drawing, [])

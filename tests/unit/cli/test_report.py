@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tuneyard.cli import main
+from tuneyard.tracking import bottleneck_of
 
 REPORT = {
     "job": "small",
@@ -43,6 +45,15 @@ def test_the_figures_of_each_task(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[2].split() == ["train", "Succeeded", "2", "1.5", "1234", "0.31", "2", "-", "-"]
     assert "judge: exact_match 0.25 (95 %: 0.1419 to 0.4019)" in lines
     assert "judge: gone 2" in lines, "reports outlive metrics"
+
+
+def test_why_a_run_on_streamed_data_was_slow_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bottleneck = asdict(bottleneck_of({"data": 3.0, "forward": 7.0}, {"seconds": {"tokenising": 9.0, "storage": 1.0}}))
+    train = REPORT["tasks"]["train"] | {"details": {"bottleneck": bottleneck}}  # type: ignore[index]
+    (tmp_path / "report.json").write_text(json.dumps(REPORT | {"tasks": {"train": train}}))
+    assert main(["report", str(tmp_path)]) == 0
+    sentence = "steps waited for rows 30.0% of the time, most of all for tokenising: 90% of making rows; add data workers"
+    assert f"train: {sentence}" in capsys.readouterr().out.splitlines()
 
 
 def test_json_is_the_report_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
