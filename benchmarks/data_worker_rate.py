@@ -28,7 +28,7 @@ KINDS = ("storage", "decoding", "tokenising", "packing")
 MAX_LENGTH = 2048
 VOCABULARY = 32_000
 CORPUS_BYTES = 8 << 20
-WINDOW = 8
+WINDOW = 2
 CASES = ((0.5, 0), (0.5, 1), (1.0, 0), (1.5, 1), (1.5, 2), (3.0, 1))
 """Tokens/s that the trainer takes, in rates of one process, and data workers."""
 _HEAD = """\
@@ -42,8 +42,8 @@ _WAIT_HEAD = """
 
 A trainer takes tokens of the text in JSONL at a fixed rate while it does not wait, and computes nothing. Predicted: by
 `planning.stall_share`, from what one process made in wall time in the same case. Measured: share of one epoch's time in which the trainer
-waited for rows. It makes rows itself while it waits. Windows have {window} splits here. In the first windows of an epoch, which double in
-size, workers would need twice the rate.
+waited for rows. It makes rows itself while it waits. Windows have {window} splits here, so that the ramp of an epoch's first windows, in which
+workers need twice the rate, is short.
 """
 
 
@@ -202,7 +202,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     from tuneyard.data.stream import windows
 
-    windows.WINDOW = WINDOW
+    windows.WINDOW, windows._FIRST_SPLITS = WINDOW, 1
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         files, tokenizer = sources(root / "sources")
