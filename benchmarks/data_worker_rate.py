@@ -42,8 +42,8 @@ _WAIT_HEAD = """
 
 A trainer takes tokens of the text in JSONL at a fixed rate while it does not wait, and computes nothing. Predicted: by
 `planning.stall_share`, from what one process made in wall time in the same case. Measured: share of one epoch's time in which the trainer
-waited for rows. It makes rows itself while it waits. Windows have {window} splits here, so that the ramp of an epoch's first windows, in which
-workers need twice the rate, is short.
+waited for rows. It makes rows itself while it waits. Windows have {window} splits here, so that the ramp of an epoch's first windows, in
+which workers need twice the rate, is short.
 """
 
 
