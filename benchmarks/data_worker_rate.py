@@ -37,7 +37,6 @@ tokens trained on it, packed rows of {length:,} tokens. One process on one core,
 since the machine did other work meanwhile. Medians of {repeats} rounds, and the shares of the kinds of work. GB: memory of the process
 beyond what a forked worker shares with its rank."""
 _WAIT_HEAD = """
-
 ## The wait of a trainer, predicted and measured
 
 A trainer takes tokens of the text in JSONL at a fixed rate while it does not wait, and computes nothing. Predicted: by
