@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuneyard.api import BadInput, FailureKind, Retries, Task, TuneyardError
+from tuneyard.api import BadInput, FailureKind, Retries, Task, TrainTask, TuneyardError
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.storage import open_store
@@ -36,6 +36,12 @@ def short(task: Task, steps: int) -> Task:
         "data": train.data.model_copy(update={"validation": None, "validation_fraction": 0.0}),
     }
     return task.model_copy(update={"train": train.model_copy(update=changes)})
+
+
+def in_its_own_order(task: TrainTask, number: int) -> TrainTask:
+    """The task as trial `number` of a search that tries data workers: it reads its data in another order than the trials before it, whose
+    rows are kept on this machine and would hide what data workers do."""
+    return task.model_copy(update={"seed": (task.seed + number) % 2**32})
 
 
 @dataclass(frozen=True)

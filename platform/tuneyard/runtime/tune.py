@@ -18,7 +18,7 @@ from tuneyard.planning import Plan, past_rates
 from tuneyard.runtime.choices import Choices, Plans
 from tuneyard.runtime.past import past_attempts
 from tuneyard.runtime.train import TrainSetting
-from tuneyard.runtime.trials import Listener, run_trial, short
+from tuneyard.runtime.trials import Listener, in_its_own_order, run_trial, short
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.tuning import (
@@ -170,9 +170,7 @@ class _Tuning:
             return None
         request = self._choices.request(point)
         if DATA_WORKERS in self._space.settings:
-            # Shards that an earlier trial has made would hide what data workers do: each trial reads in another order.
-            task = request.task.model_copy(update={"seed": (request.task.seed + number) % 2**32})
-            request = replace(request, task=task)
+            request = replace(request, task=in_its_own_order(request.task, number))
         network, self._tried_network = None if self._tried_network else request.network, True
         trial = run_trial(
             number,

@@ -62,6 +62,21 @@ def test_a_search_measures_and_writes_the_winner_down(write_job: WriteJob, tmp_p
     assert (rows.tokens_per_sec_per_gpu > 0).all()
 
 
+def test_data_workers_are_tried_on_streamed_data(write_job: WriteJob, tmp_path: Path) -> None:
+    texts, words = tmp_path / "texts.jsonl", "some words of a text that is long enough to fill a row "
+    texts.write_text("".join(json.dumps({"text": f"{number} {words * 4}"}) + "\n" for number in range(200_000)))
+    data = {"source": str(texts), "streaming": True, "maxLength": 64, "pack": True}
+    chat = {"name": "chat", "train": train(batch={"global": 8}, data=data, objective="clm"), "resources": {"workers": 1}}
+    tune = SEARCH | {"budget": {"trials": 2, "rounds": 1}, "space": {"data.workers": [1]}}
+    cache = tmp_path / "cache"
+    done = tuneyard("tune", write_job(chat, {"name": "search", "tune": tune}), "--out", tmp_path / "out", TUNEYARD_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    found = read_report(tmp_path / "out")["tasks"]["search"]
+    (own,), (trial,) = found["own"], found["trials"]
+    assert trial["point"] == {"data.workers": 1}
+    assert min(own["tokens_per_s"], trial["tokens_per_s"]) > 0
+
+
 def test_what_cannot_be_tuned_is_said_before_anything_starts(write_job: WriteJob, tmp_path: Path) -> None:
     done = tuneyard("tune", search(write_job, task="search"), "--out", tmp_path / "out")
     assert done.returncode == 2

@@ -11,12 +11,12 @@ import pytest
 from tests.models import train_request, train_task
 from tests.unit.runtime.test_attempt_state import STEP
 
-from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task
+from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task, TrainTask
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime import trials
 from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.train import TrainSetting
-from tuneyard.runtime.trials import Listener, run_trial, short
+from tuneyard.runtime.trials import Listener, in_its_own_order, run_trial, short
 from tuneyard.tracking import Event, Placed, TaskEvent, TimeSplit
 from tuneyard.tuning import Trial
 
@@ -143,6 +143,14 @@ def test_a_machine_that_is_lost_on_a_cluster_ends_the_attempt(
     with pytest.raises(type(error)):
         trial(fails(error), nodes=object())
     assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_trials_of_data_workers_read_in_orders_of_their_own(tmp_path: Path) -> None:
+    task = train_task(tmp_path, tmp_path, seed=2**32 - 2)
+    orders = [in_its_own_order(task, number) for number in range(1, 9)]
+    assert len({each.seed for each in orders} | {task.seed}) == 9
+    assert all(TrainTask.model_validate(each.model_dump(by_alias=True)) == each for each in orders), "seeds stay in their range"
+    assert {each.model_copy(update={"seed": 0}) == task.model_copy(update={"seed": 0}) for each in orders} == {True}
 
 
 def test_a_short_task_keeps_its_batch_and_neither_evaluates_nor_checkpoints(tmp_path: Path) -> None:
