@@ -25,6 +25,8 @@ from tuneyard.data.records import BadRow, Record, arrow_errors, batch_records, c
 OPEN_END = 1 << 62
 """The end of a file's last piece: it has all that follows."""
 _BLOCK = 1 << 20
+_REQUEST_BYTES = 2 << 20
+"""To a store: a process may have dozens of files open."""
 
 
 class Rows(Protocol):
@@ -104,7 +106,7 @@ class LineReader:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._stream = file.open()
+        self._stream = file.open(_REQUEST_BYTES)
         self._place, self._line, self.covered = 0, 1, 0
 
     def take(self, start: int, end: int) -> Lines:
@@ -170,7 +172,7 @@ class CsvReader:
     def __init__(self, file: DataFile) -> None:
         self._file = file
         csv.field_size_limit(LONGEST_ROW_BYTES)
-        self._lines = lines_of(file, file.open())
+        self._lines = lines_of(file, file.open(_REQUEST_BYTES))
         self._place, self._line, self.covered = 0, 1, 0
         self._header, self._delimiter = header_of(file, Decoded(self._counted()))
 
@@ -243,7 +245,7 @@ class ArrowReader:
     def __init__(self, file: DataFile) -> None:
         self._file = file
         with arrow_errors(file):
-            self._source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_buffered(), "r")
+            self._source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_buffered(_REQUEST_BYTES), "r")
             magic = self._source.read(6)
             self._source.seek(0)
             if magic == b"ARROW1":  # a stream between the marks of a file; its footer shows that it is whole

@@ -12,7 +12,7 @@ from tuneyard.data.file_types import DataFile
 from tuneyard.data.stream.forward import Reader, Rows, reader_of
 
 _MOST = 32
-"""Enough for four parts of a mixture at a time. One holds 1 to 10 MiB: what was read ahead, and the window of its compression."""
+"""Enough for two parts of a mixture at a time. One holds 1 to 10 MiB: what was read ahead, and the window of its compression."""
 
 _Key = tuple[str, str, int, str]
 
