@@ -123,14 +123,16 @@ def test_a_quotation_mark_that_is_never_closed_takes_the_same_rows(tmp_path: Pat
     assert sum(count for _, (_, count) in [row for row in found if isinstance(row[1], tuple)]) == 200
 
 
-@given(st.text(alphabet='a,"\n\r;é', max_size=120), st.integers(1, 40))
-def test_any_csv_is_cut_where_its_rows_begin(text: str, size: int) -> None:
+@given(st.text(alphabet='a,"\n\r;é', max_size=120), st.integers(1, 40), st.sampled_from([1, 16, 1 << 20]))
+def test_any_csv_is_cut_where_its_rows_begin(text: str, size: int, buffer: int) -> None:
+    before, forward._CSV_BUFFER = forward._CSV_BUFFER, buffer
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"tuneyard-forward-{os.getpid()}.csv"
     try:
         files = written(path, b"text,n\n" + text.encode())
         assert piecewise(files, splits_of(files, size)) == whole(files)
     finally:
         path.unlink()
+        forward._CSV_BUFFER = before
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
@@ -217,6 +219,7 @@ def test_splits_in_their_order_read_a_file_once(tmp_path: Path, monkeypatch: pyt
 def test_lines_that_are_too_long_are_skipped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (lines_module, forward):
         monkeypatch.setattr(module, "LONGEST_ROW_BYTES", 3000)
+    monkeypatch.setattr(forward, "_CSV_BUFFER", 2000)
     row = b'{"text": "a"}\n'
     for name, content in (
         ("a.jsonl.gz", row + b'{"text": "' + b"x" * 9000 + b'"}\n' + row + b"y" * 5000),

@@ -8,10 +8,11 @@ Each process keeps some readers open (`readers`), so that it reads each file abo
 from __future__ import annotations
 
 import csv
+import io
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ OPEN_END = 1 << 62
 _BLOCK = 1 << 20
 _REQUEST_BYTES = 2 << 20
 """To a store: a process may have dozens of files open."""
+_CSV_BUFFER = 1 << 20
+"""Below LONGEST_ROW_BYTES: no row in it is too long."""
 
 
 class Rows(Protocol):
@@ -167,31 +170,53 @@ class CsvLines(Lines):
 
 
 class CsvReader:
-    """Rows of CSV: a row may span lines. One without a quotation mark is one line; the others are found as `csv_rows` finds them."""
+    """Rows of CSV: a row may span lines. Rows as RFC 4180 has them are told apart by an expression, the others as `csv_rows` does."""
 
     def __init__(self, file: DataFile) -> None:
-        self._file = file
         csv.field_size_limit(LONGEST_ROW_BYTES)
-        self._lines = lines_of(file, file.open(_REQUEST_BYTES))
+        self._file = file
+        opened: Any = file.open(_REQUEST_BYTES)
+        self._stream = io.BufferedReader(opened, _CSV_BUFFER)
+        self._lines = lines_of(file, self._stream)
         self._place, self._line, self.covered = 0, 1, 0
         self._header, self._delimiter = header_of(file, Decoded(self._counted()))
+        self._row_pattern = _row_pattern(self._delimiter)
 
     def take(self, start: int, end: int) -> CsvLines:
-        while self._place < start and self._row():
-            pass
-        rows = CsvLines(self._file, self._place, self._line, header=self._header, delimiter=self._delimiter)
-        held: list[bytes] = []
-        while self._place < end and (row := self._row()):
-            for line in row:
-                if isinstance(line, bytes):
-                    held.append(line)
-                    continue
-                rows.add(b"".join(held))
-                rows.add(line)
-                held.clear()
-        rows.add(b"".join(held))
+        rows = CsvLines(self._file, 0, 0, header=self._header, delimiter=self._delimiter)
+        try:
+            self._read(start, None)
+            rows.begin, rows.line = self._place, self._line
+            self._read(end, rows)
+        except (pa.ArrowException, EOFError, OSError) as error:
+            raise broken_off(self._file, f" (behind line {self._line - 1:,})", error) from error
         self.covered = end
         return rows
+
+    def _read(self, end: int, rows: CsvLines | None) -> None:
+        """Go to the first row that begins at `end` or behind it. `rows`: takes those before."""
+        while self._place < end:
+            size = self._whole_rows(self._stream.peek(1), end - self._place)
+            if size:
+                block = self._stream.read(size)
+                self._place += size
+                self._line += block.count(b"\n")
+                if rows is not None:
+                    rows.add(block)
+                continue
+            row = self._row()
+            if not row:
+                return
+            if rows is not None:
+                for line in row:
+                    rows.add(line)
+
+    def _whole_rows(self, data: bytes, size: int) -> int:
+        """Bytes of the plain rows at the start of `data` that begin before `size`."""
+        end = 0
+        while end < size and (row := self._row_pattern.match(data, end)):
+            end = row.end()
+        return end
 
     def _counted(self) -> Iterator[bytes | LongLine]:
         for line in self._lines:
@@ -200,14 +225,9 @@ class CsvReader:
             yield line
 
     def _row(self) -> list[bytes | LongLine]:
-        """The lines of the next row; none at the end."""
-        first = next(self._counted(), None)
-        if first is None:
-            return []
-        taken = [first]
-        if isinstance(first, LongLine) or b'"' not in first:
-            return taken
-        lines = Decoded(chain([first], self._taking(taken)))
+        """The lines of the next row, whatever it holds; none at the end."""
+        taken: list[bytes | LongLine] = []
+        lines = Decoded(self._taking(taken))
         with suppress(csv.Error):
             next(csv.reader(lines, delimiter=self._delimiter, strict=True), None)
         return taken
@@ -216,6 +236,13 @@ class CsvReader:
         for line in self._counted():
             taken.append(line)
             yield line
+
+
+def _row_pattern(delimiter: str) -> re.Pattern[bytes]:
+    """A row whose fields are quoted as a whole or hold no quotation mark (RFC 4180): `csv.reader` takes the same lines for it."""
+    between = re.escape(delimiter.encode())
+    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n' + between + rb"]*+)"
+    return re.compile(field + rb"(?:" + between + field + rb")*+\r?\n")
 
 
 @dataclass
