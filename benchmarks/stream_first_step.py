@@ -1,9 +1,9 @@
 """Seconds from the start to the first row of large text data sets, streamed, and the memory of all processes meanwhile: today and then.
 
-`python benchmarks/stream_first_step.py` makes data sets of 14 GB (Python's sources as texts of 4 KiB, each with a number of its own), measures
-each in a process of its own, and writes docs/benchmarks/stream_first_step.md. `--make FOLDER` makes them to stay; SOURCES are measured
-in their place. `--whole FILE`: one that is prepared whole. `--before CHECKOUT`: an older tree of this project beside; what takes it
-longer than 45 s, or more than 8 GB, is ended.
+`python benchmarks/stream_first_step.py` makes data sets of 14 GB (Python's sources as texts of 4 KiB, each with a number of its own),
+measures each in a process of its own, and writes docs/benchmarks/stream_first_step.md. `--make FOLDER` makes them to stay; SOURCES are
+measured in their place. `--whole FILE`: one that is prepared whole. `--before CHECKOUT`: an older tree of this project beside; what takes
+it longer than 45 s, or more than 8 GB, is ended.
 """
 
 from __future__ import annotations
