@@ -99,14 +99,14 @@ class DataFile:
         the listing."""
         return open_found(self.found)
 
-    def open_buffered(self) -> IO[bytes]:
-        """As `open_raw`, for reading on from a place."""
+    def open_buffered(self, block_bytes: int = REMOTE_BLOCK_BYTES) -> IO[bytes]:
+        """As `open_raw`, for reading on from a place. `block_bytes`: of one request."""
         raw: Any = self.open_raw()
-        return raw if self.is_local else io.BufferedReader(raw, REMOTE_BLOCK_BYTES)
+        return raw if self.is_local else io.BufferedReader(raw, block_bytes)
 
-    def open(self) -> IO[bytes]:
-        """The bytes, decompressed while they are read."""
-        return decompressed(self.open_buffered(), self.compression)
+    def open(self, block_bytes: int = REMOTE_BLOCK_BYTES) -> IO[bytes]:
+        """The bytes, decompressed while they are read. `block_bytes`: of one request to a store."""
+        return decompressed(self.open_buffered(block_bytes), self.compression)
 
     def check_unchanged(self) -> None:
         """Raises BadInput where the file has changed since it was listed."""

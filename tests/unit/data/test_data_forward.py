@@ -30,11 +30,10 @@ from tuneyard.data.file_types import DataFile
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.stream import extents as extents_module
-from tuneyard.data.stream import forward, split_order
+from tuneyard.data.stream import forward, forward_csv, open_readers, split_order
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
 from tuneyard.data.stream.extents import extents
-from tuneyard.data.stream.open_readers import READERS
 from tuneyard.data.stream.reading import SplitData
 from tuneyard.data.stream.split_order import LANES, AscendingOrder, Sequences
 from tuneyard.data.stream.splits import Split, sample_of, sequences_of, splits_of
@@ -123,14 +122,16 @@ def test_a_quotation_mark_that_is_never_closed_takes_the_same_rows(tmp_path: Pat
     assert sum(count for _, (_, count) in [row for row in found if isinstance(row[1], tuple)]) == 200
 
 
-@given(st.text(alphabet='a,"\n\r;é', max_size=120), st.integers(1, 40))
-def test_any_csv_is_cut_where_its_rows_begin(text: str, size: int) -> None:
+@given(st.text(alphabet='a,"\n\r;é', max_size=120), st.integers(1, 40), st.sampled_from([1, 16, 1 << 20]))
+def test_any_csv_is_cut_where_its_rows_begin(text: str, size: int, buffer: int) -> None:
+    before, forward_csv._BUFFER_BYTES = forward_csv._BUFFER_BYTES, buffer
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"tuneyard-forward-{os.getpid()}.csv"
     try:
         files = written(path, b"text,n\n" + text.encode())
         assert piecewise(files, splits_of(files, size)) == whole(files)
     finally:
         path.unlink()
+        forward_csv._BUFFER_BYTES = before
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
@@ -205,7 +206,8 @@ def test_pieces_come_in_any_order_and_from_any_process(tmp_path: Path) -> None:
 def test_splits_in_their_order_read_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = written(tmp_path / "a.jsonl.gz", json_lines(80)) + written(tmp_path / "b.csv", csv_rows(1))
     opened: list[str] = []
-    monkeypatch.setattr("tuneyard.data.stream.open_readers.reader_of", lambda file: opened.append(file.uri) or forward.reader_of(file))
+    reader_of = open_readers.reader_of
+    monkeypatch.setattr(open_readers, "reader_of", lambda file: opened.append(file.uri) or reader_of(file))
     splits = splits_of(files, 300)
     for split in splits:
         data = SplitData(files, split)
@@ -215,8 +217,9 @@ def test_splits_in_their_order_read_a_file_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_lines_that_are_too_long_are_skipped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (lines_module, forward):
+    for module in (lines_module, forward, forward_csv):
         monkeypatch.setattr(module, "LONGEST_ROW_BYTES", 3000)
+    monkeypatch.setattr(forward_csv, "_BUFFER_BYTES", 2000)
     row = b'{"text": "a"}\n'
     for name, content in (
         ("a.jsonl.gz", row + b'{"text": "' + b"x" * 9000 + b'"}\n' + row + b"y" * 5000),
@@ -475,7 +478,7 @@ def test_a_copy_elsewhere_is_not_tokenised_again(texts: Path, tokenizer: Any, tm
     wanted = read(stream_of(texts, tokenizer, tmp_path / "cache"), range(600))
     made = len(list((tmp_path / "cache/shards").glob("*.content.shard")))
     texts.rename(tmp_path / "moved")
-    READERS.forget()
+    open_readers.READERS.forget()
     assert read(stream_of(tmp_path / "moved", tokenizer, tmp_path / "cache"), range(600)) == wanted
     assert len(list((tmp_path / "cache/shards").glob("*.content.shard"))) == made
 

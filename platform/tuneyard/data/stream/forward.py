@@ -1,30 +1,28 @@
-"""Files that can only be read from their front, read piece by piece: compressed lines, CSV, Arrow.
+"""Files that can only be read from their front, read piece by piece: what their readers have in common, and compressed lines.
 
 A piece holds the rows whose first byte, decompressed, lies in [start, end). A reader stands behind the last row that it gave: a piece that
 lies further on is reached by reading on, which takes a small part of the time that its tokens take; one that lies before by starting again.
-Each process keeps some readers open (`readers`), so that it reads each file about once.
+Each process keeps some readers open (`open_readers`), so that it reads each file about once.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from tuneyard.data.csv_rows import header_of
-from tuneyard.data.encoding import Decoded, refuse_utf_16
+from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, broken_off, lines_of
-from tuneyard.data.records import BadRow, Record, arrow_errors, batch_records, csv_records, json_record, text_record
+from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, broken_off
+from tuneyard.data.records import BadRow, Record, json_record, text_record
 
 OPEN_END = 1 << 62
 """The end of a file's last piece: it has all that follows."""
 _BLOCK = 1 << 20
+REQUEST_BYTES = 2 << 20
+"""To a store: a process may have dozens of files open."""
 
 
 class Rows(Protocol):
@@ -47,13 +45,6 @@ class Reader(Protocol):
 
     def take(self, start: int, end: int) -> Rows:
         """The rows that begin in [start, end), where `start` is no less than `covered`. Raises BadInput where the data break off."""
-
-
-def reader_of(file: DataFile) -> Reader:
-    """A reader at the front of a file. Raises BadInput where it is not what it should be."""
-    if file.kind == "arrow":
-        return ArrowReader(file)
-    return CsvReader(file) if file.kind == "csv" else LineReader(file)
 
 
 @dataclass
@@ -104,7 +95,7 @@ class LineReader:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._stream = file.open()
+        self._stream = file.open(REQUEST_BYTES)
         self._place, self._line, self.covered = 0, 1, 0
 
     def take(self, start: int, end: int) -> Lines:
@@ -146,147 +137,3 @@ class LineReader:
                 self._place += len(rest)
             lines.add(LongLine(size, block[whole : whole + 64]))
         return lines
-
-
-@dataclass
-class CsvLines(Lines):
-    """Whole rows of CSV; `header` and `delimiter` of their file."""
-
-    header: list[str] = field(default_factory=list)
-    delimiter: str = ","
-
-    def blocks(self) -> Iterator[bytes]:
-        yield repr((self.header, self.delimiter)).encode()
-        yield from super().blocks()
-
-    def records(self) -> Iterator[Record | BadRow]:
-        uri, first = self.file.uri, self.line
-        return csv_records(self.file, Decoded(iter(self)), self.header, self.delimiter, lambda line: f"{uri}:{first + line - 1}")
-
-
-class CsvReader:
-    """Rows of CSV: a row may span lines. One without a quotation mark is one line; the others are found as `csv_rows` finds them."""
-
-    def __init__(self, file: DataFile) -> None:
-        self._file = file
-        csv.field_size_limit(LONGEST_ROW_BYTES)
-        self._lines = lines_of(file, file.open())
-        self._place, self._line, self.covered = 0, 1, 0
-        self._header, self._delimiter = header_of(file, Decoded(self._counted()))
-
-    def take(self, start: int, end: int) -> CsvLines:
-        while self._place < start and self._row():
-            pass
-        rows = CsvLines(self._file, self._place, self._line, header=self._header, delimiter=self._delimiter)
-        held: list[bytes] = []
-        while self._place < end and (row := self._row()):
-            for line in row:
-                if isinstance(line, bytes):
-                    held.append(line)
-                    continue
-                rows.add(b"".join(held))
-                rows.add(line)
-                held.clear()
-        rows.add(b"".join(held))
-        self.covered = end
-        return rows
-
-    def _counted(self) -> Iterator[bytes | LongLine]:
-        for line in self._lines:
-            self._place += len(line) if isinstance(line, bytes) else line.size_bytes
-            self._line += 1
-            yield line
-
-    def _row(self) -> list[bytes | LongLine]:
-        """The lines of the next row; none at the end."""
-        first = next(self._counted(), None)
-        if first is None:
-            return []
-        taken = [first]
-        if isinstance(first, LongLine) or b'"' not in first:
-            return taken
-        lines = Decoded(chain([first], self._taking(taken)))
-        with suppress(csv.Error):
-            next(csv.reader(lines, delimiter=self._delimiter, strict=True), None)
-        return taken
-
-    def _taking(self, taken: list[bytes | LongLine]) -> Iterator[bytes | LongLine]:
-        for line in self._counted():
-            taken.append(line)
-            yield line
-
-
-@dataclass
-class Batches:
-    """Parts of record batches, each with the number of rows before it."""
-
-    file: DataFile
-    size_bytes: int
-    parts: list[tuple[Any, int]]
-
-    def blocks(self) -> Iterator[memoryview]:
-        sink = pa.BufferOutputStream()
-        for batch, _ in self.parts:
-            with pa.ipc.new_stream(sink, batch.schema) as writer:  # with the dictionaries, and no more of each column than these rows
-                writer.write_batch(batch)
-        yield memoryview(sink.getvalue())
-
-    def records(self) -> Iterator[Record | BadRow]:
-        for batch, first in self.parts:
-            yield from batch_records(self.file, batch, first)
-
-
-class ArrowReader:
-    """Rows of an Arrow file or stream: those of a batch are taken to begin at equal distances. A local file is mapped, so that batches that
-    are passed over are not read."""
-
-    def __init__(self, file: DataFile) -> None:
-        self._file = file
-        with arrow_errors(file):
-            self._source = pa.memory_map(file.path) if file.is_local else pa.PythonFile(file.open_buffered(), "r")
-            magic = self._source.read(6)
-            self._source.seek(0)
-            if magic == b"ARROW1":  # a stream between the marks of a file; its footer shows that it is whole
-                pa.ipc.open_file(self._source)
-                self._source.seek(8)
-            self._reader = pa.ipc.open_stream(self._source)
-        self._batch: Any = None
-        self._begin: int = 0
-        self._end: int = self._source.tell()
-        self._next = self._before = self.covered = 0
-
-    def take(self, start: int, end: int) -> Batches:
-        parts: list[tuple[Any, int]] = []
-        begin = max(start, self._begin)
-        with arrow_errors(self._file):
-            while self._batch is not None or self._advance():
-                first, last = max(self._next, self._row_at(start)), self._row_at(end)
-                if first < last:
-                    part = self._batch.slice(first, last - first)
-                    part.validate(full=True)
-                    parts.append((part, self._before + first))
-                    self._next = last
-                if self._end >= end or not self._advance():
-                    break
-        self.covered = end
-        return Batches(self._file, max(0, min(end, self._end) - begin), parts)
-
-    def _advance(self) -> bool:
-        """Go to the next batch. False: there is none."""
-        if self._batch is not None:
-            self._before += self._batch.num_rows
-        self._begin, self._next = self._end, 0
-        try:
-            self._batch = self._reader.read_next_batch()
-        except StopIteration:
-            self._batch = None
-            return False
-        self._end = self._source.tell()
-        return True
-
-    def _row_at(self, place: int) -> int:
-        """The first row of the batch that begins at `place` or behind it."""
-        rows: int = self._batch.num_rows
-        size = max(1, self._end - self._begin)
-        row = -(-(place - self._begin) * rows // size)
-        return min(rows, max(0, row))

@@ -9,10 +9,12 @@ from threading import Lock
 
 from tuneyard.data.access import reading
 from tuneyard.data.file_types import DataFile
-from tuneyard.data.stream.forward import Reader, Rows, reader_of
+from tuneyard.data.stream.forward import LineReader, Reader, Rows
+from tuneyard.data.stream.forward_arrow import ArrowReader
+from tuneyard.data.stream.forward_csv import CsvReader
 
 _MOST = 32
-"""Enough for four parts of a mixture at a time. One holds 1 to 10 MiB: what was read ahead, and the window of its compression."""
+"""Enough for two parts of a mixture at a time. One holds 1 to 10 MiB: what was read ahead, and the window of its compression."""
 
 _Key = tuple[str, str, int, str]
 
@@ -56,6 +58,13 @@ class OpenReaders:
         place = self._open.get(_key(file))
         covered = place.reader.covered if place is not None and place.reader is not None else 0
         return start - covered if covered <= start else start
+
+
+def reader_of(file: DataFile) -> Reader:
+    """A reader at the front of a file. Raises BadInput where it is not what it should be."""
+    if file.kind == "arrow":
+        return ArrowReader(file)
+    return CsvReader(file) if file.kind == "csv" else LineReader(file)
 
 
 def _key(file: DataFile) -> _Key:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tuneyard.data.order import mixed_seed
 from tuneyard.data.stream.strata import StratifiedOrder
 
-LANES = 8
+LANES = 16
 """Files that are read at the same time: as many are open in each process that makes rows."""
 _PERMUTED_BYTES = 256 << 20
 """So many bytes in such files are passed over within a second: they are permuted like all others."""
