@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-IGNORED = -100
+from tuneyard.data.token_batch import IGNORED, TokenBatch
+
 Row = Mapping[str, Sequence[int]]
 
 
@@ -25,53 +27,43 @@ class Collator:
     pad_token_id: int
     lay_flat: bool = False
 
-    def __call__(self, rows: list[Row]) -> dict[str, Any]:
+    def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
         """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and
         the sum of squared sample lengths (attention is quadratic in those)."""
-        if "position_ids" not in rows[0]:
-            return self._padded(rows)
-        return self._flat(rows) if self.lay_flat else self._packed(rows)
+        batch = rows if isinstance(rows, TokenBatch) else TokenBatch.of_rows(rows)
+        if batch.position_ids is None:
+            return self._padded(batch)
+        # The first token of a sample must not be predicted from the sample before. A padded position restarts at 0: each is a sample of
+        # its own, which nothing attends to and which attends to nothing.
+        labels = np.where(batch.position_ids == 0, IGNORED, batch.labels)
+        named = {"input_ids": batch.input_ids, "labels": labels, "position_ids": batch.position_ids}
+        padding = batch.padding
+        if padding is not None and self.lay_flat:
+            named = {name: matrix[~padding] for name, matrix in named.items()}
+        elif padding is not None:
+            named["input_ids"] = np.where(padding, self.pad_token_id, batch.input_ids)
+        if self.lay_flat:
+            named = {name: matrix.reshape(1, -1) for name, matrix in named.items()}
+        positions = batch.position_ids if padding is None else batch.position_ids[~padding]
+        tensors = {name: torch.from_numpy(matrix) for name, matrix in named.items()}
+        return {**tensors, "tokens": batch.lengths.tolist(), "squares": _squares(positions.ravel())}
 
-    def _padded(self, rows: list[Row]) -> dict[str, Any]:
-        lengths = [len(row["input_ids"]) for row in rows]
-        attention_mask = torch.zeros(len(rows), max(lengths), dtype=torch.long)
-        for i, length in enumerate(lengths):
-            attention_mask[i, :length] = 1
+    def _padded(self, batch: TokenBatch) -> dict[str, Any]:
+        padding = batch.padding
+        if padding is None:
+            ids, attention_mask = batch.input_ids, np.ones_like(batch.input_ids)
+        else:
+            ids, attention_mask = np.where(padding, self.pad_token_id, batch.input_ids), (~padding).astype(np.int64)
         return {
-            "input_ids": _pad([row["input_ids"] for row in rows], self.pad_token_id),
-            "labels": _pad([row["labels"] for row in rows], IGNORED),
-            "attention_mask": attention_mask,
-            "tokens": lengths,
-            "squares": sum(length * length for length in lengths),
+            "input_ids": torch.from_numpy(ids),
+            "labels": torch.from_numpy(batch.labels),
+            "attention_mask": torch.from_numpy(attention_mask),
+            "tokens": batch.lengths.tolist(),
+            "squares": int((batch.lengths * batch.lengths).sum()),
         }
 
-    def _packed(self, rows: list[Row]) -> dict[str, Any]:
-        # A padded position restarts at 0: each is a sample of its own, which nothing attends to and which attends to nothing.
-        position_ids = _pad([row["position_ids"] for row in rows], 0)
-        labels = _pad([row["labels"] for row in rows], IGNORED)
-        labels[position_ids == 0] = IGNORED  # the first token of a sample must not be predicted from the sample before
-        return {
-            "input_ids": _pad([row["input_ids"] for row in rows], self.pad_token_id),
-            "labels": labels,
-            "position_ids": position_ids,
-            **_account([row["position_ids"] for row in rows]),
-        }
 
-    def _flat(self, rows: list[Row]) -> dict[str, Any]:
-        end_to_end = {
-            name: torch.tensor([[value for row in rows for value in row[name]]]) for name in ("input_ids", "labels", "position_ids")
-        }
-        end_to_end["labels"][end_to_end["position_ids"] == 0] = IGNORED
-        return {**end_to_end, **_account([row["position_ids"] for row in rows])}
-
-
-def _pad(rows: list[Sequence[int]], value: int) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True, padding_value=value)
-
-
-def _account(position_ids: list[Sequence[int]]) -> dict[str, Any]:
-    squares = 0
-    for row in position_ids:
-        lengths = np.diff(np.append(np.flatnonzero(np.asarray(row) == 0), len(row)))
-        squares += int((lengths * lengths).sum())
-    return {"tokens": [len(row) for row in position_ids], "squares": squares}
+def _squares(positions: npt.NDArray[np.int64]) -> int:
+    """Of packed rows end to end: each sample begins where the position is 0."""
+    lengths = np.diff(np.flatnonzero(positions == 0), append=len(positions))
+    return int((lengths * lengths).sum())

@@ -62,7 +62,7 @@ def read(prepared: Any, positions: range) -> list[tuple[int, ...]]:
 def rows_of_an_epoch(prepared: Any) -> int:
     """Counted, not estimated."""
     rows, position = prepared.train, 0
-    while rows._window(position)[0].epoch == 0:
+    while rows._window(position).place.epoch == 0:
         position += 1
     return position
 

@@ -12,7 +12,7 @@ from tuneyard.training.order import Batches, evaluation_batches
 
 def batches(*, rows: int, micro: int, accumulate: int, rank: int, workers: int, start: int = 0, stop: int = 5) -> Batches:
     return Batches(
-        row_at=Order(rows, seed=3).at, micro_batch=micro, grad_accum=accumulate, rank=rank, workers=workers, start=start, stop=stop
+        rows_at=Order(rows, seed=3).at_each, micro_batch=micro, grad_accum=accumulate, rank=rank, workers=workers, start=start, stop=stop
     )
 
 
