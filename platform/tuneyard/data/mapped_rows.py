@@ -64,7 +64,9 @@ class MappedRows:
         if self._opened is None:
             names = [name for name in ("input_ids", "labels", "position_ids") if name in self.column_names]
             chunks = [self._rows.data.column(name).chunks for name in names]
-            batches = [tuple(_Column(each.values.to_numpy(), each.offsets.to_numpy()) for each in batch) for batch in zip(*chunks, strict=True)]
+            batches = [
+                tuple(_Column(each.values.to_numpy(), each.offsets.to_numpy()) for each in batch) for batch in zip(*chunks, strict=True)
+            ]
             counts = [len(column.offsets) - 1 for column, *_ in batches]
             self._opened = np.cumsum([0, *counts[:-1]]), batches
         return self._opened

@@ -95,7 +95,8 @@ class Mixture:
         """`at` of each of many positions: the numbers of the parts, and of their rows. Raises IndexError below 0."""
         if positions.size and positions.min() < 0:
             raise IndexError(f"position {positions.min()}")
-        epochs, inside = np.divmod(positions, self._end) if self._end is not None else (np.zeros_like(positions), positions)
+        epochs: Positions = np.zeros_like(positions) if self._end is None else positions // self._end
+        inside: Positions = positions - epochs * (self._end or 0)
         starts = np.asarray([segment.start for segment in self._segments], dtype=np.int64)
         segments = np.searchsorted(starts, inside, side="right") - 1
         blocks, places = np.divmod(inside - starts[segments], BLOCK)
@@ -106,8 +107,10 @@ class Mixture:
             parts[chosen], ranks[chosen] = parts_of[places[chosen]], ranks_of[places[chosen]]
         counts = np.asarray([segment.counts for segment in self._segments], dtype=np.int64)
         bases = np.asarray([segment.base for segment in self._segments], dtype=np.int64)
-        rows = bases[segments, parts] + blocks * counts[segments, parts] + ranks
-        return parts, rows + epochs * np.asarray(self._at_end, dtype=np.int64)[parts] if self._at_end else rows
+        rows: Positions = bases[segments, parts] + blocks * counts[segments, parts] + ranks
+        if self._at_end:
+            rows += epochs * np.asarray(self._at_end, dtype=np.int64)[parts]
+        return parts, rows
 
     def counts(self, start: int, stop: int) -> list[int]:
         """Rows of each part at positions `start` to `stop` - 1."""

@@ -1,6 +1,6 @@
 """A micro-batch of rows of tokens as matrices, filled straight from where the rows lie: one copy from disk's pages to what a model reads.
 
-Data sets of rows give it for a list of row numbers (`__getitems__`, which torch's loader calls where a data set has it). It is a sequence of
+Data sets give it for a list of row numbers (`__getitems__`, which the loader of torch calls where there is one). It is a sequence of
 rows too, so that whatever takes a list of rows takes it.
 """
 
@@ -44,18 +44,19 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
     @classmethod
     def of_parts(cls, rows: Sequence[RowParts]) -> TokenBatch:
         """Copy rows from where they lie."""
-        lengths = np.fromiter((len(row.ids) for row in rows), np.int64, len(rows))
-        width = int(lengths.max(initial=0))
-        full = int(lengths.min(initial=width)) == width
-        ids = np.empty((len(rows), width), np.int64) if full else np.zeros((len(rows), width), np.int64)
+        sizes = [len(row.ids) for row in rows]
+        width = max(sizes, default=0)
         as_mask = rows[0].labels.dtype == np.bool_
-        labels = np.empty((len(rows), width), np.bool_ if as_mask else np.int64)
-        if not full:
-            labels.fill(False if as_mask else IGNORED)
-        for number, row in enumerate(rows):
-            ids[number, : len(row.ids)] = row.ids
-            labels[number, : len(row.ids)] = row.labels
-        return cls(ids, np.where(labels, ids, IGNORED) if as_mask else labels, _position_ids(rows, lengths, width), lengths)
+        ids = np.zeros((len(rows), width), np.int64)
+        labels: npt.NDArray[Any] = np.zeros(ids.shape, np.bool_) if as_mask else np.full(ids.shape, IGNORED)
+        for size, row, row_ids, row_labels in zip(sizes, rows, ids, labels, strict=True):
+            if size == width:
+                row_ids[:], row_labels[:] = row.ids, row.labels
+            else:
+                row_ids[:size], row_labels[:size] = row.ids, row.labels
+        if as_mask:
+            labels = np.where(labels, ids, IGNORED)
+        return cls(ids, labels, _position_ids(rows, sizes, width), np.array(sizes, dtype=np.int64))
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> TokenBatch:
@@ -86,11 +87,10 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
                 positions[numbers, :here] = batch.position_ids
         return cls(ids, labels, positions, lengths)
 
-    @property
-    def padding(self) -> npt.NDArray[np.bool_] | None:
-        """[rows, longest row]: True behind the end of a row. None: all rows are equally long."""
+    def short_rows(self) -> list[tuple[int, int]]:
+        """Rows that are shorter than the longest one, each with its length."""
         width = self.input_ids.shape[1]
-        return None if int(self.lengths.min()) == width else np.arange(width) >= self.lengths[:, None]
+        return [(row, length) for row, length in enumerate(self.lengths.tolist()) if length < width]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -112,27 +112,30 @@ class TokenBatch(Sequence[Mapping[str, Any]]):
         return row
 
 
-def _position_ids(rows: Sequence[RowParts], lengths: Ints, width: int) -> Ints | None:
+def _position_ids(rows: Sequence[RowParts], sizes: Sequence[int], width: int) -> Ints | None:
     """Positions that restart at 0 with each sample; None: rows are not packed."""
     if rows[0].samples is not None:
-        return _counted_up(rows, lengths, width)
+        return _counted_up([row.samples for row in rows], sizes, width)
     if rows[0].position_ids is None:
         return None
     found = np.zeros((len(rows), width), np.int64)
-    for number, row in enumerate(rows):
+    for size, row, positions in zip(sizes, rows, found, strict=True):
         assert row.position_ids is not None
-        found[number, : len(row.position_ids)] = row.position_ids
+        positions[:size] = row.position_ids
     return found
 
 
-def _counted_up(rows: Sequence[RowParts], lengths: Ints, width: int) -> Ints:
+def _counted_up(samples: Sequence[Any], sizes: Sequence[int], width: int) -> Ints:
     spans: list[Any] = []
-    for row, length in zip(rows, lengths.tolist(), strict=True):
-        spans.append(row.samples)
-        if length < width:
-            spans.append((width - length,))  # what fills the row up counts as one sample more
-    flat = np.concatenate(spans).astype(np.int64)
-    found: Ints = (np.arange(len(rows) * width) - np.repeat(np.cumsum(flat) - flat, flat)).reshape(len(rows), width)
-    for number in np.flatnonzero(lengths < width).tolist():
-        found[number, lengths[number] :] = 0
+    for of_row, size in zip(samples, sizes, strict=True):
+        spans.append(of_row)
+        if size < width:
+            spans.append((width - size,))  # what fills the row up counts as one sample more
+    flat = np.concatenate(spans, dtype=np.int64)
+    places = np.arange(len(sizes) * width)
+    places -= (flat.cumsum() - flat).repeat(flat)
+    found = places.reshape(len(sizes), width)
+    for size, row in zip(sizes, found, strict=True):
+        if size < width:
+            row[size:] = 0
     return found

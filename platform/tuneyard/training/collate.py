@@ -29,41 +29,35 @@ class Collator:
 
     def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
         """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and
-        the sum of squared sample lengths (attention is quadratic in those)."""
+        the sum of squared sample lengths (attention is quadratic in those). The tensors are the matrices of the batch, and change it."""
         batch = rows if isinstance(rows, TokenBatch) else TokenBatch.of_rows(rows)
-        if batch.position_ids is None:
-            return self._padded(batch)
-        # The first token of a sample must not be predicted from the sample before. A padded position restarts at 0: each is a sample of
-        # its own, which nothing attends to and which attends to nothing.
-        labels = np.where(batch.position_ids == 0, IGNORED, batch.labels)
-        named = {"input_ids": batch.input_ids, "labels": labels, "position_ids": batch.position_ids}
-        padding = batch.padding
-        if padding is not None and self.lay_flat:
-            named = {name: matrix[~padding] for name, matrix in named.items()}
-        elif padding is not None:
-            named["input_ids"] = np.where(padding, self.pad_token_id, batch.input_ids)
+        if self.pad_token_id:
+            for row, length in batch.short_rows():
+                batch.input_ids[row, length:] = self.pad_token_id
+        return self._padded(batch) if batch.position_ids is None else self._packed(batch, batch.position_ids)
+
+    def _packed(self, batch: TokenBatch, position_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        # A padded position is 0: each is a sample of its own, which nothing attends to and which attends to nothing.
+        starts = np.flatnonzero(position_ids.ravel() == 0)
+        batch.labels.ravel()[starts] = IGNORED  # the first token of a sample must not be predicted from the sample before
+        ends = np.append(starts[1:], position_ids.size)
+        lengths = ends - starts
+        padding = position_ids.size - int(batch.lengths.sum())
+        named = {"input_ids": batch.input_ids, "labels": batch.labels, "position_ids": position_ids}
         if self.lay_flat:
-            named = {name: matrix.reshape(1, -1) for name, matrix in named.items()}
-        positions = batch.position_ids if padding is None else batch.position_ids[~padding]
+            kept = np.arange(position_ids.shape[1]) < batch.lengths[:, None]
+            named = {name: matrix[kept][None, :] for name, matrix in named.items()}
         tensors = {name: torch.from_numpy(matrix) for name, matrix in named.items()}
-        return {**tensors, "tokens": batch.lengths.tolist(), "squares": _squares(positions.ravel())}
+        return {**tensors, "tokens": batch.lengths.tolist(), "squares": int(lengths @ lengths) - padding}
 
     def _padded(self, batch: TokenBatch) -> dict[str, Any]:
-        padding = batch.padding
-        if padding is None:
-            ids, attention_mask = batch.input_ids, np.ones_like(batch.input_ids)
-        else:
-            ids, attention_mask = np.where(padding, self.pad_token_id, batch.input_ids), (~padding).astype(np.int64)
+        attention_mask = np.ones_like(batch.input_ids)
+        for row, length in batch.short_rows():
+            attention_mask[row, length:] = 0
         return {
-            "input_ids": torch.from_numpy(ids),
+            "input_ids": torch.from_numpy(batch.input_ids),
             "labels": torch.from_numpy(batch.labels),
             "attention_mask": torch.from_numpy(attention_mask),
             "tokens": batch.lengths.tolist(),
-            "squares": int((batch.lengths * batch.lengths).sum()),
+            "squares": int(batch.lengths @ batch.lengths),
         }
-
-
-def _squares(positions: npt.NDArray[np.int64]) -> int:
-    """Of packed rows end to end: each sample begins where the position is 0."""
-    lengths = np.diff(np.flatnonzero(positions == 0), append=len(positions))
-    return int((lengths * lengths).sum())

@@ -41,6 +41,12 @@ def test_starting_at_a_step_reads_what_an_uninterrupted_run_reads_from_there(row
     assert resumed == whole[start * 2 :]
 
 
+def test_steps_whose_order_is_computed_together_are_each_by_itself() -> None:
+    rank = batches(rows=1000, micro=3, accumulate=2, rank=1, workers=2, start=5, stop=150)
+
+    assert list(rank) == [rank.micro(step, micro) for step in range(5, 150) for micro in range(2)]
+
+
 def test_an_epoch_reads_every_row_once() -> None:
     seen = [row for step in range(5) for row in rows_of_step(20, step, micro=2, accumulate=1, workers=2)]
 

@@ -174,7 +174,7 @@ class StreamedRows:
         self._starts: list[int] = [0]
         self._places: list[Place] = [Place(0, 0)]
         self._windows: dict[Place, CountedWindow] = {}
-        self._window_of_last = CountedWindow(stream.windows, Place(0, 0), 0, ())
+        self._window_of_last = CountedWindow(stream.windows, Place(0, 0), 0, (), ())
         self._read_before: Sequence[int] = (0, 0, 0)
         self._before: dict[Place, Sequence[int]] = {}
         self._split_numbers: dict[Place, Sequence[int]] = {}
@@ -215,7 +215,7 @@ class StreamedRows:
         place = Place(int(cursor["epoch"]), int(cursor["window"]))
         self._starts, self._places = [int(cursor["start"])], [place]
         self._windows.clear()
-        self._window_of_last = CountedWindow(self.stream.windows, place, 0, ())
+        self._window_of_last = CountedWindow(self.stream.windows, place, 0, (), ())
         self._counted_elsewhere = {place: cursor["rows"]} if "rows" in cursor else {}
         self._read_before = tuple(cursor.get("read", (0, 0, 0)))
 
@@ -236,8 +236,8 @@ class StreamedRows:
             window = self._window_of_last = self._window(position)
         if window.place != self._announced:
             self._tell(window.place)
-        which, row = window.at(position)
-        shard = self._shard(self._splits_of(window.place)[which])
+        split, row = window.at(position)
+        shard = self._shard(split)
         if row >= shard.facts.rows:
             raise self._changed()
         return shard.row(row)
@@ -279,7 +279,7 @@ class StreamedRows:
                 rows = self._counted_elsewhere[place]
             else:
                 rows = self._rows_of(place)
-            self._windows[place] = CountedWindow(self.stream.windows, place, start, rows)
+            self._windows[place] = CountedWindow(self.stream.windows, place, start, self._splits_of(place), rows)
         return self._windows[place]
 
     def _rows_of(self, place: Place) -> Sequence[int]:
@@ -294,9 +294,10 @@ class StreamedRows:
         self._announce(place, self.tally.waited_s)
 
     def _shard(self, number: int) -> Shard:
-        if number in self._open:
+        known = self._open.get(number)
+        if known is not None:
             self._open.move_to_end(number)
-            return self._open[number]
+            return known
         shard = self._read(self.stream.splits[number])
         self._open[number] = shard
         if len(self._open) > _OPEN_SHARDS:

@@ -92,11 +92,12 @@ class _Columns(NamedTuple):
         return cls(ids.values.to_numpy(), ids.offsets.to_numpy(), bits, samples.values.to_numpy(), samples.offsets.to_numpy(), packed)
 
     def row(self, number: int) -> RowParts:
-        start, end = int(self.starts[number]), int(self.starts[number + 1])
-        first = start & ~7
-        bits = np.unpackbits(self.counted[first >> 3 : (end + 7) >> 3], bitorder="little")
+        start, end = self.starts[number : number + 2].tolist()
+        first = start >> 3
+        bits = np.unpackbits(self.counted[first : (end + 7) >> 3], bitorder="little").view(np.bool_)
+        begin = start - (first << 3)
         samples = self.lengths[self.sample_starts[number] : self.sample_starts[number + 1]] if self.packed else None
-        return RowParts(self.ids[start:end], bits[start - first : end - first].view(np.bool_), samples=samples)
+        return RowParts(self.ids[start:end], bits[begin : begin + end - start], None, samples)
 
 
 class Shard:
