@@ -99,7 +99,8 @@ class Mixture:
         inside: Positions = positions - epochs * (self._end or 0)
         starts = np.asarray([segment.start for segment in self._segments], dtype=np.int64)
         segments = np.searchsorted(starts, inside, side="right") - 1
-        blocks, places = np.divmod(inside - starts[segments], BLOCK)
+        after = inside - starts[segments]
+        blocks, places = after // BLOCK, after % BLOCK
         parts, ranks = np.empty_like(inside), np.empty_like(inside)
         for index, block in np.unique(np.stack([segments, blocks]), axis=1).T:
             chosen = (segments == index) & (blocks == block)
