@@ -118,10 +118,8 @@ def write_peers(folder: Path, ids: Matrix, labels: Matrix) -> None:
             writer.write({"input_ids": row_ids, "labels": row_labels})
     ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     for number, part in enumerate(np.array_split(np.arange(len(ids)), 8)):
-        rows = ray.data.from_numpy([ids[part]]).rename_columns({"data": "input_ids"})
-        rows.zip(ray.data.from_numpy([labels[part]]).rename_columns({"data": "labels"})).write_parquet(
-            str(folder / "parquet" / str(number))
-        )
+        both = ray.data.from_numpy([np.stack([ids[part], labels[part]], axis=1)])
+        both.map_batches(lambda rows: _named(rows["data"][:, 0], rows["data"][:, 1])).write_parquet(str(folder / "parquet" / str(number)))
     ray.shutdown()
 
 

@@ -20,6 +20,7 @@ from tuneyard.data import prepare
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.stream import Done, published
+from tuneyard.data.stream import claims as claims_module
 from tuneyard.data.stream import rows as rows_module
 from tuneyard.data.stream import shards as shards_module
 from tuneyard.data.stream import splits as splits_module
@@ -395,7 +396,7 @@ def test_nobody_waits_where_there_are_no_locks(texts: Path, tokenizer: Any, tmp_
     def no_locks(*_: Any) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(rows_module.fcntl, "lockf", no_locks)
+    monkeypatch.setattr(claims_module.fcntl, "lockf", no_locks)
     prepared = stream_of(texts, tokenizer, tmp_path)
     assert len(read(prepared, range(400))) == 400
     assert prepared.train.tally.waited_s < 30

@@ -7,7 +7,6 @@ data workers make it faster, and nothing depends on them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from bisect import bisect_right
@@ -19,6 +18,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
+from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.counted_window import CountedWindow
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.shards import Shard, ShardFacts
@@ -35,45 +35,6 @@ _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
     "source_bytes",
 )
-
-
-class Claims:
-    """Who builds which split: one lock per split on one file. The kernel lets go of those of a process that dies."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._process, self._file = 0, -1
-
-    def take(self, split: int) -> bool:
-        """Claim a split for this process. False: another one has it. Where there are no locks (a folder of another user, some network file
-        systems), everybody has every split: work is done twice, and nobody waits for nobody."""
-        try:
-            fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": 0, "_file": -1}
-
-    def is_free(self, split: int) -> bool:
-        """Whether nobody builds a split at the moment."""
-        if not self.take(split):
-            return False
-        self.give_back(split)
-        return True
-
-    def give_back(self, split: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
-
-    def _descriptor(self) -> int:
-        if self._process != os.getpid():  # a forked process has locks of its own
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._process, self._file = os.getpid(), os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._file
 
 
 Announce = Callable[[Place, float], None]
@@ -209,14 +170,15 @@ class StreamedRows:
         return {"data": self._identity(), **about, "read": self._before[place]}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
-        """Start at a cursor: no shard is read or built before its rows are. Raises BadInput where it was made on other data."""
+        """Start at a cursor: no shard is read or built before its rows are. Of files that are read from their front, all shards of the
+        window are, in their order: one pass over the file. Raises BadInput where the cursor was made on other data."""
         if cursor["data"] != self._identity():
             raise self._changed()
         place = Place(int(cursor["epoch"]), int(cursor["window"]))
         self._starts, self._places = [int(cursor["start"])], [place]
         self._windows.clear()
         self._window_of_last = CountedWindow(self.stream.windows, place, 0, (), ())
-        self._counted_elsewhere = {place: cursor["rows"]} if "rows" in cursor else {}
+        self._counted_elsewhere = {place: cursor["rows"]} if "rows" in cursor and self.stream.windows.sequences is None else {}
         self._read_before = tuple(cursor.get("read", (0, 0, 0)))
 
     def _changed(self) -> BadInput:
@@ -330,37 +292,3 @@ class StreamedRows:
         if whole and not facts.rows:
             why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""
             raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "see what data.maxLength and data.lossOn leave")
-
-
-class HeldOutRows:
-    """Rows for evaluation: those that were held out of the first splits of the first epoch. Built when they are first asked for."""
-
-    def __init__(self, stream: Stream, splits: int) -> None:
-        self._stream = stream
-        self._splits = splits
-        self._found: list[tuple[Shard, int]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @property
-    def column_names(self) -> list[str]:
-        return ["input_ids", "labels", *(["position_ids"] if self._stream.recipe.pack else []), "length"]
-
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
-        return self.__getitems__([number])[0]
-
-    def __getitems__(self, numbers: Sequence[int]) -> TokenBatch:
-        """These rows, in this order."""
-        return TokenBatch.of_parts([shard.row(row) for shard, row in map(self._all().__getitem__, numbers)])
-
-    def _all(self) -> list[tuple[Shard, int]]:
-        if self._found is None:
-            place = Place(0, 0)
-            chosen: list[int] = []
-            while len(chosen) < min(self._splits, len(self._stream.splits)):
-                chosen.extend(self._stream.windows.splits_at(place))
-                place = self._stream.windows.after(place)
-            shards = [self._stream.shard(self._stream.splits[number]) for number in chosen]
-            self._found = [(shard, shard.facts.rows + row) for shard in shards for row in range(shard.facts.held_out)]
-        return self._found
