@@ -252,7 +252,7 @@ def _resumes(folder: Path, rounds: int) -> list[str]:
 
 def _place(rows: Any, position: int) -> float:
     began = time.perf_counter()
-    batches = Batches(row_at=Order(ROWS).at, micro_batch=1, grad_accum=1, rank=0, workers=1, start=position, stop=ROWS)
+    batches = Batches(rows_at=Order(ROWS).at_each, micro_batch=1, grad_accum=1, rank=0, workers=1, start=position, stop=ROWS)
     loader = torch.utils.data.DataLoader(rows, batch_sampler=batches, collate_fn=_WithoutAccount(1))
     next(iter(loader))
     return time.perf_counter() - began

@@ -121,7 +121,7 @@ def _parts(folder: Path, model: Path, task: Any) -> dict[str, Any]:
 
 
 def _batches() -> Batches:
-    return Batches(row_at=Order(ROWS).at, micro_batch=2, grad_accum=4, rank=0, workers=1, start=0, stop=STEPS)
+    return Batches(rows_at=Order(ROWS).at_each, micro_batch=2, grad_accum=4, rank=0, workers=1, start=0, stop=STEPS)
 
 
 def _bare(folder: Path, model: Path, task: Any) -> float:

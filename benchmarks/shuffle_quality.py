@@ -36,12 +36,11 @@ def streamed(splits: int, rows: int, epoch: int, files: int = 0) -> Rows:
     place, found = Place(epoch, 0), []
     while place.epoch == epoch:
         numbers = windows.splits_at(place)
-        counts = [rows] * len(numbers)
-        for position in range(sum(counts)):
-            which, row = windows.row(place, counts, position)
-            found.append(numbers[which] * rows + row)
+        starts = np.arange(len(numbers) + 1) * rows
+        which, row = windows.rows_at(place, starts, np.arange(starts[-1]))
+        found.append(np.asarray(numbers)[which] * rows + row)
         place = windows.after(place)
-    return np.asarray(found)
+    return np.concatenate(found)
 
 
 def buffered(splits: int, rows: int, random: np.random.Generator) -> Rows:

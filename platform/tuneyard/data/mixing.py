@@ -9,15 +9,19 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data.chat import choose_template
+from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.mix_parts import part_data, part_names
 from tuneyard.data.mixture import Mixture, Part
-from tuneyard.data.order import RowOrder
+from tuneyard.data.order import Positions, RowOrder
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.streaming import validation_data
+from tuneyard.data.token_batch import TokenBatch
 from tuneyard.tracking import Emit, Warned
 
 _SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
@@ -35,10 +39,15 @@ class MixedRows:
         names: list[str] = self._parts[0].column_names
         return names
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row, part = divmod(index, len(self._parts))
-        found: dict[str, Any] = self._parts[part][row]
-        return found
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> TokenBatch:
+        """These rows, in this order."""
+        rows, parts = np.divmod(np.asarray(indices, dtype=np.int64), len(self._parts))
+        of_parts = [(part, np.flatnonzero(parts == part)) for part in np.unique(parts).tolist()]
+        found = [(numbers, self._parts[part].__getitems__(rows[numbers].tolist())) for part, numbers in of_parts]
+        return TokenBatch.merged(found, len(indices))
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,11 @@ class StreamedMixOrder:
         """The number of the part that the row with this index in `MixedRows` belongs to."""
         return row % len(self.orders)
 
+    def at_each(self, positions: Positions) -> Positions:
+        """`at` of each of many positions."""
+        parts, rows = self.mixture.at_each(positions)
+        return _ordered(self.orders, parts, rows) * len(self.orders) + parts
+
 
 @dataclass(frozen=True)
 class MixedOrder:
@@ -89,9 +103,24 @@ class MixedOrder:
     def parts(self) -> int:
         return len(self.orders)
 
+    def at_each(self, positions: Positions) -> Positions:
+        """`at` of each of many positions."""
+        parts, rows = self.mixture.at_each(positions)
+        return np.asarray(self.starts, dtype=np.int64)[parts] + _ordered(self.orders, parts, rows)
+
     def part_of(self, row: int) -> int:
         """The number of the part that a row belongs to."""
         return bisect_right(self.starts, row) - 1
+
+
+def _ordered(orders: Sequence[RowOrder], parts: Positions, rows: Positions) -> Positions:
+    """The rows of each part in its order."""
+    found = np.empty_like(rows)
+    for part, order in enumerate(orders):
+        chosen = parts == part
+        if chosen.any():
+            found[chosen] = order.at_each(rows[chosen])
+    return found
 
 
 def prepare_mixture(
@@ -142,7 +171,7 @@ def prepare_mixture(
 def _mixed(parts: Sequence[Prepared], mixture: Mixture) -> tuple[Any, RowOrder]:
     orders = tuple(part.order for part in parts)
     if any(part.streams for part in parts):
-        return MixedRows([part.train for part in parts]), StreamedMixOrder(mixture, orders)
+        return MixedRows([by_batches(part.train) for part in parts]), StreamedMixOrder(mixture, orders)
     counts = [order.epoch_rows for order in orders]
     return _end_to_end([part.train for part in parts]), MixedOrder(mixture, orders, tuple(accumulate(counts[:-1], initial=0)))
 

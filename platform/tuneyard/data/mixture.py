@@ -18,8 +18,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tuneyard.data.order import Positions
+
 BLOCK = 8192
-"""Places of a block: shares are met to 1 in 16,384."""
+"""Positions of a block: shares are met to 1 in 16,384."""
 Exhausted = Literal["repeat", "leave", "stop"]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -88,6 +90,28 @@ class Mixture:
         part = int(parts[place])
         row = segment.base[part] + block * segment.counts[part] + int(ranks[place])
         return part, row + (epoch * self._at_end[part] if epoch else 0)
+
+    def at_each(self, positions: Positions) -> tuple[Positions, Positions]:
+        """`at` of each of many positions: the numbers of the parts, and of their rows. Raises IndexError below 0."""
+        if positions.size and positions.min() < 0:
+            raise IndexError(f"position {positions.min()}")
+        epochs: Positions = np.zeros_like(positions) if self._end is None else positions // self._end
+        inside: Positions = positions - epochs * (self._end or 0)
+        starts = np.asarray([segment.start for segment in self._segments], dtype=np.int64)
+        segments = np.searchsorted(starts, inside, side="right") - 1
+        after = inside - starts[segments]
+        blocks, places = after // BLOCK, after % BLOCK
+        parts, ranks = np.empty_like(inside), np.empty_like(inside)
+        for index, block in np.unique(np.stack([segments, blocks]), axis=1).T:
+            chosen = (segments == index) & (blocks == block)
+            parts_of, ranks_of = self._layout(int(index), int(block), self._segments[index].counts)
+            parts[chosen], ranks[chosen] = parts_of[places[chosen]], ranks_of[places[chosen]]
+        counts = np.asarray([segment.counts for segment in self._segments], dtype=np.int64)
+        bases = np.asarray([segment.base for segment in self._segments], dtype=np.int64)
+        rows: Positions = bases[segments, parts] + blocks * counts[segments, parts] + ranks
+        if self._at_end:
+            rows += epochs * np.asarray(self._at_end, dtype=np.int64)[parts]
+        return parts, rows
 
     def counts(self, start: int, stop: int) -> list[int]:
         """Rows of each part at positions `start` to `stop` - 1."""
@@ -162,7 +186,7 @@ def _limit(part: Part, exhausted: Exhausted) -> int | None:
 
 
 def _places(weights: Sequence[float]) -> tuple[int, ...]:
-    """Places of each part in a block, by largest remainder (Hamilton); at least 1 where there is any weight."""
+    """Positions of each part in a block, by largest remainder (Hamilton); at least 1 where there is any weight."""
     total = sum(weights)
     wished = [BLOCK * weight / total for weight in weights]
     counts = [max(1, math.floor(wish)) if weight else 0 for wish, weight in zip(wished, weights, strict=True)]

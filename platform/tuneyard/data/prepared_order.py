@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 
+import numpy as np
+
+from tuneyard.data.order import Positions
 from tuneyard.data.stream.windows import Place, Windows
 
 _KEPT_EPOCHS = 2
@@ -16,9 +16,12 @@ _KEPT_EPOCHS = 2
 @dataclass(frozen=True)
 class _Window:
     place: Place
-    splits: Sequence[int]
-    rows: Sequence[int]
-    """Of each of `splits`."""
+    start: int
+    """Where it begins in its epoch."""
+    first_rows: Positions
+    """Of each of its splits, the first row."""
+    starts: Positions
+    """Where the rows of each of its splits begin in it, and where the last one's end."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class PreparedOrder:
 
     windows: Windows
     rows: tuple[int, ...]
-    _epochs: dict[int, tuple[list[int], list[_Window]]] = field(default_factory=dict, compare=False, repr=False)
+    _epochs: dict[int, list[_Window]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def epoch_rows(self) -> int:
@@ -35,25 +38,39 @@ class PreparedOrder:
         return sum(self.rows)
 
     @cached_property
-    def _starts(self) -> list[int]:
-        return list(accumulate(self.rows, initial=0))
+    def _first_rows(self) -> Positions:
+        """The first row of each split."""
+        return np.cumsum(np.asarray([0, *self.rows[:-1]], dtype=np.int64))
 
     def at(self, position: int) -> int:
         """The index of the row at a position that counts on over epochs."""
-        epoch, inside = divmod(position, self.epoch_rows)
-        starts, windows = self._windows_of(epoch)
-        index = bisect_right(starts, inside) - 1
-        window = windows[index]
-        which, row = self.windows.row(window.place, window.rows, inside - starts[index])
-        return self._starts[window.splits[which]] + row
+        return int(self.at_each(np.asarray([position], dtype=np.int64))[0])
 
-    def _windows_of(self, epoch: int) -> tuple[list[int], list[_Window]]:
-        """Where each window of an epoch begins, and the windows."""
+    def at_each(self, positions: Positions) -> Positions:
+        """`at` of each of many positions."""
+        epochs, inside = np.divmod(positions, self.epoch_rows)
+        found = np.empty_like(inside)
+        for epoch in np.unique(epochs).tolist():
+            windows = self._windows_of(epoch)
+            of_epoch = np.flatnonzero(epochs == epoch)
+            numbers = np.searchsorted([window.start for window in windows], inside[of_epoch], side="right") - 1
+            for number in np.unique(numbers).tolist():
+                chosen, window = of_epoch[numbers == number], windows[number]
+                which, rows = self.windows.rows_at(window.place, window.starts, inside[chosen] - window.start)
+                found[chosen] = window.first_rows[which] + rows
+        return found
+
+    def _windows_of(self, epoch: int) -> list[_Window]:
+        """The windows of an epoch, in order."""
         if epoch not in self._epochs:
             if len(self._epochs) >= _KEPT_EPOCHS:
                 self._epochs.pop(next(iter(self._epochs)))
-            places = [Place(epoch, number) for number in range(self.windows.count(epoch))]
-            splits = [self.windows.splits_at(place) for place in places]
-            windows = [_Window(place, inside, [self.rows[split] for split in inside]) for place, inside in zip(places, splits, strict=True)]
-            self._epochs[epoch] = list(accumulate((sum(window.rows) for window in windows[:-1]), initial=0)), windows
+            rows, found, start = np.asarray(self.rows, dtype=np.int64), [], 0
+            for number in range(self.windows.count(epoch)):
+                place = Place(epoch, number)
+                splits = np.asarray(self.windows.splits_at(place), dtype=np.int64)
+                starts = np.cumsum(np.concatenate([np.zeros(1, np.int64), rows[splits]]))
+                found.append(_Window(place, start, self._first_rows[splits], starts))
+                start += int(starts[-1])
+            self._epochs[epoch] = found
         return self._epochs[epoch]

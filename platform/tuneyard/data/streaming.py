@@ -8,6 +8,7 @@ from typing import Any
 
 from tuneyard.api import TrainData
 from tuneyard.data.losses import muted_note
+from tuneyard.data.order import Positions
 from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
@@ -29,6 +30,9 @@ class StreamedOrder:
 
     def at(self, position: int) -> int:
         return position
+
+    def at_each(self, positions: Positions) -> Positions:
+        return positions
 
 
 def prepare_stream(

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from tuneyard import data
 from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
+from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
@@ -209,7 +210,7 @@ class _Attempt:
         order = prepared.order
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, order.epoch_rows, plan.global_batch)
         batches = Batches(
-            row_at=order.at,
+            rows_at=order.at_each,
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
             rank=self.world.rank,
@@ -265,9 +266,8 @@ class _Attempt:
             )
         pad = material.tokenizer.pad_token_id
         collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
-        trainer = SteppedTrainer(
-            model=model, args=arguments, data_collator=collator, train_dataset=material.data.train, eval_dataset=material.data.validation
-        )
+        rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
+        trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         take_token_mean(trainer)
         return trainer
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-IGNORED = -100
+from tuneyard.data.token_batch import IGNORED, TokenBatch
+
 Row = Mapping[str, Sequence[int]]
 
 
@@ -25,53 +27,37 @@ class Collator:
     pad_token_id: int
     lay_flat: bool = False
 
-    def __call__(self, rows: list[Row]) -> dict[str, Any]:
+    def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
         """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and
-        the sum of squared sample lengths (attention is quadratic in those)."""
-        if "position_ids" not in rows[0]:
-            return self._padded(rows)
-        return self._flat(rows) if self.lay_flat else self._packed(rows)
+        the sum of squared sample lengths (attention is quadratic in those). The tensors are the matrices of the batch, and change it."""
+        batch = rows if isinstance(rows, TokenBatch) else TokenBatch.of_rows(rows)
+        if self.pad_token_id:
+            for row, length in batch.short_rows():
+                batch.input_ids[row, length:] = self.pad_token_id
+        return self._padded(batch) if batch.position_ids is None else self._packed(batch, batch.position_ids)
 
-    def _padded(self, rows: list[Row]) -> dict[str, Any]:
-        lengths = [len(row["input_ids"]) for row in rows]
-        attention_mask = torch.zeros(len(rows), max(lengths), dtype=torch.long)
-        for i, length in enumerate(lengths):
-            attention_mask[i, :length] = 1
+    def _packed(self, batch: TokenBatch, position_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
+        # A padded position is 0: each is a sample of its own, which nothing attends to and which attends to nothing.
+        starts = np.flatnonzero(position_ids.ravel() == 0)
+        batch.labels.ravel()[starts] = IGNORED  # the first token of a sample must not be predicted from the sample before
+        ends = np.append(starts[1:], position_ids.size)
+        lengths = ends - starts
+        padding = position_ids.size - int(batch.lengths.sum())
+        named = {"input_ids": batch.input_ids, "labels": batch.labels, "position_ids": position_ids}
+        if self.lay_flat:
+            kept = np.arange(position_ids.shape[1]) < batch.lengths[:, None]
+            named = {name: matrix[kept][None, :] for name, matrix in named.items()}
+        tensors = {name: torch.from_numpy(matrix) for name, matrix in named.items()}
+        return {**tensors, "tokens": batch.lengths.tolist(), "squares": int(lengths @ lengths) - padding}
+
+    def _padded(self, batch: TokenBatch) -> dict[str, Any]:
+        attention_mask = np.ones_like(batch.input_ids)
+        for row, length in batch.short_rows():
+            attention_mask[row, length:] = 0
         return {
-            "input_ids": _pad([row["input_ids"] for row in rows], self.pad_token_id),
-            "labels": _pad([row["labels"] for row in rows], IGNORED),
-            "attention_mask": attention_mask,
-            "tokens": lengths,
-            "squares": sum(length * length for length in lengths),
+            "input_ids": torch.from_numpy(batch.input_ids),
+            "labels": torch.from_numpy(batch.labels),
+            "attention_mask": torch.from_numpy(attention_mask),
+            "tokens": batch.lengths.tolist(),
+            "squares": int(batch.lengths @ batch.lengths),
         }
-
-    def _packed(self, rows: list[Row]) -> dict[str, Any]:
-        # A padded position restarts at 0: each is a sample of its own, which nothing attends to and which attends to nothing.
-        position_ids = _pad([row["position_ids"] for row in rows], 0)
-        labels = _pad([row["labels"] for row in rows], IGNORED)
-        labels[position_ids == 0] = IGNORED  # the first token of a sample must not be predicted from the sample before
-        return {
-            "input_ids": _pad([row["input_ids"] for row in rows], self.pad_token_id),
-            "labels": labels,
-            "position_ids": position_ids,
-            **_account([row["position_ids"] for row in rows]),
-        }
-
-    def _flat(self, rows: list[Row]) -> dict[str, Any]:
-        end_to_end = {
-            name: torch.tensor([[value for row in rows for value in row[name]]]) for name in ("input_ids", "labels", "position_ids")
-        }
-        end_to_end["labels"][end_to_end["position_ids"] == 0] = IGNORED
-        return {**end_to_end, **_account([row["position_ids"] for row in rows])}
-
-
-def _pad(rows: list[Sequence[int]], value: int) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True, padding_value=value)
-
-
-def _account(position_ids: list[Sequence[int]]) -> dict[str, Any]:
-    squares = 0
-    for row in position_ids:
-        lengths = np.diff(np.append(np.flatnonzero(np.asarray(row) == 0), len(row)))
-        squares += int((lengths * lengths).sum())
-    return {"tokens": [len(row) for row in position_ids], "squares": squares}

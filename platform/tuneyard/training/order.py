@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-RowAt = Callable[[int], int]
-"""Position in the endless stream -> row: `tuneyard.data.order.RowOrder.at`."""
+import numpy as np
+import numpy.typing as npt
+
+RowsAt = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+"""Positions in the endless stream -> rows: `tuneyard.data.order.RowOrder.at_each`."""
+_STEPS_AT_ONCE, _ROWS_AT_ONCE = 64, 4096
+"""The order of so many steps is computed at once, and of so many rows at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
     """The micro-batches of one rank, as lists of rows, from step `start` to step `stop`. A torch batch sampler."""
 
-    row_at: RowAt
+    rows_at: RowsAt
     micro_batch: int
     grad_accum: int
     rank: int
@@ -36,14 +41,23 @@ class Batches:
         return self.stop * self.grad_accum
 
     def __iter__(self) -> Iterator[list[int]]:
-        for step in range(self.start, self.stop):
-            for micro in range(self.grad_accum):
-                yield self.micro(step, micro)
+        steps = max(1, min(_STEPS_AT_ONCE, _ROWS_AT_ONCE // (self.grad_accum * self.micro_batch)))
+        for first in range(self.start, self.stop, steps):
+            yield from self._rows(first, min(first + steps, self.stop))
 
     def micro(self, step: int, micro: int) -> list[int]:
         """Rows of micro-batch `micro` of this rank in step `step` (from 0)."""
         first = step * self.global_batch + (self.rank * self.grad_accum + micro) * self.micro_batch
-        return [self.row_at(position) for position in range(first, first + self.micro_batch)]
+        rows: list[int] = self.rows_at(np.arange(first, first + self.micro_batch, dtype=np.int64)).tolist()
+        return rows
+
+    def _rows(self, first: int, end: int) -> list[list[int]]:
+        """Rows of the micro-batches of this rank in steps `first` to `end` - 1."""
+        in_step = self.grad_accum * self.micro_batch
+        starts = np.arange(first, end, dtype=np.int64) * self.global_batch + self.rank * in_step
+        rows = self.rows_at((starts[:, None] + np.arange(in_step)).ravel())
+        found: list[list[int]] = rows.reshape(-1, self.micro_batch).tolist()
+        return found
 
 
 def evaluation_batches(rows: int, micro_batch: int, rank: int, workers: int) -> list[list[int]]:

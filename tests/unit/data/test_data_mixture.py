@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from itertools import product
 
+import numpy as np
 import pytest
 
 from tuneyard.data.mixture import BLOCK, Mixture, Part
@@ -24,6 +25,16 @@ def test_every_row_of_a_part_comes_in_order_once_per_pass(exhausted, repeats, we
     assert mixture.counts(last // 3, last) == [
         after - before for before, after in zip(mixture.counts(0, last // 3), mixture.counts(0, last), strict=True)
     ]
+
+
+@pytest.mark.parametrize("exhausted", ["repeat", "leave", "stop"])
+@pytest.mark.parametrize("repeats", [(None, None), (2, 3)])
+def test_many_positions_at_once_are_each_by_itself(exhausted, repeats) -> None:
+    given = zip("ab", (9_000, 700), (5.0, 1.0), repeats, strict=True)
+    mixture = Mixture([Part(*each) for each in given], seed=7, exhausted=exhausted)
+    positions = np.random.default_rng(0).integers(0, 5 * mixture.epoch_rows, 500)
+    parts, rows = mixture.at_each(positions)
+    assert list(zip(parts.tolist(), rows.tolist(), strict=True)) == [mixture.at(int(position)) for position in positions]
 
 
 @pytest.mark.parametrize("start", [0, 5, BLOCK - 100, 10 * BLOCK + 3])

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +33,24 @@ def test_a_cursor_can_start_anywhere(count: int, seed: int, start: int) -> None:
     assert order.at(start) == next(itertools.islice(from_the_beginning, start, None))
 
 
+@given(
+    count=st.one_of(COUNTS, st.integers(1, 2**40)),
+    seed=st.integers(-(2**63), 2**70),
+    positions=st.lists(st.integers(0, 2**50), max_size=40),
+    shuffle=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_many_positions_at_once_are_each_by_itself(count: int, seed: int, positions: list[int], shuffle: bool) -> None:
+    order = Order(count, seed, shuffle)
+    assert order.at_each(np.asarray(positions, dtype=np.int64)).tolist() == [order.at(position) for position in positions]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 4096, 4097])
+def test_a_whole_epoch_at_once_is_each_position_by_itself(count: int) -> None:
+    order = Order(count, seed=9)
+    assert order.samples(3, np.arange(count)).tolist() == [order.sample(3, position) for position in range(count)]
+
+
 def test_ranks_that_take_turns_see_what_one_rank_sees() -> None:
     order, ranks = Order(103, seed=7), 4
     one = [order.at(position) for position in range(200)]
@@ -55,5 +74,7 @@ def test_without_shuffling_samples_come_as_they_are() -> None:
 def test_places_that_do_not_exist_are_refused() -> None:
     with pytest.raises(IndexError):
         Order(3).sample(0, 3)
+    with pytest.raises(IndexError):
+        Order(3).samples(0, np.asarray([0, 3]))
     with pytest.raises(ValueError, match="at least one"):
         Order(0)

@@ -20,6 +20,7 @@ from tuneyard.data import prepare
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.stream import Done, published
+from tuneyard.data.stream import claims as claims_module
 from tuneyard.data.stream import rows as rows_module
 from tuneyard.data.stream import shards as shards_module
 from tuneyard.data.stream import splits as splits_module
@@ -62,7 +63,7 @@ def read(prepared: Any, positions: range) -> list[tuple[int, ...]]:
 def rows_of_an_epoch(prepared: Any) -> int:
     """Counted, not estimated."""
     rows, position = prepared.train, 0
-    while rows._window(position)[0].epoch == 0:
+    while rows._window(position).place.epoch == 0:
         position += 1
     return position
 
@@ -162,6 +163,36 @@ def test_a_cursor_places_another_process_without_reading_what_lies_before(
         resumed.place(json.loads(json.dumps(prepared.cursors(position))))
         assert read(resumed, range(position, position + 100)) == wanted[position : position + 100]
     assert len(resumed.train.tally.splits) < len(prepared.train.stream.splits)
+
+
+def test_a_new_machine_builds_no_more_than_the_shards_of_the_rows_that_it_reads(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path / "a")
+    wanted = read(prepared, range(230, 234))
+    cursors = json.loads(json.dumps(prepared.cursors(230)))
+    resumed = stream_of(texts, tokenizer, tmp_path / "b")
+    resumed.place(cursors)
+    assert read(resumed, range(230, 234)) == wanted
+    assert len(resumed.train.tally.splits) <= 4 < len(prepared.train.stream.splits)
+
+
+def test_cursors_without_the_rows_of_splits_are_taken(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path / "a")
+    wanted, cursors = read(prepared, range(230, 260)), prepared.cursors(230)
+    cursors[""].pop("rows")  # written before there were any
+    resumed = stream_of(texts, tokenizer, tmp_path / "b")
+    resumed.place(cursors)
+    assert read(resumed, range(230, 260)) == wanted
+
+
+def test_bad_rows_are_counted_of_all_splits_however_a_run_was_resumed(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    lines = texts.read_text().splitlines()
+    texts.write_text("\n".join(line if number % 90 else "{broken" for number, line in enumerate(lines)) + "\n")
+    prepared = stream_of(texts, tokenizer, tmp_path / "a", maxBadFraction=0.5)
+    count = rows_of_an_epoch(prepared)
+    resumed = stream_of(texts, tokenizer, tmp_path / "a", maxBadFraction=0.5)
+    resumed.place(prepared.cursors(count // 2))
+    read(resumed, range(count - 1, count + 1))
+    assert resumed.cursors(count + 2)[""]["read"] == prepared.cursors(count + 2)[""]["read"]
 
 
 def test_a_cursor_of_other_data_is_refused(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
@@ -365,7 +396,7 @@ def test_nobody_waits_where_there_are_no_locks(texts: Path, tokenizer: Any, tmp_
     def no_locks(*_: Any) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(rows_module.fcntl, "lockf", no_locks)
+    monkeypatch.setattr(claims_module.fcntl, "lockf", no_locks)
     prepared = stream_of(texts, tokenizer, tmp_path)
     assert len(read(prepared, range(400))) == 400
     assert prepared.train.tally.waited_s < 30

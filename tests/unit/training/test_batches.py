@@ -12,7 +12,7 @@ from tuneyard.training.order import Batches, evaluation_batches
 
 def batches(*, rows: int, micro: int, accumulate: int, rank: int, workers: int, start: int = 0, stop: int = 5) -> Batches:
     return Batches(
-        row_at=Order(rows, seed=3).at, micro_batch=micro, grad_accum=accumulate, rank=rank, workers=workers, start=start, stop=stop
+        rows_at=Order(rows, seed=3).at_each, micro_batch=micro, grad_accum=accumulate, rank=rank, workers=workers, start=start, stop=stop
     )
 
 
@@ -39,6 +39,12 @@ def test_starting_at_a_step_reads_what_an_uninterrupted_run_reads_from_there(row
     resumed = list(batches(rows=rows, micro=2, accumulate=2, rank=1, workers=2, start=start, stop=10))
 
     assert resumed == whole[start * 2 :]
+
+
+def test_steps_whose_order_is_computed_together_are_each_by_itself() -> None:
+    rank = batches(rows=1000, micro=3, accumulate=2, rank=1, workers=2, start=5, stop=150)
+
+    assert list(rank) == [rank.micro(step, micro) for step in range(5, 150) for micro in range(2)]
 
 
 def test_an_epoch_reads_every_row_once() -> None:

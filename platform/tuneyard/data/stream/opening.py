@@ -15,9 +15,11 @@ from tuneyard.data.encoders import encoder_of
 from tuneyard.data.roles import Roles
 from tuneyard.data.samples import Objective, Tally, training_samples
 from tuneyard.data.sources import Located
+from tuneyard.data.stream.claims import Claims
+from tuneyard.data.stream.held_out_rows import HeldOutRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
-from tuneyard.data.stream.rows import Announce, Claims, HeldOutRows, Stream, StreamedRows
+from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
 from tuneyard.data.stream.shards import ShardFacts, remove_leftovers
 from tuneyard.data.stream.splits import sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows

@@ -7,7 +7,6 @@ data workers make it faster, and nothing depends on them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from bisect import bisect_right
@@ -19,10 +18,13 @@ from typing import Any
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
+from tuneyard.data.stream.claims import Claims
+from tuneyard.data.stream.counted_window import CountedWindow
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.stream.windows import WINDOW, Place, Windows
+from tuneyard.data.token_batch import RowParts, TokenBatch
 
 _POLL_S = 0.005
 _TRIES = 8
@@ -33,45 +35,6 @@ _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
     "source_bytes",
 )
-
-
-class Claims:
-    """Who builds which split: one lock per split on one file. The kernel lets go of those of a process that dies."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._process, self._file = 0, -1
-
-    def take(self, split: int) -> bool:
-        """Claim a split for this process. False: another one has it. Where there are no locks (a folder of another user, some network file
-        systems), everybody has every split: work is done twice, and nobody waits for nobody."""
-        try:
-            fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": 0, "_file": -1}
-
-    def is_free(self, split: int) -> bool:
-        """Whether nobody builds a split at the moment."""
-        if not self.take(split):
-            return False
-        self.give_back(split)
-        return True
-
-    def give_back(self, split: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.lockf(self._descriptor(), fcntl.LOCK_UN, 1, split + 1)
-
-    def _descriptor(self) -> int:
-        if self._process != os.getpid():  # a forked process has locks of its own
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._process, self._file = os.getpid(), os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._file
 
 
 Announce = Callable[[Place, float], None]
@@ -171,10 +134,12 @@ class StreamedRows:
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._starts: list[int] = [0]
         self._places: list[Place] = [Place(0, 0)]
-        self._rows: dict[Place, Sequence[int]] = {}
+        self._windows: dict[Place, CountedWindow] = {}
+        self._window_of_last = CountedWindow(stream.windows, Place(0, 0), 0, (), ())
         self._read_before: Sequence[int] = (0, 0, 0)
         self._before: dict[Place, Sequence[int]] = {}
         self._split_numbers: dict[Place, Sequence[int]] = {}
+        self._counted_elsewhere: dict[Place, Sequence[int]] = {}
         self._announced: Place | None = None
 
     def __len__(self) -> int:
@@ -185,55 +150,78 @@ class StreamedRows:
         """As of a data set that is prepared whole."""
         return ["input_ids", "labels", *(["position_ids"] if self.stream.recipe.pack else []), "length"]
 
-    def __getitem__(self, position: int) -> dict[str, Any]:
+    def __getitem__(self, position: int) -> Mapping[str, Any]:
         """Raises BadInput for data that cannot be used, StorageError where they cannot be read or kept."""
-        place, start, rows = self._window(position)
-        if place != self._announced:
-            self._announced = place
-            self._announce(place, self.tally.waited_s)
-        which, row = self.stream.windows.row(place, rows, position - start)
-        return self._shard(self._splits_of(place)[which]).row(row)
+        return self.__getitems__([position])[0]
+
+    def __getitems__(self, positions: Sequence[int]) -> TokenBatch:
+        """The rows at these positions, in their order. Raises as for one."""
+        return TokenBatch.of_parts([self._parts(position) for position in positions])
 
     def cursor(self, position: int) -> dict[str, Any]:
-        """Where a window begins from which `position` is found: what `place` takes, in another process or on another machine.
+        """Where a window begins from which `position` is found, and the rows of its splits: what `place` takes, in another process or on
+        another machine.
 
         That of the row before: at the end of a run the window of `position` itself may not be there, and is not needed.
         """
-        place, start, _ = self._window(max(position - 1, self._starts[0]))
-        return {"data": self._identity(), "start": start, "epoch": place.epoch, "window": place.window, "read": self._before[place]}
+        window = self._window(max(position - 1, self._starts[0]))
+        place = window.place
+        about = {"start": window.start, "epoch": place.epoch, "window": place.window, "rows": window.rows}
+        return {"data": self._identity(), **about, "read": self._before[place]}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
-        """Start at a cursor. Raises BadInput where it was made on other data."""
+        """Start at a cursor: no shard is read or built before its rows are. Of files that are read from their front, all shards of the
+        window are, in their order: one pass over the file. Raises BadInput where the cursor was made on other data."""
         if cursor["data"] != self._identity():
-            raise BadInput(
-                f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
-                "put the data back as they were, or start anew without the checkpoint",
-            )
-        self._starts, self._places = [int(cursor["start"])], [Place(int(cursor["epoch"]), int(cursor["window"]))]
-        self._rows.clear()
+            raise self._changed()
+        place = Place(int(cursor["epoch"]), int(cursor["window"]))
+        self._starts, self._places = [int(cursor["start"])], [place]
+        self._windows.clear()
+        self._window_of_last = CountedWindow(self.stream.windows, place, 0, (), ())
+        self._counted_elsewhere = {place: cursor["rows"]} if "rows" in cursor and self.stream.windows.sequences is None else {}
         self._read_before = tuple(cursor.get("read", (0, 0, 0)))
+
+    def _changed(self) -> BadInput:
+        return BadInput(
+            f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
+            "put the data back as they were, or start anew without the checkpoint",
+        )
 
     def _identity(self) -> list[Any]:
         """What the order of rows depends on and a copy of the data keeps."""
         sizes = [piece.size_bytes for split in self.stream.splits for piece in split.pieces]
         return [len(self.stream.splits), sum(sizes), self.stream.recipe.key, self._content]
 
-    def _window(self, position: int) -> tuple[Place, int, Sequence[int]]:
-        """The window of a position, its first position, and the rows of each of its splits."""
+    def _parts(self, position: int) -> RowParts:
+        window = self._window_of_last
+        if not window.start <= position < window.end:
+            window = self._window_of_last = self._window(position)
+        if window.place != self._announced:
+            self._tell(window.place)
+        split, row = window.at(position)
+        shard = self._shard(split)
+        if row >= shard.facts.rows:
+            raise self._changed()
+        return shard.row(row)
+
+    def _window(self, position: int) -> CountedWindow:
+        """The window of a position."""
         if position < self._starts[0]:
             raise IndexError(f"position {position} lies before the cursor, {self._starts[0]}")
         index = bisect_right(self._starts, position) - 1
         while True:
-            place, start = self._places[index], self._starts[index]
-            rows = self._rows_of(place)
-            if position < start + sum(rows):
-                return place, start, rows
+            window = self._counted(self._places[index], self._starts[index])
+            if position < window.end:
+                return window
             if index + 1 == len(self._starts):
-                self._starts.append(start + sum(rows))
-                self._places.append(self._following(place))
+                self._starts.append(window.end)
+                self._places.append(self._following(window.place))
             index += 1
 
     def _following(self, place: Place) -> Place:
+        if place in self._counted_elsewhere:  # whoever reads a window whole knows how many of its rows are bad
+            for split in self._splits_of(place):
+                self._shard(split)
         following = self.stream.windows.after(place)
         if following.epoch > place.epoch:
             self._check(whole=True)
@@ -244,20 +232,34 @@ class StreamedRows:
             self._split_numbers[place] = self.stream.windows.splits_at(place)
         return self._split_numbers[place]
 
-    def _rows_of(self, place: Place) -> Sequence[int]:
-        if place not in self._rows:
+    def _counted(self, place: Place, start: int) -> CountedWindow:
+        if place not in self._windows:
             if place != self._announced:
-                self._announced = place
-                self._announce(place, self.tally.waited_s)
-            self._before[place] = self._read_so_far()
-            self._rows[place] = [self._shard(split).facts.rows for split in self._splits_of(place)]
-            self._check(whole=False)
-        return self._rows[place]
+                self._tell(place)
+            if place in self._counted_elsewhere:
+                self._before[place] = self._read_so_far()
+                rows = self._counted_elsewhere[place]
+            else:
+                rows = self._rows_of(place)
+            self._windows[place] = CountedWindow(self.stream.windows, place, start, self._splits_of(place), rows)
+        return self._windows[place]
+
+    def _rows_of(self, place: Place) -> Sequence[int]:
+        """Rows of each split of a window, by its shards."""
+        self._before[place] = self._read_so_far()
+        rows = [self._shard(split).facts.rows for split in self._splits_of(place)]
+        self._check(whole=False)
+        return rows
+
+    def _tell(self, place: Place) -> None:
+        self._announced = place
+        self._announce(place, self.tally.waited_s)
 
     def _shard(self, number: int) -> Shard:
-        if number in self._open:
+        known = self._open.get(number)
+        if known is not None:
             self._open.move_to_end(number)
-            return self._open[number]
+            return known
         shard = self._read(self.stream.splits[number])
         self._open[number] = shard
         if len(self._open) > _OPEN_SHARDS:
@@ -290,34 +292,3 @@ class StreamedRows:
         if whole and not facts.rows:
             why = f": {facts.dropped} were dropped, such as {facts.dropped_examples[0]}" if facts.dropped else ""
             raise BadInput(f"{self.stream.uri}: no sample is left to train on{why}", "see what data.maxLength and data.lossOn leave")
-
-
-class HeldOutRows:
-    """Rows for evaluation: those that were held out of the first splits of the first epoch. Built when they are first asked for."""
-
-    def __init__(self, stream: Stream, splits: int) -> None:
-        self._stream = stream
-        self._splits = splits
-        self._found: list[tuple[Shard, int]] | None = None
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @property
-    def column_names(self) -> list[str]:
-        return ["input_ids", "labels", *(["position_ids"] if self._stream.recipe.pack else []), "length"]
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        shard, row = self._all()[number]
-        return shard.row(row)
-
-    def _all(self) -> list[tuple[Shard, int]]:
-        if self._found is None:
-            place = Place(0, 0)
-            chosen: list[int] = []
-            while len(chosen) < min(self._splits, len(self._stream.splits)):
-                chosen.extend(self._stream.windows.splits_at(place))
-                place = self._stream.windows.after(place)
-            shards = [self._stream.shard(self._stream.splits[number]) for number in chosen]
-            self._found = [(shard, shard.facts.rows + row) for shard in shards for row in range(shard.facts.held_out)]
-        return self._found

@@ -11,11 +11,13 @@ import errno
 import json
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,8 @@ import pyarrow as pa
 import xxhash
 
 from tuneyard.api import StorageError
-from tuneyard.data.tokens import IGNORED, Ints
+from tuneyard.data.token_batch import RowParts
+from tuneyard.data.tokens import Ints
 
 _MARK = b"tuneyard-shard-1"
 _HASH_BYTES = 16
@@ -69,6 +72,34 @@ class Samples:
     lengths: npt.NDArray[np.int64]
 
 
+class _Columns(NamedTuple):
+    """A record batch as numpy sees it: views of what is mapped, made once for all its rows."""
+
+    ids: npt.NDArray[Any]
+    starts: npt.NDArray[np.int32]
+    """Of each row, and where the last one ends."""
+    counted: npt.NDArray[np.uint8]
+    """Eight tokens a byte."""
+    lengths: npt.NDArray[np.int32]
+    """Of samples; `sample_starts`: which belong to a row."""
+    sample_starts: npt.NDArray[np.int32]
+    packed: bool
+
+    @classmethod
+    def of(cls, batch: Any, packed: bool) -> _Columns:
+        ids, counted, samples = batch.columns
+        bits = np.frombuffer(counted.values.buffers()[1], np.uint8)
+        return cls(ids.values.to_numpy(), ids.offsets.to_numpy(), bits, samples.values.to_numpy(), samples.offsets.to_numpy(), packed)
+
+    def row(self, number: int) -> RowParts:
+        start, end = self.starts[number : number + 2].tolist()
+        first = start >> 3
+        bits = np.unpackbits(self.counted[first : (end + 7) >> 3], bitorder="little").view(np.bool_)
+        begin = start - (first << 3)
+        samples = self.lengths[self.sample_starts[number] : self.sample_starts[number + 1]] if self.packed else None
+        return RowParts(self.ids[start:end], bits[begin : begin + end - start], None, samples)
+
+
 class Shard:
     """An open shard. `row(i)` for 0 <= i < facts.rows + facts.held_out."""
 
@@ -87,20 +118,18 @@ class Shard:
         reader = pa.ipc.open_stream(content.slice(0, tail))
         self._schema = reader.schema
         self._batches = list(reader)
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+        self._starts = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self.facts = ShardFacts(**json.loads(reader.schema.metadata[b"facts"]))
         self.packed = reader.schema.metadata[b"packed"] == b"1"
 
-    def row(self, number: int) -> dict[str, Any]:
-        """As rows of prepared data are: input_ids, labels and length, and position_ids where samples are packed; numpy arrays."""
-        index = int(np.searchsorted(self._starts, number, side="right")) - 1
-        batch, inside = self._batches[index], number - int(self._starts[index])
-        ids = _values(batch.column(0), inside).astype(np.int64)
-        counted = _values(batch.column(1), inside)
-        row: dict[str, Any] = {"input_ids": ids, "labels": np.where(counted, ids, IGNORED), "length": len(ids)}
-        if self.packed:
-            row["position_ids"] = np.concatenate([np.arange(length) for length in _values(batch.column(2), inside)])
-        return row
+    def row(self, number: int) -> RowParts:
+        """A row as it lies in the file."""
+        index = bisect_right(self._starts, number) - 1
+        return self._columns[index].row(number - self._starts[index])
+
+    @cached_property
+    def _columns(self) -> list[_Columns]:
+        return [_Columns.of(batch, self.packed) for batch in self._batches]
 
     @cached_property
     def tokens(self) -> npt.NDArray[np.int64]:
@@ -208,12 +237,6 @@ def _as_offsets(offsets: npt.NDArray[np.int64]) -> pa.Array:
 
 def _offsets(column: Any) -> npt.NDArray[np.int64]:
     found: npt.NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
-    return found
-
-
-def _values(column: Any, row: int) -> npt.NDArray[Any]:
-    start, end = column.offsets[row].as_py(), column.offsets[row + 1].as_py()
-    found: npt.NDArray[Any] = column.values[start:end].to_numpy(zero_copy_only=False)
     return found
 
 

@@ -7,14 +7,14 @@ shards. A small data set is one window: its order is one permutation of all rows
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Self
 
-from tuneyard.data.order import Order, mixed_seed
+import numpy as np
+
+from tuneyard.data.order import Order, Positions, mixed_seed
 from tuneyard.data.stream.split_order import AscendingOrder, Sequences
 from tuneyard.data.stream.strata import StratifiedOrder
 
@@ -95,14 +95,14 @@ class Windows:
         """The window that follows, in this epoch or the next."""
         return Place(place.epoch, place.window + 1) if place.window + 1 < self.count(place.epoch) else Place(place.epoch + 1, 0)
 
-    def row(self, place: Place, rows: Sequence[int], position: int) -> tuple[int, int]:
-        """Of a window whose splits have so many `rows`: which of its splits, and which row of it, stands at `position`."""
-        starts = list(accumulate(rows, initial=0))
+    def rows_at(self, place: Place, starts: Positions, positions: Positions) -> tuple[Positions, Positions]:
+        """What stands at `positions` of a window whose split i has its rows starts[i] … starts[i + 1] - 1: which of its splits, and which
+        row of that."""
         if self.shuffle:
             seed = mixed_seed(self.seed, place.window + 1) if place.window else self.seed
-            position = Order(starts[-1], seed).sample(place.epoch, position)
-        split = bisect_right(starts, position) - 1
-        return split, position - starts[split]
+            positions = Order(int(starts[-1]), seed).samples(place.epoch, positions)
+        splits = np.searchsorted(starts, positions, side="right") - 1
+        return splits, positions - starts[splits]
 
     def _first(self, place: Place) -> int:
         """Where a window begins among an epoch's splits: in the first epoch at 0, first, 2 first, 4 first, … WINDOW, and on by WINDOW."""

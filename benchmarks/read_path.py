@@ -1,0 +1,140 @@
+"""The read path beside its peers: rows of tokens and a wide table, samples per CPU second, and the first batch after a resume.
+
+`python benchmarks/read_path.py [--mib 200] [--rows 16000] [--rounds 5] [--folder FOLDER]`: makes the data (kept in FOLDER), runs all
+readers in turns, and writes docs/benchmarks/read_path.md. The peers are installed into a folder of the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from peer_packages import add_packages
+from training_cases import write_page
+
+PACKAGES = ("torchdata==0.11.0", "mosaicml-streaming==0.13.0", "brotli", "python-snappy", "cramjam", "zstd", "torchvision==0.28.0", "boto3")
+add_packages("read_path", PACKAGES)
+
+import torch  # noqa: E402 - the peers are on the path only from here on
+from read_path_text import BATCH, LENGTH, Ours, checked, peers, ray_data, tokenizer, write_peers, write_texts  # noqa: E402
+from read_path_wide import wide_lines  # noqa: E402
+from reading_rounds import FRACTIONS, Way, in_turns, reading_table, resume_table  # noqa: E402
+
+_HEAD = """\
+Readers in one process each time, without processes of a loader, torch on one thread; page cache warm. Samples are rows. CPU
+seconds are those of the process and all its children, the opening of the data included. Medians of {rounds} rounds in turns,
+ratios with their range; Ray Data, whose processes never rest, after the others. Versions: {versions}."""
+_TEXT = """\
+{mib} MiB of text as packed rows of at most {length} tokens, {rows:,} of them read in shuffled order as micro-batches of
+{batch}: int64 tensors `input_ids` and `labels`. Tuneyard's reader is what a rank of a train task runs, with `position_ids` and
+the account of tokens; it fills rows up itself. Peers have the same rows, filled up before, as int32 of fixed length in their
+own format: Arrow, MDS, Parquet of Ray's tensors."""
+_RESUME = """\
+Seconds from nothing (the data set closed, libraries loaded) to the first batch, at a share of an epoch; medians of 3.
+Tuneyard's epoch is the whole data set, that of the peers {rows:,} rows. torch's DataLoader and Ray Data have no state inside an
+epoch. The streaming `datasets` do not keep their shuffle buffer: rows in it are lost."""
+_NEW = """\
+Tuneyard on a machine that has no shards: the data set is opened (a sample of 4 MiB is tokenised) and placed by a checkpoint's
+cursor, and the shards of the first batch are built. `without counts` is a cursor without the rows of each split, which older
+checkpoints have: all of the window is built first."""
+
+
+def new_machine(ours: Ours) -> Iterator[str]:
+    """One resume each, from an empty cache."""
+    yield "| resume at | opened and placed, s | first batch, s | shards |"
+    yield "|---|---:|---:|---:|"
+    for fraction, counts in [*((each, True) for each in FRACTIONS), (FRACTIONS[-1], False)]:
+        state = ours.state(True, fraction)
+        if not counts:
+            state["cursors"][""].pop("rows")
+        with tempfile.TemporaryDirectory() as empty:
+            start = time.perf_counter()
+            prepared = ours.prepared(streaming=True, cache=Path(empty))
+            prepared.place(state["cursors"])
+            opened = time.perf_counter()
+            next(ours.batches(prepared, state["step"]))
+            first = time.perf_counter()
+            shards = len(prepared.streams[0][1].tally.splits)
+        yield f"| {fraction:.0%}{'' if counts else ', without counts'} | {opened - start:.2f} | {first - opened:.2f} | {shards} |"
+
+
+def made(folder: Path, mib: int, rows: int) -> Ours:
+    """The data in all formats, made once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, known = folder / "text.jsonl", tokenizer()
+    if not source.exists():
+        write_texts(source, mib)
+    ours = Ours(source, folder / "cache", known)
+    if not (folder / "made").exists():
+        ours.prepared(streaming=False)
+        write_peers(folder, *ours.exported(rows))
+        (folder / "made").touch()
+    for fraction in (1.0, 0.0):  # all shards are there
+        ours.state(True, fraction)
+    return ours
+
+
+def text_lines(folder: Path, given: Any) -> list[str]:
+    import ray
+
+    ours = made(folder, given.mib, given.rows)
+    ways: list[Way] = [*ours.ways(given.rows), *peers(folder, given.rows)]
+    checked(ways)
+    found = in_turns(ways, given.rounds)
+    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    last = ray_data(folder, given.rows)
+    checked([last])
+    found |= in_turns([last], given.rounds)
+    ray.shutdown()
+    about = _TEXT.format(mib=given.mib, length=LENGTH, rows=given.rows, batch=BATCH)
+    return ["## Rows of tokens", "", about, "", *reading_table([*ways, last], found)]
+
+
+def resume_lines(folder: Path, given: Any) -> list[str]:
+    ours = made(folder, given.mib, given.rows)
+    ways = [way for way in [*ours.ways(given.rows), *peers(folder, given.rows)] if way.state is not None]
+    about = _RESUME.format(rows=given.rows)
+    return ["## Resume", "", about, "", *resume_table(ways, 3), "", _NEW, "", *new_machine(ours)]
+
+
+def versions() -> str:
+    from importlib.metadata import version
+
+    return ", ".join(f"{name} {version(name)}" for name in ("torch", "datasets", "torchdata", "mosaicml-streaming", "ray"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mib", type=int, default=200, help="of text")
+    parser.add_argument("--rows", type=int, default=16_000, help="that one reading reads, and that the peers have")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="of data and figures, which stay there: what it has is not made or measured again")
+    parser.add_argument("--part", choices=list(_PARTS), help="measure this part alone, into the folder; the page waits for the others")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as passing:
+        folder = given.folder or Path(passing)
+        for name, measure in _PARTS.items():
+            figures = folder / f"{name}.figures"
+            if given.part in (None, name) and not figures.exists():
+                lines = measure(folder, given)
+                figures.write_text("\n".join(lines) + "\n")
+                print("\n".join(lines), flush=True)
+        if given.part is None:
+            lines = [line for name in _PARTS for line in [*(folder / f"{name}.figures").read_text().splitlines(), ""]]
+            head = _HEAD.format(rounds=given.rounds, versions=versions()).splitlines()
+            write_page("read_path", "The read path beside its peers", [*head, "", *lines[:-1]])
+
+
+_PARTS = {"text": text_lines, "resume": resume_lines, "wide": wide_lines}
+
+if __name__ == "__main__":
+    main()
