@@ -24,8 +24,6 @@ from tuneyard.data.streaming import validation_data
 from tuneyard.data.token_batch import TokenBatch
 from tuneyard.tracking import Emit, Warned
 
-_SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
-
 
 class MixedRows:
     """The rows of parts of which some are streamed: row i of part p has the index i * parts + p."""
@@ -161,11 +159,9 @@ def prepare_mixture(
     chosen, notes = _template(spec, tokenizer, names, parts)
     for note in notes:
         emit(Warned(task=task, message=note))
-    report = _report(
-        spec, parts, mixture, chat_template=chosen, validation_rows=sum(part.report.validation_rows for part in parts), notes=notes
-    )
+    report = _report(spec, parts, mixture, chat_template=chosen, notes=notes)
     streams = tuple((name, stream) for name, part in zip(names, parts, strict=True) for _, stream in part.streams)
-    return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams)
+    return Prepared(rows, validation, report, all(part.cached for part in parts), order, mixture, streams, tuple(parts))
 
 
 def _mixed(parts: Sequence[Prepared], mixture: Mixture) -> tuple[Any, RowOrder]:
@@ -214,38 +210,23 @@ def _template(spec: TrainData, tokenizer: Any, names: Sequence[str], parts: Sequ
     return template_to_save(tokenizer, template, reasons=reasons, tools=tools), notes
 
 
-def _report(
-    spec: TrainData, parts: Sequence[Prepared], mixture: Mixture, *, chat_template: str | None, validation_rows: int, notes: Sequence[str]
-) -> DataReport:
+def _report(spec: TrainData, parts: Sequence[Prepared], mixture: Mixture, *, chat_template: str | None, notes: Sequence[str]) -> DataReport:
     reports = [part.report for part in parts]
-    sums = {name: sum(getattr(report, name) for report in reports) for name in _SUMS} | {"validation_rows": validation_rows}
-    places = sum(report.tokens / report.packing_efficiency for report in reports if report.packing_efficiency)
-    formats = dict.fromkeys(report.format for report in reports)
-    about = zip(mixture.parts, reports, mixture.shares, strict=True)
-    return DataReport(
-        **sums,
+    report = DataReport(
+        files=0,
+        samples=0,
+        rows=0,
+        validation_rows=0,
         source=f"a mixture of {len(parts)} data sets",
-        format=" + ".join(formats),
+        format=" + ".join(dict.fromkeys(report.format for report in reports)),
         why="each part by itself",
         max_length=spec.max_length,
         packed=spec.pack,
-        packing_efficiency=sums["tokens"] / places if places else 0.0,
-        dropped_examples=[line for report in reports for line in report.dropped_examples][:5],
-        bad_examples=[line for report in reports for line in report.bad_examples][:5],
         template=next((report.template for report in reports if report.template), ""),
         chat_template=chat_template,
         reasons=any(report.reasons for report in reports),
         tools=any(report.tools for report in reports),
         notes=[*notes, *(note for report in reports for note in report.notes)],
-        parts=[
-            {
-                "name": part.name,
-                "source": report.source,
-                "format": report.format,
-                "rows": part.rows,
-                "tokens": report.tokens,
-                "share": share,
-            }
-            for part, report, share in about
-        ],
+        parts=[{"name": part.name, "rows": part.rows, "share": share} for part, share in zip(mixture.parts, mixture.shares, strict=True)],
     )
+    return report.with_parts(reports)

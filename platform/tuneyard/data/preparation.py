@@ -73,6 +73,8 @@ class Prepared:
     """Of several data sets: which part stands where in `order`."""
     streams: tuple[tuple[str, StreamedRows], ...] = ()
     """Rows that are made while they are read, each by the name of its part (empty for one data set)."""
+    parts: tuple[Prepared, ...] = ()
+    """Of a mixture."""
 
     def cursors(self, position: int) -> dict[str, Any]:
         """Where each stream stands at a position of `order`: what `place` takes. Waits for rows up to there."""

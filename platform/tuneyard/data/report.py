@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+_SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +46,34 @@ class DataReport:
     """Some sample has reasoning, or tools."""
     notes: list[str] = field(default_factory=list)
     streamed: bool = False
-    """Rows were made while the task trained: counts are of what was read so far."""
+    """Rows, or those of some part, were made while the task trained: their counts are of the splits that were read so far."""
+    epoch_rows: int = 0
+    """Of streamed data: rows of an epoch, by a sample of the data; 0 where `rows` is all of them."""
     parts: list[dict[str, Any]] = field(default_factory=list)
-    """Of a mixture: `name`, `source`, `rows` of one pass, and `share` of the rows (0..1) of each part; empty for one data set."""
+    """Of each part of a mixture: `name`, `source`, `format`, `rows` of one pass, `share` of the rows (0..1), `tokens`, `packing_efficiency`
+    and `streamed`; empty for one data set."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def with_parts(self, reports: Sequence[DataReport]) -> DataReport:
+        """That of a mixture, with what its parts have come to."""
+        sums = {name: sum(getattr(report, name) for report in reports) for name in _SUMS}
+        places = sum(report.tokens / report.packing_efficiency for report in reports if report.packing_efficiency)
+        return replace(
+            self,
+            **sums,
+            packing_efficiency=sums["tokens"] / places if places else 0.0,
+            streamed=any(report.streamed for report in reports),
+            dropped_examples=[line for report in reports for line in report.dropped_examples][:5],
+            bad_examples=[line for report in reports for line in report.bad_examples][:5],
+            parts=[
+                {**part, **{name: getattr(report, name) for name in _OF_PARTS}} for part, report in zip(self.parts, reports, strict=True)
+            ],
+        )
+
+    def _as_part(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("source", "format", "tokens", "packing_efficiency", "streamed")}
 
     def warnings(self) -> list[str]:
         """What a person should know though nothing failed, one sentence each."""

@@ -9,6 +9,7 @@ from typing import Any
 from tuneyard.api import TrainData
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
+from tuneyard.data.packing import efficiency
 from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
@@ -69,6 +70,7 @@ def prepare_stream(
         max_length=spec.max_length,
         packed=spec.pack,
         tokens=sample.tokens,
+        packing_efficiency=efficiency(sample.rows, sample.tokens, spec.max_length),
         loss_tokens=sample.loss_tokens,
         truncated=sample.truncated,
         dropped=sample.dropped,
@@ -82,6 +84,7 @@ def prepare_stream(
         tools=sample.tools,
         notes=notes,
         streamed=True,
+        epoch_rows=stream.rows.epoch_rows,
     )
     for message in report.warnings():
         emit(Warned(task=task, message=message))
@@ -115,12 +118,12 @@ def read_so_far(prepared: Prepared) -> DataReport:
     """The report of streamed data with the counts of all shards that this process has read; of other data as it is."""
     if not prepared.report.streamed:
         return prepared.report
+    if prepared.parts:
+        return prepared.report.with_parts([read_so_far(part) for part in prepared.parts])
     report, facts = prepared.report, prepared.streams[0][1].tally.facts
     counts = {
         name: getattr(facts, name)
         for name in ("samples", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad", "dropped_examples", "bad_examples")
     }
-    places = facts.rows * report.max_length
-    return replace(
-        report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=facts.tokens / places if places else 0.0
-    )
+    packed = efficiency(facts.rows, facts.tokens, report.max_length)
+    return replace(report, **counts, rows=facts.rows, validation_rows=facts.held_out, packing_efficiency=packed)

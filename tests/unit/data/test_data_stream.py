@@ -16,7 +16,7 @@ import pytest
 from tests.models import CHAT_TEMPLATE, sentences, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
-from tuneyard.data import prepare
+from tuneyard.data import prepare, read_so_far
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.stream import Done, published
@@ -338,6 +338,10 @@ def test_rows_of_a_mixture_with_a_streamed_part(texts: Path, tokenizer: Any, tmp
     wanted = read(first, range(600))
     small = {tuple(row["input_ids"]) for row in (first.train[i * 2 + 1] for i in range(50))}
     assert sum(row in small for row in wanted) == 150
+    report = read_so_far(first)
+    assert (report.streamed, report.rows) == (True, 450)
+    assert report.tokens == sum(len(row) for row in {tuple(row) for row in wanted})
+    assert [part["tokens"] > 0 and 0.1 < part["packing_efficiency"] <= 1 for part in report.parts] == [True, True]
     again = prepared()
     again.place(json.loads(json.dumps(first.cursors(333))))
     assert read(again, range(333, 600)) == wanted[333:]
