@@ -67,9 +67,7 @@ class DataReport:
             streamed=any(report.streamed for report in reports),
             dropped_examples=[line for report in reports for line in report.dropped_examples][:5],
             bad_examples=[line for report in reports for line in report.bad_examples][:5],
-            parts=[
-                {**part, **{name: getattr(report, name) for name in _OF_PARTS}} for part, report in zip(self.parts, reports, strict=True)
-            ],
+            parts=[part | report._as_part() for part, report in zip(self.parts, reports, strict=True)],
         )
 
     def _as_part(self) -> dict[str, Any]:
