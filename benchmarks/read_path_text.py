@@ -59,7 +59,9 @@ class Ours:
         self.source, self.cache, self.known = source, cache, known
 
     def prepared(self, *, streaming: bool, cache: Path | None = None) -> Prepared:
-        about = {"source": str(self.source), "streaming": streaming, "pack": True, "maxLength": LENGTH}
+        about: dict[str, Any] = {"source": str(self.source), "streaming": streaming, "pack": True, "maxLength": LENGTH}
+        if cache is None:
+            about["workers"] = 0  # all shards are there
         return prepare(TrainData.model_validate(about), self.known, objective="clm", seed=0, cache_dir=cache or self.cache)
 
     def batches(self, prepared: Prepared, start: int = 0) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from reading_rounds import Way, in_turns, reading_table, resume_table
+from reading_rounds import Way
 from wide_tables import BATCH_ROWS, jobs, write_wide
 
 from tuneyard.data.tables import Cursor, Table, TableReader, flat, open_table
@@ -151,28 +151,26 @@ def ray_way(table: Table, features: Sequence[str]) -> Way:
     return Way("Ray Data, two CPUs", table.rows, batches, None, count)
 
 
-def wide_lines(folder: Path, given: Any) -> list[str]:
-    import datasets
-    import ray
-
-    datasets.disable_progress_bars()
-    features = sorted(jobs(10, 1)[0])  # a dense feature first
+def wide_table(folder: Path) -> tuple[Table, list[str]]:
+    """The table and the features that are read, a dense one first; made where they are not there, as MDS too."""
+    features = sorted(jobs(10, 1)[0])
     home = folder / "wide"
     table = open_table(str(home)) if home.exists() else write_wide(home, _ROWS)
     for name, wanted in (("mds-all", table.schema.names), ("mds-wanted", features)):
         if not (folder / name).exists():
             write_mds(folder / name, table, wanted)
-    ways = [
+    return table, features
+
+
+def wide_ways(folder: Path, table: Table, features: Sequence[str]) -> list[Way]:
+    """All but Ray Data."""
+    return [
         *arrow_ways(table, features),
         mds_way("MosaicML Streaming, all features", folder / "mds-all", features),
         mds_way("MosaicML Streaming, a table of the 100", folder / "mds-wanted", features),
     ]
-    found = in_turns(ways, given.rounds)
-    resumed = list(resume_table(ways, 3))
-    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    last = ray_way(table, features)
-    found |= in_turns([last], given.rounds)
-    ray.shutdown()
-    about = _TEXT.format(rows=table.rows, size=table.size_bytes / 1e6, batch=BATCH_ROWS, mds=_MDS_ROWS)
-    return ["## A wide table", "", about, "", *reading_table([*ways, last], found), "", "Resume:", "", *resumed]
+
+
+def about(table: Table) -> str:
+    """The heading of the page's section."""
+    return _TEXT.format(rows=table.rows, size=table.size_bytes / 1e6, batch=BATCH_ROWS, mds=_MDS_ROWS)
