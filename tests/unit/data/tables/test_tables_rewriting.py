@@ -206,12 +206,12 @@ def test_an_unfinished_rewrite_with_another_share_of_entries_is_refused(tmp_path
     table = table_at(tmp_path / "t", ROWS[:40], row_group_rows=10)
     out = str(tmp_path / "out")
 
-    def stop(done: int, of: int) -> None:
+    def stop(_done: int, _of: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         reorder(table, log_of((["ids1"], 1)), out, flatten=0.1, on_file=stop)
-    with pytest.raises(BadInput, match="was begun, and not finished, with other settings: --flatten 0.1, now 0.5"):
+    with pytest.raises(BadInput, match=r"was begun, and not finished, with other settings: --flatten 0\.1, now 0\.5"):
         reorder(table, log_of((["ids1"], 1)), out, flatten=0.5)
     assert reorder(table, log_of((["ids1"], 1), (["ids2"], 3)), out, flatten=0.1).kept == 1
 

@@ -241,7 +241,11 @@ SCHEMA = pa.schema([("age", pa.float64()), ("clicks", pa.list_(pa.int64())), ("n
         ({"op": "clamp", "inputs": ["age"], "output": "x", "low": 0}, "high: required field is missing", "docs/tables.md"),
         ({"op": "clamp", "inputs": ["age"], "output": "x", "low": 2, "high": 1}, "low 2.0 is above high 1.0", ""),
         ({"op": "clamp", "inputs": ["age"], "output": "x", "low": 0, "high": 1, "hihg": 1}, "hihg: unknown field (did you mean high?)", ""),
-        ({"op": "bucketize", "inputs": ["age"], "output": "x", "borders": [2, 1]}, "step 1 (bucketize): borders must ascend; found 2, 1", ""),
+        (
+            {"op": "bucketize", "inputs": ["age"], "output": "x", "borders": [2, 1]},
+            "step 1 (bucketize): borders must ascend; found 2, 1",
+            "",
+        ),
         ({"op": "first_x", "inputs": ["age"], "output": "x", "count": 2}, "it takes lists of whole numbers, this is double", ""),
         ({"op": "first_x", "inputs": ["click"], "output": "x", "count": 2}, "no feature 'click'", "did you mean clicks?"),
         ({"op": "cartesian", "inputs": ["clicks"], "output": "x", "table_size": 2}, "it takes 2 inputs, and 1 are named", ""),
