@@ -63,7 +63,7 @@ def _evaluates_nothing(case: Case) -> bool:
 
 def _prepares_with_workers(case: Case) -> bool:
     data = case.train.data
-    return data.workers is not None and (data.streaming is False or data.limit is not None or case.train.objective == "dpo")
+    return isinstance(data.workers, int) and (data.streaming is False or data.limit is not None or case.train.objective == "dpo")
 
 
 TRAIN_RULES = (
