@@ -17,6 +17,7 @@ from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.mix_parts import of_part, part_data, part_names
 from tuneyard.data.mixture import Mixture, Part
 from tuneyard.data.order import Positions, RowOrder
+from tuneyard.data.part_events import PartEvents
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
@@ -134,10 +135,12 @@ def prepare_mixture(
 ) -> Prepared:
     """As `prepare`, of `spec.mix`. Raises BadInput that names the part, and where pairs of text and of messages are mixed."""
     names = part_names(spec.mix)
+    events = PartEvents(emit)
 
     def prepared_part(name: str, part: TrainData) -> Prepared:
+        how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "task": task}
         try:
-            return prepare(part, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
+            return prepare(part, tokenizer, emit=events.of(name), **how)
         except BadInput as error:
             raise of_part(name, error) from error
 
