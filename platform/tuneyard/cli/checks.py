@@ -60,7 +60,8 @@ def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
     try:
         _check_first_rows(job, file, base_dir)
     except BadInput as error:
-        return f"{error.cause}; {error.next_step}" if error.next_step else error.cause
+        cause = " ".join(line.strip() for line in error.cause.splitlines())
+        return f"{cause}; {error.next_step}" if error.next_step else cause
     return ""
 
 

@@ -27,5 +27,6 @@ def part_names(parts: Sequence[MixPart]) -> list[str]:
 
 def of_part(name: str, error: BadInput) -> BadInput:
     """The error with the part that it is about, and the way on without it."""
-    way_on = f"or take {name} out of data.mix"
-    return BadInput(f"part {name} of the mixture: {error.cause}", f"{error.next_step}; {way_on}" if error.next_step else way_on)
+    comma = "" if error.next_step.endswith("?") else ","
+    step = f"{error.next_step}{comma} or take {name} out of data.mix" if error.next_step else f"take {name} out of data.mix"
+    return BadInput(f"part {name} of the mixture: {error.cause}", step)
