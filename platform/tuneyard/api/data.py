@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from tuneyard.api.base import Fields, Name
 
 Format = Literal["auto", "chat", "prompt-completion", "preference", "text"]
-FileType = Literal["auto", "parquet", "jsonl", "csv", "text", "hf"]
+FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "hf"]
 
 
 class Source(Fields):
@@ -28,7 +28,7 @@ class Source(Fields):
     )
     path: str | None = Field(default=None, description="path inside the output of `from`; default: all of it")
     split: str | None = Field(default=None, description="split of a Hugging Face data set; default: train")
-    file_type: FileType = Field(default="auto", description="by file ending unless given")
+    file_type: FileType = Field(default="auto", description="by file ending unless given; hf: folders that `save_to_disk` made, as arrow")
     columns: dict[str, str] = Field(
         default_factory=dict,
         description="role -> column, where detection would guess wrong: messages, system, tools, prompt, input, completion, chosen, "

@@ -54,6 +54,15 @@ def size_text(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def bytes_text(size_bytes: float) -> str:
+    """Bytes for people: `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
 # `minimum` binds numbers only and `pattern` text only, so both may stand beside each other.
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "minimum": 0}
 Duration = Annotated[

@@ -61,6 +61,11 @@ def _evaluates_nothing(case: Case) -> bool:
     return asked and data.validation is None and data.validation_fraction == 0
 
 
+def _prepares_with_workers(case: Case) -> bool:
+    data = case.train.data
+    return isinstance(data.workers, int) and (data.streaming is False or data.limit is not None or case.train.objective == "dpo")
+
+
 TRAIN_RULES = (
     Rule(
         id="qlora-zero3",
@@ -328,6 +333,26 @@ TRAIN_RULES = (
         nearest=_always({"train.data.pack": False}),
         example={"train.data.pack": True},
         example_model_type="mamba2",
+    ),
+    Rule(
+        id="mixture-settings",
+        kind="train",
+        refused="`temperature` or `whenExhausted` without `mix`",
+        why="they say how the parts of a mixture share the rows, and one data set has no parts",
+        field="train.data",
+        breaks=lambda c: not c.train.data.mix and (c.train.data.temperature != 1 or c.train.data.when_exhausted != "repeat"),
+        nearest=_always({"train.data.temperature": None, "train.data.whenExhausted": None}),
+        example={"train.data.temperature": 3},
+    ),
+    Rule(
+        id="prepared-workers",
+        kind="train",
+        refused="`workers` for data that are not streamed",
+        why="data workers make rows while the task trains; with `streaming: false`, `limit` or dpo, all rows are made before",
+        field="train.data.workers",
+        breaks=_prepares_with_workers,
+        nearest=_always({"train.data.workers": None}),
+        example={"train.data.streaming": False, "train.data.workers": 2},
     ),
     Rule(
         id="evaluation-without-data",

@@ -24,36 +24,48 @@ def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple) 
 
 def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple[str | int, ...], str], str]) -> None:
     """Look at the first rows of the data that `submit` ships. `complaint`: place in the JobSpec, cause -> words. Raises BadInput."""
-    from tuneyard.data.head import check_head
-    from tuneyard.data.sources import locate
-    from tuneyard.storage import absolute
-
-    job = spec.spec
-    for file in local_files(job):
-        body = job.tasks[int(file.path[2])].train or job.tasks[int(file.path[2])].score
-        if file.what != "data" or body is None:
-            continue
-        field = ".".join(map(str, file.path[3:-1]))
-        source = job.tasks[int(file.path[2])].sources()[field]
+    for file in local_files(spec.spec):
         try:
-            check_head(body, source, locate(absolute(file.text, base_dir), file_type=source.file_type, split=source.split))
+            _check_first_rows(spec.spec, file, base_dir)
         except BadInput as error:
             raise BadInput(complaint(file.path, error.cause), error.next_step) from error
 
 
+def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
+    """Raises BadInput for data whose first rows show that they cannot serve."""
+    from tuneyard.data.head import check_source
+    from tuneyard.storage import absolute
+
+    task = job.tasks[int(file.path[2])]
+    if file.what == "data":
+        check_source(task.train or task.score, task.sources()[".".join(map(str, file.path[3:-1]))], absolute(file.text, base_dir))
+
+
 def local_file_warnings(document: Document, base_dir: Path) -> Iterator[str]:
-    """One line per file or folder that a job names by relative path and that is not there, or is no model."""
+    """One line per file or folder that a job names by relative path and that is not there, is no model, or holds data that cannot serve."""
     found = _job_of(document)
     if found is None:
         return
     root, job = found
     for file in local_files(job):
-        lack = _lack(file, base_dir)
+        lack = _lack(job, file, base_dir)
         if lack:
             yield document.complaint((*root, *file.path[1:]), lack)
 
 
-def _lack(file: LocalFile, base_dir: Path) -> str:
+def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
+    missing = _missing(file, base_dir)
+    if missing:
+        return missing
+    try:
+        _check_first_rows(job, file, base_dir)
+    except BadInput as error:
+        cause = " ".join(line.strip() for line in error.cause.splitlines())
+        return f"{cause}; {error.next_step}" if error.next_step else cause
+    return ""
+
+
+def _missing(file: LocalFile, base_dir: Path) -> str:
     there = base_dir / Path(file.text).expanduser()
     if file.what == "data" and re.search(r"[*?\[]", file.text):
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from tuneyard.api import BadInput
-from tuneyard.cli.data_columns import columns, reorder
+from tuneyard.api.data import FileType
+from tuneyard.cli.data_columns import columns as show_columns
+from tuneyard.cli.data_columns import reorder
+from tuneyard.cli.data_roles import ColumnsOption, roles_of, say_columns
 from tuneyard.cli.output import size_text
 from tuneyard.cli.sample_text import highlighted
 from tuneyard.cli.terminal import console
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from tuneyard.data import Inspection
 
 _SHOWN_COLUMNS = 100
+_FILE_TYPES: tuple[str, ...] = get_args(FileType)
+_FILE_TYPES_TEXT = f"{', '.join(_FILE_TYPES[:-1])} or {_FILE_TYPES[-1]}"
 
 app = typer.Typer(help="Look into data sets.", no_args_is_help=True)
 
@@ -33,7 +38,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-app.command()(columns)
+app.command("columns")(show_columns)
 app.command()(reorder)
 
 
@@ -47,7 +52,8 @@ def inspect(
     uri: Annotated[str, typer.Argument(help="file, folder, glob, s3://, gs://, hdfs://, webhdfs:// or hf://owner/name")],
     tokenizer: Annotated[str | None, typer.Option(help="folder or Hugging Face name of a tokenizer: adds lengths in tokens")] = None,
     split: Annotated[str | None, typer.Option(help="split of a Hugging Face data set, or of a folder with files per split")] = None,
-    file_type: Annotated[str, typer.Option(help="auto, parquet, jsonl, csv, text or hf")] = "auto",
+    file_type: Annotated[str, typer.Option(help=_FILE_TYPES_TEXT)] = "auto",
+    columns: ColumnsOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="read the first N rows only")] = None,
     everything: Annotated[bool, typer.Option("--everything", help="read all of a large set too, and not a sample of it")] = False,
     picture: Annotated[Path | None, typer.Option(help="draw lengths and shares into this SVG file")] = None,
@@ -55,18 +61,20 @@ def inspect(
 ) -> None:
     """Show what a data set holds: format, columns, lengths, bad rows, and a sample with the text that carries loss.
 
-    Of a set above 128 MiB a sample is read, from places all over its files. Exit code 0; 2 where no row can be used.
+    Of a set above 128 MiB a sample is read, from places all over its files. Exit code 0; 2 where no row can be used, or the columns
+    tell no format.
 
     Examples: `tuneyard data inspect chats.jsonl` · `tuneyard data inspect s3://corpus/chats --tokenizer Qwen/Qwen2.5-0.5B -o json` ·
     `tuneyard data inspect s3://corpus/chats --picture chats.svg`
     """
     from tuneyard.data import inspect as look
 
-    if file_type not in ("auto", "parquet", "jsonl", "csv", "text", "hf"):
-        raise BadInput(f"--file-type {file_type}: no such type", "use auto, parquet, jsonl, csv, text or hf")
+    if file_type not in _FILE_TYPES:
+        raise BadInput(f"--file-type {file_type}: no such type", f"use {_FILE_TYPES_TEXT}")
     if picture is not None and picture.suffix != ".svg":
         raise BadInput(f"--picture {picture}: pictures are SVG files", f"name it {picture.with_suffix('.svg')}")
     how: dict[str, Any] = {"file_type": file_type, "split": split, "limit": limit, "everything": everything}
+    how["columns"] = roles_of(columns) or None
     with _progress() as on_progress:
         found = look(uri, tokenizer=_tokenizer(tokenizer), on_progress=on_progress, **how)
     if picture is not None:
@@ -77,6 +85,8 @@ def inspect(
         show(found, console())
     if found.bad and not found.samples:
         raise BadInput(f"{uri}: no row can be used; {found.bad_examples[0]}", found.advice or "repair the file, or give another")
+    if found.format == "unknown":
+        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard data inspect {uri}"))
 
 
 @contextmanager
@@ -133,6 +143,8 @@ def show(found: Inspection, console: Console) -> None:
         console.print(Text(f"… and {len(columns) - _SHOWN_COLUMNS:,} columns more (-o json has all)"))
     for example in found.bad_examples:
         console.print(Text(f"bad  {example}", style="red"))
+    if found.advice and found.samples:  # else it is the error's next step
+        console.print(Text(f"next {found.advice}", style="red"))
     for note in found.notes:
         console.print(Text(f"note {note}", style="yellow"))
     for number, pieces in enumerate(found.shown, start=1):

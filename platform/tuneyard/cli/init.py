@@ -11,7 +11,8 @@ import typer
 
 from tuneyard.api import BadInput
 from tuneyard.cli.checks import check_file
-from tuneyard.cli.init_proposal import propose
+from tuneyard.cli.data_roles import ColumnsOption, roles_of, say_columns
+from tuneyard.cli.init_proposal import TOLERATED_AT_MOST, propose
 
 if TYPE_CHECKING:
     from tuneyard.data import Inspection
@@ -30,9 +31,7 @@ def init(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Hugging Face name, or model folder, to start from; default: by the data")
     ] = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="ROLE=COLUMN,…", help="which column plays which part, such as prompt=question,completion=reply")
-    ] = None,
+    columns: ColumnsOption = None,
     force: Annotated[bool, typer.Option("--force", help="write over FILE")] = False,
 ) -> None:
     """Look at data, and write a JobSpec that trains on it: a commented file to read, change and run.
@@ -45,7 +44,7 @@ def init(
         raise BadInput(f"{out} is there already", "give another --out, or --force to write over it")
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
-    roles = _roles(columns)
+    roles = roles_of(columns)
     uri = data or _only_data_here()
     found = _look(uri, roles)
     proposal = propose(found, source=_from(out, uri), model=_from(out, model) if model else None, columns=roles)
@@ -57,16 +56,19 @@ def init(
 
 
 def _look(uri: str, columns: dict[str, str]) -> Inspection:
-    """What the data is. Raises BadInput where no sample can be made of it."""
+    """What the data is. Raises BadInput where no sample can be made of it, or too many rows are bad to go by the others."""
     from tuneyard.data import inspect
 
     found = inspect(uri, columns=columns or None, limit=_READ_ROWS)
     if found.format == "unknown":
-        by_hand = f"say which column plays which part: tuneyard init --data {uri} --columns prompt=…,completion=…"
-        raise BadInput(f"{uri}: {found.why}", by_hand if found.samples else found.advice or _REPAIR)
+        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}") if found.samples else found.advice or _REPAIR)
     if not found.samples:
         cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
         raise BadInput(cause, found.advice or f"tuneyard data inspect {uri} shows more")
+    rows = found.bad + found.samples
+    if found.bad > TOLERATED_AT_MOST * rows:
+        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
+        raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
     return found
 
 
@@ -80,14 +82,6 @@ def _only_data_here() -> str:
         what = f"several files here may be it: {', '.join(found)}" if found else "no file here is data (.jsonl, .csv, .parquet, …)"
         raise BadInput(f"which data to train on is not clear: {what}", f"tuneyard init --data {found[0] if found else 'FILE'}")
     return found[0]
-
-
-def _roles(columns: str | None) -> dict[str, str]:
-    """`prompt=question,completion=reply` -> role -> column. Raises BadInput."""
-    pairs = [entry.partition("=") for entry in (columns or "").split(",") if entry]
-    if any(not role.strip() or not column.strip() for role, _, column in pairs):
-        raise BadInput(f"--columns {columns} is not ROLE=COLUMN,…", "write it like --columns prompt=question,completion=reply")
-    return {role.strip(): column.strip() for role, _, column in pairs}
 
 
 def _from(out: Path, name: str) -> str:

@@ -31,6 +31,8 @@ _STEPS_AN_EPOCH = 20
 """At least; batches become smaller for it, down to 4 rows."""
 _TOLERATED_BAD = 0.01
 """The default of `data.maxBadFraction`."""
+TOLERATED_AT_MOST = 0.1
+"""The largest `maxBadFraction` that is proposed: beyond it a fault of the whole file is likelier than a few bad rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +181,7 @@ def _length(found: Inspection) -> tuple[int, str, list[str]]:
 
 def _above(bad: float) -> float:
     """The tolerated share of bad rows: twice the share that was found, in steps of a hundredth."""
-    return min(1.0, round(2 * bad + 0.005, 2)) if bad > _TOLERATED_BAD else _TOLERATED_BAD
+    return min(TOLERATED_AT_MOST, round(2 * bad + 0.005, 2)) if bad > _TOLERATED_BAD else _TOLERATED_BAD
 
 
 def _job_name(source: str) -> str:

@@ -10,7 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tuneyard.api.quantities import bytes_text
 from tuneyard.data.visible import visible
+
+size_text = bytes_text
+"""Bytes for people."""
 
 
 class Format(StrEnum):
@@ -46,15 +50,6 @@ def table_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], right
         padded = [f"{cell:>{width}}" if at_right else f"{cell:<{width}}" for cell, width, at_right in placed]
         lines.append("  ".join(padded).rstrip())
     return lines
-
-
-def size_text(size_bytes: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} TiB"
 
 
 def duration_text(seconds: float) -> str:

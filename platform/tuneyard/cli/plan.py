@@ -16,6 +16,7 @@ from tuneyard.catalog import gpu
 from tuneyard.cli.checks import check_file
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.plan_data import data_lines
+from tuneyard.cli.plan_mixture import mixture_lines
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import Placements, rows_of
 from tuneyard.cli.plan_text import WIDTH, peak_lines, score_sentence, score_table, train_sentences, train_table
@@ -78,6 +79,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             prose = (part for sentence in said for part in wrap(sentence, WIDTH, subsequent_indent="  "))
             typer.echo("\n".join([*prose, "", *table]))
             show_memory(fitting)
+        for line in mixture_lines(own):
+            typer.echo(line)
         for reason in dict.fromkeys(row["reason"] for row in own if "reason" in row):
             typer.echo(reason)
         if task != rows[-1]["task"]:

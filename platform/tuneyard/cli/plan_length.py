@@ -10,6 +10,7 @@ from typing import Literal
 from tuneyard.api import Task, TrainTask, TuneyardError
 from tuneyard.api.local_files import looks_like_path
 from tuneyard.api.secrets import redact
+from tuneyard.cli.plan_mixture import PlannedPart, planned_parts
 from tuneyard.planning import Interval, Length, length_of, steps_of_epochs
 from tuneyard.runtime.references import named_model, source_of
 from tuneyard.storage import is_local, local_path
@@ -31,6 +32,8 @@ class Known:
     streamed: Streamed = "no"
     kinds: tuple[tuple[str, str], ...] = ()
     """Format and files of each data set that is streamed, as far as they are known."""
+    parts: tuple[PlannedPart, ...] = ()
+    """Of a mixture whose rows are known."""
 
 
 def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
@@ -54,19 +57,22 @@ def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
         return _without_data(train, "; ".join(unknown))
     known = [part.length for part in parts if part.length is not None]
 
-    def epoch_rows(bound: str) -> float:
+    def mixture(bound: str) -> Mixture:
         rows = [max(1, round(getattr(length.rows, bound))) for length in known]
         given = [Part(name, count, each.weight, each.repeats) for name, count, each in zip(names, rows, train.data.mix, strict=True)]
-        return Mixture(given, exhausted=train.data.when_exhausted, temperature=train.data.temperature).epoch_rows
+        return Mixture(given, exhausted=train.data.when_exhausted, temperature=train.data.temperature)
 
-    rows = Interval(epoch_rows("likely"), epoch_rows("low"), epoch_rows("high"))
+    likely = mixture("likely")
+    rows = Interval(likely.epoch_rows, mixture("low").epoch_rows, mixture("high").epoch_rows)
     epochs, batch = train.epochs or 1.0, train.batch.global_
     steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
     lengths = sorted(value for length in known for value in length.sample_tokens)
     length = Length(steps=Interval.exactly(train.steps) if train.steps else steps, rows=rows, sample_tokens=tuple(lengths))
     how = "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True))
     streamed = max((part.streamed for part in parts), key=("no", "maybe", "yes").index)
-    return Known(length, how, streamed=streamed, kinds=tuple(kind for part in parts for kind in part.kinds))
+    kinds = tuple(kind for part in parts for kind in part.kinds)
+    shares = planned_parts(likely, length.steps.likely, batch) if length.steps else ()
+    return Known(length, how, streamed=streamed, kinds=kinds, parts=shares)
 
 
 def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:

@@ -16,6 +16,7 @@ from tuneyard.catalog.libraries import measured_libraries_gb
 from tuneyard.catalog.measured import known_measurement
 from tuneyard.cli.plan_data import Feeding
 from tuneyard.cli.plan_length import Known, known_length
+from tuneyard.cli.plan_mixture import mixture_fields
 from tuneyard.planning import (
     DEFAULT,
     LIBRARIES_GB,
@@ -141,6 +142,7 @@ def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
         "tokens_per_row": tokens if known.length is not None else None,
         "length_from": known.how or None,
         "length_unknown": known.why or None,
+        **mixture_fields(known.parts),
     }
 
 

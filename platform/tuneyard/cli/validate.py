@@ -18,7 +18,8 @@ def validate(
 ) -> None:
     """Check files: fields, rules, SKUs. Exit code 0, or 2 with one line per error.
 
-    A file or folder that is named by relative path and is not there is a warning on stderr: the JobSpec may be meant for another machine.
+    A file or folder that is named by relative path and is not there, or holds data that cannot serve by their first rows, is a warning on
+    stderr: the JobSpec may be meant for another machine.
 
     Example: tuneyard validate jobspecs/*.yaml
     """

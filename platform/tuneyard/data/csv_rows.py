@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from tuneyard.api import BadInput
-from tuneyard.data.encoding import Decoded, convert
+from tuneyard.data.encoding import Decoded, convert, converted_names
 from tuneyard.data.file_types import DataFile, is_tab_separated
 from tuneyard.data.lines import LONGEST_ROW_BYTES
 
 _SWALLOWED_FROM = 5
 _LIKE_ROWS = 0.9
 _ALONE, _TRIED = 4, 200
+SEPARATORS = ",;\t|"
+_SEPARATORS_TEXT = ", ; tab |"
+_FOREIGN = re.compile(r"^[^\W_][\w -]*(?P<sign>[\^~§¦\x00-\x08\x0e-\x1f])[\w -]+((?P=sign)[\w -]+)*$")
+"""A header of words between signs that separate nothing here."""
 _STRAY_QUOTE = "close the quotation mark, or double it if it is part of the text"
+
+
+_NO_SEPARATOR = f"the header has no known separator ({_SEPARATORS_TEXT})"
+_CONVERT = f"write the file with one of these separators: {_SEPARATORS_TEXT}"
+
+
+def _command(how: str, names: tuple[str, str] = ("IN", "OUT")) -> str:
+    """A command that writes CSV anew. `how`: what Python's csv is to read it with; no double quotation mark."""
+    before, after = names
+    return f'convert it: python3 -c "import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, {how}))" < {before} > {after}'
 
 
 @dataclass(frozen=True)
@@ -54,12 +69,12 @@ class CsvRows:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield self._bad(begins, f"not CSV: {error}", _STRAY_QUOTE if len(self._taken) > 1 else "")
+                yield self._bad(begins, *self._unreadable(error))
                 continue
             if not fields:
                 continue
             if len(fields) != len(self._header):
-                yield self._bad(begins, f"{len(fields)} fields where the header has {len(self._header)}")
+                yield self._bad(begins, *self._uneven(len(fields)))
             elif swallowed := self._swallowed():
                 yield self._bad(begins, f"a field holds {swallowed} lines that are rows by themselves", _STRAY_QUOTE)
             else:
@@ -69,6 +84,23 @@ class CsvRows:
         for line in self._lines:
             self._taken.append(line)
             yield line
+
+    def _unreadable(self, error: csv.Error) -> tuple[str, str]:
+        """Why a row is not CSV, and what to do."""
+        if len(self._taken) > 1:
+            return f"not CSV: {error}", _STRAY_QUOTE
+        return (f"not CSV: {_NO_SEPARATOR}", _CONVERT) if len(self._header) == 1 else (f"not CSV: {error}", "")
+
+    def _uneven(self, fields: int) -> tuple[str, str]:
+        """Why a row has another number of fields than the header, and what to do."""
+        cause = f"{fields} fields where the header has {len(self._header)}"
+        if len(self._header) == 1:
+            return f"{cause}: {_NO_SEPARATOR}", _CONVERT
+        if "'" in self._taken[0] and self._is_row("".join(self._taken), quote="'"):
+            return f"{cause}: fields seem to be quoted with ', and CSV quotes with \"", _command(
+                f"quotechar=chr(39), delimiter={self._delimiter!r}"
+            )
+        return cause, ""
 
     def _bad(self, begins: int, fault: str, advice: str = "") -> CsvRow:
         return CsvRow(begins, max(1, len(self._taken)), fault=fault, advice=advice)
@@ -81,9 +113,9 @@ class CsvRows:
         rows = sum(self._is_row(line) for line in inside)
         return rows if rows >= _LIKE_ROWS * len(inside) else 0
 
-    def _is_row(self, line: str) -> bool:
+    def _is_row(self, line: str, quote: str = '"') -> bool:
         try:
-            fields = next(csv.reader([line], delimiter=self._delimiter), [])
+            fields = next(csv.reader([line], delimiter=self._delimiter, quotechar=quote), [])
         except csv.Error:
             return False
         return len(fields) == len(self._header)
@@ -94,7 +126,11 @@ def header_of(file: DataFile, lines: Decoded) -> tuple[list[str], str]:
     line = next(lines, "")
     if fault := lines.take_fault():
         raise BadInput(f"{file.uri}:1: {fault}", convert(file))
-    delimiter = "\t" if is_tab_separated(file.path) else max(",;\t|", key=line.count)
+    delimiter = "\t" if is_tab_separated(file.path) else max(SEPARATORS, key=line.count)
+    if delimiter not in line and (foreign := _FOREIGN.match(line.strip().lstrip("\ufeff"))):
+        sign = foreign["sign"]
+        cause = f"{file.uri}:1: {_NO_SEPARATOR}; it seems to be {sign!r}"
+        raise BadInput(cause, _command(f"delimiter={sign!r}", converted_names(file, "comma")))
     try:
         header = next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error as error:

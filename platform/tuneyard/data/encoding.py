@@ -25,11 +25,17 @@ class NotUtf8(ValueError):
 
 def convert(file: DataFile, encoding: str = "cp1252") -> str:
     """The next step for a file that is not UTF-8. Windows' cp1252 holds all printable characters of Latin-1 at the same bytes."""
-    path = PurePosixPath(file.path)
-    names = (str(path), str(path.with_name(f"{path.stem}.utf-8{path.suffix}"))) if file.is_local and not file.compression else ("IN", "OUT")
-    before = names[0] if names[0] == "IN" else shlex.quote(names[0])
-    after = names[1] if names[1] == "OUT" else shlex.quote(names[1])
+    before, after = converted_names(file, "utf-8")
     return f"convert it: iconv -f {encoding} -t utf-8 {before} > {after}"
+
+
+def converted_names(file: DataFile, mark: str) -> tuple[str, str]:
+    """Names of a file and of its converted copy, `a.csv` and `a.MARK.csv`, for a shell; IN and OUT for files that a command cannot read
+    as they are."""
+    if not file.is_local or file.compression:
+        return "IN", "OUT"
+    path = PurePosixPath(file.path)
+    return shlex.quote(str(path)), shlex.quote(str(path.with_name(f"{path.stem}.{mark}{path.suffix}")))
 
 
 def refuse_utf_16(file: DataFile, start: bytes) -> None:

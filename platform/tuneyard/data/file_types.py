@@ -176,7 +176,7 @@ def recognise(found: FoundFile, file_type: str = "auto") -> DataFile:
     by_ending, compression = kind_by_ending(found.path)
     if found.size_bytes == 0:
         raise BadInput(f"{found.uri}: the file is empty", "write samples into it, or point at another file")
-    given: dict[str, Kind] = {"jsonl": "jsonl", "csv": "csv", "text": "text", "parquet": "parquet", "hf": "arrow"}
+    given: dict[str, Kind] = {kind: kind for kind in ENDINGS.values()} | {"hf": "arrow"}
     kind = given.get(file_type, by_ending)
     if kind is None or by_ending == "json":  # .json: an array or, as often, one object per line
         return _by_content(DataFile(found, kind or "text", compression))
@@ -196,7 +196,7 @@ def _by_content(file: DataFile) -> DataFile:
         what = "binary data" if b"\0" in head else "text"
         raise BadInput(
             f"{file.uri}: what type of file is this? Its ending does not tell, and it holds {what}",
-            "set data.fileType: parquet, jsonl, csv or text",
+            "set data.fileType: parquet, jsonl, json, csv, text or arrow",
         )
     return replace(file, kind=kind)
 

@@ -7,16 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tuneyard.api import MixPart, ScoreTask, Source, TrainTask
-from tuneyard.data.mix_parts import part_data
+from tuneyard.api import BadInput, MixPart, ScoreTask, Source, TrainTask
+from tuneyard.data.mix_parts import of_part, part_data, part_names
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally, training_samples
 from tuneyard.data.score_rows import check_score_rows
-from tuneyard.data.sources import Located
+from tuneyard.data.sources import Located, locate
 
 _ROWS, _CHARACTERS = 200, 1_000_000
 _JSON_BYTES = 4_000_000
 """A JSON array can only be read as a whole: a larger one is left to its task."""
+
+
+def check_source(body: TrainTask | ScoreTask | None, source: Source, uri: str, *, first_rows: bool = True) -> None:
+    """Find the data of a task at `uri`, and look at its first rows where a body says what they are for. Raises BadInput as `locate` and
+    `check_head`; of a part of a mixture, it names the part."""
+    try:
+        located = locate(uri, file_type=source.file_type, split=source.split)
+        if body is not None and first_rows:
+            check_head(body, source, located)
+    except BadInput as error:
+        parts = body.data.mix if isinstance(body, TrainTask) else []
+        names = [name for name, part in zip(part_names(parts), parts, strict=True) if part is source]
+        if not names:
+            raise
+        raise of_part(names[0], error) from error
 
 
 def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from tuneyard.api import MixPart, TrainData
+from tuneyard.api import BadInput, MixPart, TrainData
 
 
 def part_data(spec: TrainData, part: MixPart) -> TrainData:
@@ -23,3 +23,10 @@ def part_names(parts: Sequence[MixPart]) -> list[str]:
         taken = sum(other == name or other.startswith(f"{name} (") for other in names)
         names.append(f"{name} ({taken + 1})" if taken else name)
     return names
+
+
+def of_part(name: str, error: BadInput) -> BadInput:
+    """The error with the part that it is about, and the way on without it."""
+    comma = "" if error.next_step.endswith("?") else ","
+    step = f"{error.next_step}{comma} or take {name} out of data.mix" if error.next_step else f"take {name} out of data.mix"
+    return BadInput(f"part {name} of the mixture: {error.cause}", step)

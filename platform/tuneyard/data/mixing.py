@@ -14,9 +14,10 @@ import numpy as np
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data.chat import choose_template
 from tuneyard.data.mapped_rows import by_batches
-from tuneyard.data.mix_parts import part_data, part_names
+from tuneyard.data.mix_parts import of_part, part_data, part_names
 from tuneyard.data.mixture import Mixture, Part
 from tuneyard.data.order import Positions, RowOrder
+from tuneyard.data.part_events import PartEvents
 from tuneyard.data.preparation import Prepared, prepare, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
@@ -134,14 +135,16 @@ def prepare_mixture(
 ) -> Prepared:
     """As `prepare`, of `spec.mix`. Raises BadInput that names the part, and where pairs of text and of messages are mixed."""
     names = part_names(spec.mix)
+    events = PartEvents(emit)
 
-    def of_part(name: str, part: TrainData) -> Prepared:
+    def prepared_part(name: str, part: TrainData) -> Prepared:
+        how: Any = {"objective": objective, "seed": seed, "cache_dir": cache_dir, "service": service, "task": task}
         try:
-            return prepare(part, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
+            return prepare(part, tokenizer, emit=events.of(name), **how)
         except BadInput as error:
-            raise BadInput(f"part {name} of the mixture: {error.cause}", error.next_step) from error
+            raise of_part(name, error) from error
 
-    parts = [of_part(name, part_data(spec, part)) for name, part in zip(names, spec.mix, strict=True)]
+    parts = [prepared_part(name, part_data(spec, part)) for name, part in zip(names, spec.mix, strict=True)]
     mixture = Mixture(
         [
             Part(name, prepared.order.epoch_rows, part.weight, part.repeats)
@@ -153,7 +156,9 @@ def prepare_mixture(
     )
     rows, order = _mixed(parts, mixture)
     if spec.validation is not None:
-        validation = of_part("validation", validation_data(spec)).train
+        validation = prepare(
+            validation_data(spec), tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
+        ).train
     else:
         validation = _evaluated([part.validation for part in parts if part.validation is not None])
     chosen, notes = _template(spec, tokenizer, names, parts)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tuneyard.data.stream import StreamedRows
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
-CODE_VERSION = 8
+CODE_VERSION = 9
 """Part of every cache key: raise it when the same input would give other rows."""
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 _SUMS = ("files", "samples", "rows", "validation_rows", "tokens", "loss_tokens", "truncated", "dropped", "left_out", "bad")
+NO_CHAT_TEMPLATE = "the tokenizer has no chat template: tuneyard's default is used and saved with the model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,5 +87,5 @@ class DataReport:
         if self.dropped:
             said.append(f"{self.dropped} samples were dropped, such as {self.dropped_examples[0]}")
         if self.template.startswith("tuneyard"):
-            said.append("the tokenizer has no chat template: tuneyard's default is used and saved with the model")
+            said.append(NO_CHAT_TEMPLATE)
         return said

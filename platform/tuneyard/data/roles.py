@@ -19,7 +19,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "messages": ("messages", "conversations", "conversation", "chat", "dialog", "dialogue"),
     "prompt": ("prompt", "instruction", "question", "query", "input"),
     "input": ("input", "context"),
-    "completion": ("completion", "output", "response", "answer"),
+    "completion": ("completion", "output", "response", "answer", "reply", "target"),
     "chosen": ("chosen",),
     "rejected": ("rejected",),
     "text": ("text", "content"),

@@ -48,7 +48,7 @@ def select(uri: str, found: Sequence[FoundFile], file_type: str, split: str | No
     if len(files) > 1:
         files = [file for file in files if PurePosixPath(file.path).name != MANIFEST]  # ours, whatever type the data are said to be
     notes: tuple[str, ...] = ()
-    if file_type in ("auto", "hf") and len(files) > 1:
+    if file_type in ("auto", "arrow", "hf") and len(files) > 1:
         files, notes = _by_ending(files)
     if not files:
         raise BadInput(

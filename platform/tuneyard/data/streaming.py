@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import TrainData
+from tuneyard.api.quantities import bytes_text
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
@@ -88,8 +89,8 @@ def prepare_stream(
     )
     for message in report.warnings():
         emit(Warned(task=task, message=message))
-    rows = f"about {report.rows:,} rows an epoch, by a sample of {sample.source_bytes / 2**20:.1f} of {located.size_bytes / 2**20:,.0f} MiB"
-    emit(Stage(task=task, name=f"streaming: {rows}"))
+    rows = f"about {report.rows:,} rows an epoch, by a sample of {bytes_text(sample.source_bytes)} of {bytes_text(located.size_bytes)}"
+    emit(Stage(task=task, name=f"streaming {rows}"))
     return Prepared(stream.rows, validation, report, False, StreamedOrder(stream.rows), streams=(("", stream.rows),))
 
 

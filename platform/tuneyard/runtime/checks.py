@@ -94,16 +94,13 @@ def _check_model(task: Task, base_dir: Path) -> dict[str, Any]:
 
 
 def _check_source(task: Task, source: Source, base_dir: Path) -> None:
-    from tuneyard.data.head import check_head
-    from tuneyard.data.sources import locate
+    from tuneyard.data.head import check_source
 
     if source.from_task is not None or (source.source or "").startswith("hf://"):
         return
     uri = source_of(source, base_dir, {}).source or ""
     body = task.train or task.score
     try:
-        located = locate(uri, file_type=source.file_type, split=source.split)
-        if body is not None and is_local(uri):
-            check_head(body, source, located)
+        check_source(body, source, uri, first_rows=is_local(uri))
     except BadInput as error:
         raise BadInput(f"data of task {task.name}: {error.cause}", error.next_step) from error

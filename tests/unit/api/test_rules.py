@@ -101,6 +101,20 @@ def test_rank_zero_is_refused_by_name() -> None:
     assert violation.nearest[0] == {"train.method.dora.rank": 8}
 
 
+@pytest.mark.parametrize(
+    ("train", "refused"),
+    [
+        ({"data": {"source": "d", "whenExhausted": "leave"}}, "`temperature` or `whenExhausted` without `mix`"),
+        ({"data": {"mix": [{"source": "d"}, {"source": "e"}], "whenExhausted": "leave", "temperature": 3}}, None),
+        ({"data": {"source": "d", "workers": 2}}, None),
+        ({"data": {"source": "d", "limit": 9, "workers": 0}}, "`workers` for data that are not streamed"),
+        ({"data": {"source": "d", "workers": 2}, "objective": "dpo"}, "`workers` for data that are not streamed"),
+    ],
+)
+def test_settings_without_effect_are_refused(train: dict[str, object], refused: str | None) -> None:
+    assert [violation.rule.refused for violation in check_rules(job(train))] == ([refused] if refused else [])
+
+
 def test_bad_numbers_never_reach_the_rules() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         job({"batch": {"micro": 0}})

@@ -68,13 +68,13 @@ def test_the_file_names_data_and_model_from_where_it_lies(here: Path) -> None:
 
 
 def test_columns_are_said_where_they_cannot_be_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "tickets.csv").write_text("title,reply\n" + "a printer,is on fire\n" * 200)
+    (here / "tickets.csv").write_text("title,remark\n" + "a printer,is on fire\n" * 200)
     assert main(["init"]) == 2
     shown = capsys.readouterr().err
-    assert "columns found: title, reply" in shown
+    assert "columns found: title, remark" in shown
     assert "next: say which column plays which part: tuneyard init --data tickets.csv --columns prompt=…,completion=…" in shown
-    assert main(["init", "--columns", "prompt=title,completion=reply"]) == 0
-    assert trained(here / "job.yaml").data.columns == {"prompt": "title", "completion": "reply"}
+    assert main(["init", "--columns", "prompt=title,completion=remark"]) == 0
+    assert trained(here / "job.yaml").data.columns == {"prompt": "title", "completion": "remark"}
 
 
 def test_rows_that_cannot_be_used_are_told_and_tolerated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +83,23 @@ def test_rows_that_cannot_be_used_are_told_and_tolerated(here: Path, capsys: pyt
     assert main(["init"]) == 0
     assert "5 of 100 rows cannot be used" in capsys.readouterr().err
     assert trained(here / "job.yaml").data.max_bad_fraction >= 0.05
+
+
+def test_a_tenth_of_bad_rows_is_written_at_most(here: Path) -> None:
+    (here / "chats.jsonl").write_text(f"{json.dumps(CHAT)}\n" * 91 + "{broken\n" * 9)
+    assert main(["init"]) == 0
+    assert trained(here / "job.yaml").data.max_bad_fraction == 0.1
+
+
+def test_more_bad_rows_than_a_tenth_are_to_be_repaired_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"what is {number},it is {number}" for number in range(300)]
+    rows[100] = '"' + rows[100]
+    (here / "faq.csv").write_text("\n".join(["question,reply", *rows]) + "\n")
+    assert main(["init"]) == 2
+    shown = capsys.readouterr().err
+    assert "200 of 300 rows cannot be used, such as faq.csv:102: not CSV: unexpected end of data" in shown
+    assert "next: close the quotation mark" in shown
+    assert not (here / "job.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,43 @@ def test_epochs_of_a_mixture_take_as_long_as_its_parts(job: Path, capsys: pytest
         assert next(row for row in found if row["task"] == "train")["steps"]["likely"] == pytest.approx(steps, abs=1)
 
 
+def planned_mixture(job: Path, rest: str, length: str) -> None:
+    """A job on 64 rows of weight 3, 64 of weight 1 and 896 of weight 1: 32 steps an epoch. `length`: epochs or steps."""
+    for name, count in (("small", 64), ("other", 64), ("large", 896)):
+        (job.parent / f"{name}.jsonl").write_text((json.dumps({"prompt": "p " * 60, "completion": "c " * 60}) + "\n") * count)
+    parts = ", ".join(f"{{source: {name}.jsonl, weight: {weight}}}" for name, weight in (("small", 3), ("other", 1), ("large", 1)))
+    job.write_text(JOB.replace("data: {source: chats.jsonl}\n      steps: 1000", f"data: {{mix: [{parts}]{rest}}}\n      {length}"))
+
+
+def test_a_mixture_is_planned_with_the_rows_and_passes_of_each_part(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned_mixture(job, ", whenExhausted: leave", "epochs: 1")
+    found = next(row for row in rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8") if row["task"] == "train")["mixture"]
+    assert [part["name"] for part in found] == ["small.jsonl", "other.jsonl", "large.jsonl"]
+    assert [part["passes"] for part in found] == [1.0, 1.0, 1.0]
+    assert [part["share"] for part in found] == [0.0625, 0.0625, 0.875]
+    assert [part["weight"] for part in found] == pytest.approx([0.6, 0.2, 0.2], abs=0.001)
+    assert [part["far_from_weight"] for part in found] == [True, True, True]
+    assert main(["plan", str(job), "--sku", "h100-80gb", "--workers", "8"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "warning: shares of rows are far from the weights: small.jsonl 6.2% instead of 60.0%" in shown
+    assert "large.jsonl 896 87.5% 20.0% 1.00" in shown
+
+
+def test_shares_that_are_as_the_weights_say_are_planned_without_a_warning(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned_mixture(job, "", "steps: 20")
+    found = next(row for row in rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8") if row["task"] == "train")
+    assert [part["far_from_weight"] for part in found["mixture"]] == [False, False, False]
+    assert sum(part["rows"] for part in found["mixture"]) == 640
+    assert found["mixture"][0]["passes"] == pytest.approx(640 * 0.6 / 64, abs=0.2)
+    assert main(["plan", str(job), "--sku", "h100-80gb", "--workers", "8"]) == 0
+    assert "warning:" not in capsys.readouterr().out
+
+
+def test_one_data_set_has_no_parts(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, str(with_chats(job, 640)), "--sku", "h100", "--workers", "8")
+    assert all(row.get("mixture") is None for row in found)
+
+
 def test_an_alias_of_a_sku_has_its_price_and_an_unknown_sku_none(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("h100", "H100-SXM", "h100-80gb"):
         assert rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8", "--price", f"{name}=2.5")[0]["cost"] > 0

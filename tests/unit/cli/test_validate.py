@@ -24,13 +24,14 @@ spec:
       data: {source: chats.jsonl}
     resources: {sku: [a100-80gb, cpu]}
 """
+ROW = '{"prompt": "2 + 2?", "completion": "4"}\n'
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
-    (tmp_path / "chats.jsonl").touch()
+    (tmp_path / "chats.jsonl").write_text(ROW)
     return path
 
 
@@ -65,9 +66,27 @@ def test_files_that_are_not_there_are_warnings(job: Path, tmp_path: Path, capsys
     job.write_text(JOB.replace("chats.jsonl", "'*.jsonl'"))
     assert main(["validate", str(job), "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["warnings"] == [f"{job}:9:14: spec.tasks[0].train.data.source: no file matches *.jsonl"]
-    (tmp_path / "chats.jsonl").touch()
+    (tmp_path / "chats.jsonl").write_text(ROW)
     assert main(["validate", str(job)]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_data_that_are_there_and_cannot_serve_are_warned_of(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("./model", "m"))
+    (tmp_path / "chats.jsonl").write_text('{"a": 1, "b": 2}\n')
+    assert main(["validate", str(job)]) == 0
+    assert "spec.tasks[0].train.data.source: " in (told := capsys.readouterr().err)
+    assert "of no known format; columns found: a, b" in told
+    (tmp_path / "good.jsonl").write_text(ROW)
+    (tmp_path / "empty.jsonl").touch()
+    mix = "{mix: [{source: good.jsonl}, {source: empty.jsonl, name: nothing}, {source: chats.jsonl}]}"
+    job.write_text(job.read_text().replace("{source: chats.jsonl}", mix))
+    assert main(["validate", str(job)]) == 0
+    empty, unknown = capsys.readouterr().err.splitlines()
+    assert "spec.tasks[0].train.data.mix[1].source: part nothing of the mixture: " in empty
+    assert empty.endswith("or take nothing out of data.mix")
+    assert "mix[2].source: part chats.jsonl of the mixture: " in unknown
+    assert "columns found: a, b" in unknown
 
 
 def test_an_unknown_sku_has_its_line_and_the_nearest_name(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Several data sets as one: what parts take over, what they keep, and what the report says."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tests.models import CHAT_TEMPLATE, tokenizer_of
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare
+from tuneyard.tracking import Event, Stage, Warned
 
 
 def _file(path: Path, rows: list[dict]) -> str:
@@ -56,6 +58,24 @@ def test_each_part_has_its_own_held_out_samples(parts: dict[str, str], tmp_path:
     assert len(prepared.train) + len(prepared.validation) == 50
     given = _prepare({"mix": mix, "validation": {"source": parts["texts"]}, "maxLength": 64}, tmp_path)
     assert (len(given.train), len(given.validation)) == (50, 10)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_events_name_their_part_and_what_all_parts_share_is_said_once(parts: dict[str, str], tmp_path: Path, streaming: bool) -> None:
+    events: list[Event] = []
+    mix = [{"source": parts["chats"], "name": "talk"}, {"source": parts["chats"], "name": "again"}, {"source": parts["texts"]}]
+    data = TrainData.model_validate({"mix": mix, "maxLength": 8, "pack": True, "streaming": streaming, "workers": 0})
+    tokenizer = tokenizer_of(["<|user|>", "<|assistant|>", "<|system|>"], eos="<|end|>", chat_template=None)
+    prepare(data, tokenizer, objective="sft", seed=5, cache_dir=tmp_path / "cache", emit=events.append)
+    stages = [event.name for event in events if isinstance(event, Stage)]
+    warnings = [event.message for event in events if isinstance(event, Warned)]
+    for name in ("talk", "texts.jsonl"):  # "again" is found in the cache
+        told = [stage for stage in stages if stage.startswith(f"{name}: ")]
+        assert any("streaming about" in stage if streaming else stage.endswith("packing") for stage in told)
+        assert not streaming or any(re.search(r"by a sample of [\d.]+ (B|KiB) of [\d.]+ (B|KiB)$", stage) for stage in told)
+    assert all(": " in stage for stage in stages)
+    assert sum("has no chat template" in warning for warning in warnings) == 1
+    assert any(warning.startswith("again: ") and "were cut" in warning for warning in warnings)
 
 
 def test_an_empty_part_is_named(parts: dict[str, str], tmp_path: Path) -> None:

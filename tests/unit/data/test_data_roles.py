@@ -41,6 +41,8 @@ def sample_of(row: dict[str, Any], **detection: Any) -> Any:
             {"chosen": TURNS, "rejected": [TURNS[0], {"role": "assistant", "content": "go away"}]},
             Pair(TURNS[:1], TURNS[1:], [{"role": "assistant", "content": "go away"}]),
         ),
+        ({"question": "2+2?", "reply": "4", "id": 7}, Completion("2+2?", "4")),
+        ({"input": "2+2?", "target": "4"}, Completion("2+2?", "4")),
         ({"question": "2+2?", "answer": 4}, Completion("2+2?", "4")),
         ({"question": "1/8?", "answer": 0.125}, Completion("1/8?", "0.125")),
         ({"text": "once upon a time"}, Text("once upon a time")),

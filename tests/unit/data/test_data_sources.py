@@ -1,8 +1,11 @@
 """What a path may be, and what is said when it is nothing."""
 
 import bz2
+import csv
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -154,6 +157,37 @@ def test_bad_csv_rows_come_with_their_lines(tmp_path: Path) -> None:
         {"a": "3", "b": "4"},
         ("6", "not CSV: unexpected end of data"),
     ]
+
+
+@pytest.mark.parametrize("sign", ["^", "~", "\x01"])
+def test_a_separator_that_is_not_known_is_named_with_a_command_that_converts_the_file(tmp_path: Path, sign: str) -> None:
+    path = tmp_path / "a b.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter=sign).writerows(
+            [["question", "reply", "id"], ['so "quoted", and more', "4", "1"], ["two\nlines", "5", "2"]]
+        )
+    with pytest.raises(BadInput, match="the header has no known separator") as error:
+        values(str(path))
+    assert repr(sign) in error.value.cause
+    subprocess.run(error.value.next_step.removeprefix("convert it: ").replace("python3", sys.executable), shell=True, check=True)
+    assert [row["reply"] for row in values(str(tmp_path / "a b.comma.csv"))] == ["4", "5"]  # type: ignore[index]
+
+
+def test_a_csv_of_one_column_is_no_file_with_another_separator(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'some text\none line\n"a, and b"\nc, and d\n')
+    first, second, bad = values(path)
+    assert (first, second) == ({"some text": "one line"}, {"some text": "a, and b"})
+    assert bad.reason == "2 fields where the header has 1: the header has no known separator (, ; tab |)"  # type: ignore[attr-defined]
+
+
+def test_rows_in_single_quotation_marks_are_told_as_such(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"question,reply\n'3 times 4; \"please\", and more','12, of course'\n")
+    (bad,) = values(path)
+    assert bad.reason == "4 fields where the header has 2: fields seem to be quoted with ', and CSV quotes with \""  # type: ignore[attr-defined]
+    command = bad.advice.removeprefix("convert it: ").replace("python3", sys.executable)  # type: ignore[attr-defined]
+    copy = tmp_path / "copy.csv"
+    subprocess.run(command.replace("IN", str(path)).replace("OUT", str(copy)), shell=True, check=True)
+    assert values(str(copy)) == [{"question": '3 times 4; "please", and more', "reply": "12, of course"}]
 
 
 def test_a_damaged_row_group_costs_its_rows_only(tmp_path: Path) -> None:

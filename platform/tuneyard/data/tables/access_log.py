@@ -10,7 +10,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+
+import xxhash
 
 from tuneyard.api import BadInput
 
@@ -54,6 +57,18 @@ class Projections:
     def features(self) -> frozenset[str]:
         """All features that were read at least once."""
         return frozenset(name for projection in self.rows for name in projection)
+
+    @property
+    def summary(self) -> str:
+        """For messages: `2 projections over 24,000 rows`."""
+        count, rows = len(self.rows), sum(self.rows.values())
+        return f"{count:,} projection{'' if count == 1 else 's'} over {rows:,} row{'' if rows == 1 else 's'}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for logs that say the same, in whatever order of lines."""
+        lines = sorted(json.dumps([sorted(projection), rows]) for projection, rows in self.rows.items())
+        return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
 
 def read_log(paths: Iterable[Path]) -> Projections:

@@ -21,6 +21,7 @@ from tuneyard.data.tables.features import output_schema
 from tuneyard.data.tables.ranges import RangeSource
 
 Predicate = tuple[str, str, Any]
+_OPERATORS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
 _ROW = "\0row"
 """No feature has this name."""
 Where = Sequence[Predicate] | Sequence[Sequence[Predicate]]
@@ -66,9 +67,9 @@ def row_filter(where: Where, schema: pa.Schema, uri: str) -> RowFilter:
         fields.empty_table().filter(found.expression)
     except (pa.ArrowException, ValueError, TypeError) as error:
         shown = ", ".join(f"{name} ({fields.field(name).type})" for name in found.features)
-        raise BadInput(
-            f"{uri}: the filter does not fit {shown}: {str(error).splitlines()[0]}", "compare numbers with numbers, texts with texts"
-        ) from error
+        known = all(operator in _OPERATORS for group in groups for _, operator, _ in group)
+        step = "compare numbers with numbers, texts with texts" if known else f"the operators are {', '.join(_OPERATORS)}"
+        raise BadInput(f"{uri}: the filter does not fit {shown}: {str(error).splitlines()[0]}", step) from error
     return found
 
 

@@ -26,6 +26,7 @@ from tuneyard.data.tables.filters import RowFilter, Where, row_filter
 from tuneyard.data.tables.ranges import LOCAL, REMOTE, Coalescing, Traffic
 from tuneyard.data.tables.rebatching import Piece, Place, rebatched
 from tuneyard.data.tables.table import Table
+from tuneyard.data.tables.unseen_entries import UnseenEntries
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class TableReader:
     """Iterate over it for record batches. `cursor` is the place after the last batch, `traffic` what storage was asked for.
 
     `features`: names of columns, or entries of map columns (`float_features[12]`); None: all columns. `batch_rows` None: a batch per row
-    group. Raises BadInput at once for features, filters and cursors that do not fit the table.
+    group. Raises BadInput at once for features, filters and cursors that do not fit the table. Warns of an entry that no row has.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class TableReader:
         self.traffic = Traffic()
         self._where = row_filter(where, table.schema, table.uri) if where is not None else None
         self._filter_schema = output_schema(self._where.features, table.schema, table.uri) if self._where else pa.schema([])
+        self._unseen = UnseenEntries(table.uri, (*self.schema.names, *self._filter_schema.names), table.schema)
         self._batch_rows = batch_rows
         self._drop_last = drop_last
         self._units = table.row_groups[rank::ranks]
@@ -130,6 +132,7 @@ class TableReader:
             for unit, rows in self._rows_of(file, [(unit, group) for unit, (_, group) in units]):
                 yield Piece(unit, skipped, rows.slice(skipped))
                 skipped = 0
+        self._unseen.end()
 
     def _rows_of(self, number: int, units: Sequence[tuple[int, int]]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of some row groups of one file. `units`: (number, row group)."""
@@ -154,7 +157,9 @@ class TableReader:
             for index, (unit, group) in enumerate(units):
                 segments = waiting.result() if waiting else source.fetch(group, columns)
                 waiting = pool.submit(source.fetch, units[index + 1][1], columns) if ahead and index + 1 < len(units) else None
-                yield unit, source.features(source.decode(group, columns, segments), self.schema, group_rows[group])
+                rows = source.features(source.decode(group, columns, segments), self.schema, group_rows[group])
+                self._unseen.look(rows)
+                yield unit, rows
 
     def _filtered(
         self, source: OpenFile, group_rows: Sequence[int], units: Sequence[tuple[int, int]], where: RowFilter
@@ -166,11 +171,15 @@ class TableReader:
             if group not in matching:
                 continue
             columns = source.decode(group, first, source.fetch(group, first))
-            mask = where.mask(source.features(columns, self._filter_schema, group_rows[group]))
+            filtered_by = source.features(columns, self._filter_schema, group_rows[group])
+            self._unseen.look(filtered_by)
+            mask = where.mask(filtered_by)
             if not mask.true_count:
                 continue
             columns |= source.decode(group, rest, source.fetch(group, rest))
-            yield unit, source.features(columns, self.schema, group_rows[group]).filter(mask)
+            rows = source.features(columns, self.schema, group_rows[group])
+            self._unseen.look(rows)
+            yield unit, rows.filter(mask)
 
     def _place_of(self, cursor: Cursor) -> Place:
         table = self.table

@@ -18,6 +18,26 @@ _STORES = ("file", "s3", "gs", "hdfs", "webhdfs", "swebhdfs")
 
 
 @dataclass(frozen=True)
+class RewriteSettings:
+    """The settings that a plan follows from. `log`: digest of the access log; `log_summary`: its size, for people."""
+
+    flatten: float | None
+    hole_bytes: int
+    request_bytes: int
+    log: str
+    log_summary: str
+
+    def differences(self, now: RewriteSettings) -> list[str]:
+        """Each setting but the log that differs, in words."""
+        pairs = (
+            ("--flatten", _flatten_text(self.flatten), _flatten_text(now.flatten)),
+            ("gap", f"{self.hole_bytes / 1024:g} KiB", f"{now.hole_bytes / 1024:g} KiB"),
+            ("request", f"{self.request_bytes:,} bytes", f"{now.request_bytes:,} bytes"),
+        )
+        return [f"{name} {made}, now {given}" for name, made, given in pairs if made != given]
+
+
+@dataclass(frozen=True)
 class RewriteState:
     """`identity`: of the source table. `columns`: the new order. `entries`: map entries that get columns of their own."""
 
@@ -26,6 +46,29 @@ class RewriteState:
     columns: tuple[str, ...]
     entries: tuple[str, ...] = ()
     finished: bool = False
+    settings: RewriteSettings | None = None
+    """None: the note is of a version that kept none."""
+    last_log: str = ""
+    """Digest of the log that the last start was given: a log may grow between a kill and the next start."""
+
+    def refuse_others(self, uri: str, now: RewriteSettings) -> None:
+        """Raises BadInput for settings whose table would be another one.
+
+        An unfinished rewrite keeps its plan while the log grows, so its log is not compared. A finished one is not written anew: what the
+        caller asks for must be what is there.
+        """
+        differences = self._differences(now)
+        if differences:
+            begun = "made" if self.finished else "begun, and not finished,"
+            raise BadInput(f"{uri}: was {begun} with other settings: {'; '.join(differences)}", "give another --out, or remove this folder")
+
+    def _differences(self, now: RewriteSettings) -> list[str]:
+        if self.settings is None:
+            return ["its note does not tell which"] if self.finished else []
+        found = self.settings.differences(now)
+        if self.finished and now.log not in (self.settings.log, self.last_log):
+            found.append(f"a log of {self.settings.log_summary}, now another of {now.log_summary}")
+        return found
 
 
 def read_state(store: Store) -> RewriteState | None:
@@ -33,7 +76,8 @@ def read_state(store: Store) -> RewriteState | None:
     try:
         content: dict[str, Any] = json.loads(store.get(STATE_FILE))
         columns, entries = tuple(content.pop("columns")), tuple(content.pop("entries"))
-        return RewriteState(columns=columns, entries=entries, **content)
+        settings = RewriteSettings(**found) if (found := content.pop("settings", None)) else None
+        return RewriteState(columns=columns, entries=entries, settings=settings, **content)
     except NotFound:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -44,6 +88,10 @@ def read_state(store: Store) -> RewriteState | None:
 def write_state(store: Store, state: RewriteState) -> None:
     """Replace the note: whole or not at all."""
     store.put(STATE_FILE, json.dumps(asdict(state), sort_keys=True).encode() + b"\n")
+
+
+def _flatten_text(share: float | None) -> str:
+    return "not given" if share is None else f"{share:g}"
 
 
 def refuse_unfinished(uri: str) -> None:

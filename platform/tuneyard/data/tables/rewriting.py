@@ -23,7 +23,7 @@ from tuneyard.data.tables.decoding import OpenFile
 from tuneyard.data.tables.features import entry_name, entry_of
 from tuneyard.data.tables.map_entries import map_entries
 from tuneyard.data.tables.ranges import REMOTE, Coalescing, RangeSource, Traffic
-from tuneyard.data.tables.rewrite_state import STATE_FILE, RewriteState, read_state, write_state
+from tuneyard.data.tables.rewrite_state import STATE_FILE, RewriteSettings, RewriteState, read_state, write_state
 from tuneyard.data.tables.table import Table, TableFile, open_parquet
 from tuneyard.storage import Store, absolute, open_store
 
@@ -47,14 +47,17 @@ def reorder(
     """Write the table anew at `out`. May be killed at any instant and called again; a finished rewrite is left as it is.
 
     `flatten`: as in `savings`. Raises BadInput where `out` holds anything but an earlier start of the same rewrite, or lies in the table.
+    The same: of the same files, with the same `flatten` and `rule`, and for a finished rewrite with the log of its first or last start.
     """
     here, there = (f"{absolute(uri, Path.cwd()).rstrip('/')}/" for uri in (table.uri, out))
     if there.startswith(here):
         raise BadInput(f"{out} lies inside the table {table.uri}", "write to a folder beside it")
     store = open_store(out)
-    state = read_state(store) or _begun(store, table, log, rule, flatten)
+    settings = RewriteSettings(flatten, rule.hole_bytes, rule.request_bytes, log.digest, log.summary)
+    state = read_state(store) or _begun(store, table, log, rule, settings)
     if state.identity != table.identity:
         raise BadInput(f"{out}: holds a rewrite of other files, of {state.source}", "write to another folder, or remove this one")
+    state.refuse_others(out, settings)
     names = _relative_names(table.files)
     written = kept = 0
     for number, (name, file) in enumerate(zip(names, table.files, strict=True)):
@@ -66,16 +69,16 @@ def reorder(
         if on_file is not None:
             on_file(number + 1, len(names))
     if not state.finished:
-        write_state(store, replace(state, finished=True))
+        write_state(store, replace(state, finished=True, last_log=log.digest))
     return Rewritten(out, written, kept, sum(file.size_bytes for file in store.list() if file.path != STATE_FILE))
 
 
-def _begun(store: Store, table: Table, log: Projections, rule: Coalescing, flatten: float | None) -> RewriteState:
+def _begun(store: Store, table: Table, log: Projections, rule: Coalescing, settings: RewriteSettings) -> RewriteState:
     there = store.list()
     if there:
         raise BadInput(f"{store.uri}: holds files already, such as {there[0].path}", "name a new folder: nothing is overwritten")
-    found = savings(table, log, rule=rule, flatten=flatten)
-    state = RewriteState(table.uri, table.identity, found.columns, found.entries)
+    found = savings(table, log, rule=rule, flatten=settings.flatten)
+    state = RewriteState(table.uri, table.identity, found.columns, found.entries, settings=settings)
     write_state(store, state)
     return state
 

@@ -33,8 +33,8 @@ class TableFile:
     """A Parquet file of a table. `group_rows`: rows per row group; `footer`: `pyarrow.parquet.FileMetaData`, where it is kept."""
 
     file: DataFile
-    schema: pa.Schema
-    group_rows: tuple[int, ...]
+    schema: pa.Schema = field(repr=False)
+    group_rows: tuple[int, ...] = field(repr=False)
     footer: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -42,13 +42,22 @@ class TableFile:
         return self.file.uri
 
 
-@dataclass(frozen=True)
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, repr=False)
 class Table:
     """Files in a fixed order. `schema` has every column of every file."""
 
     uri: str
     files: tuple[TableFile, ...]
     schema: pa.Schema
+
+    def __repr__(self) -> str:
+        sizes = (counted(len(self.files), "file"), counted(self.rows, "row"), counted(len(self.schema), "column"))
+        return f"Table({self.uri!r}: {', '.join(sizes)})"
 
     @property
     def rows(self) -> int:

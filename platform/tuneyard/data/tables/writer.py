@@ -23,7 +23,7 @@ from tuneyard.data.records import BadRow, read_records
 from tuneyard.data.sources import locate
 from tuneyard.data.tables.rows import columns_of, is_untyped, typed
 from tuneyard.data.tables.schemas import fitted, plain, same_values
-from tuneyard.data.tables.table import open_table
+from tuneyard.data.tables.table import counted, open_table
 from tuneyard.storage import open_store
 
 _ROWS_AT_ONCE = 4096
@@ -70,6 +70,7 @@ class TableWriter:
 
     def _first_number(self, append: bool) -> int:
         there = self._store.list()
+        self._extends = bool(there)
         if there and not append:
             raise BadInput(
                 f"{self.uri}: holds files already, such as {there[0].path}", "name a new folder, or add to the table: append=True"
@@ -135,10 +136,13 @@ class TableWriter:
         if self._open is not None and not set(group.column_names) <= set(self._open.schema.names):
             self._commit()
         if self._open is None:
-            self._open = _OpenPart(Path(self._folder.name) / f"part-{self._number:05d}.parquet", self._schema_of(group), self._compression)
+            self._open = self._part(self._schema_of(group))
         self._open.write(group)
         if self._open.size_bytes >= self._file_bytes:
             self._commit()
+
+    def _part(self, schema: pa.Schema) -> _OpenPart:
+        return _OpenPart(Path(self._folder.name) / f"part-{self._number:05d}.parquet", schema, self._compression)
 
     def _settled(self, rows: pa.Table) -> pa.Table:
         """Columns that had no type yet, with the one that was learned since; null where none was."""
@@ -164,11 +168,23 @@ class TableWriter:
         self._open = None
 
     def close(self) -> None:
-        """Write and commit what is held."""
-        if self._held_rows:
-            self._write_group(self._held_rows)
-        self._commit()
-        self._folder.cleanup()
+        """Write and commit what is held. Without a row: a file of the given schema; raises BadInput where there is neither."""
+        try:
+            if self._held_rows:
+                self._write_group(self._held_rows)
+            if self._open is None and not self.files and not self._extends:
+                self._open = self._part(self._empty_schema())
+            self._commit()
+        finally:
+            self._folder.cleanup()
+
+    def _empty_schema(self) -> pa.Schema:
+        if self._given is None:
+            raise BadInput(f"{self.uri}: the source has no rows", "give rows, or schema=pa.schema([(name, type)]) for a table without any")
+        return self._given
+
+    def __repr__(self) -> str:
+        return f"TableWriter({self.uri!r}: {counted(len(self.files), 'file')}, {counted(self.rows, 'row')})"
 
     def __enter__(self) -> Self:
         return self

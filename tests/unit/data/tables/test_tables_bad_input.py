@@ -87,6 +87,7 @@ def test_a_projection_that_does_not_fit_is_refused_at_once(tmp_path: Path, featu
     [
         ([("idd", "=", 1)], "did you mean id"),
         ([("id", "~", 1)], "the filter does not fit"),
+        ([("id", "between", 3)], "next: the operators are =, ==, !=, <, <=, >, >=, in, not in"),
         ([("id", "=", "one")], "the filter does not fit"),
         (["id > 3"], "is not a filter"),
         ([], "the filter is empty"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,26 @@ def test_resuming_reads_nothing_before_the_cursor(table: Table) -> None:
 def test_ranks_share_the_rows(table: Table, ranks: int) -> None:
     parts = [rows_of(TableReader(table, ["id"], rank=rank, ranks=ranks, batch_rows=7)) for rank in range(ranks)]
     assert sorted(row["id"] for part in parts for row in part) == list(range(len(ROWS)))
+
+
+@pytest.mark.parametrize(
+    ("features", "options"),
+    [(["floats[99]"], {}), (["id", "floats[99]"], {"where": [("id", ">=", 20)]}), (["id"], {"where": [("floats[99]", ">", 0.5)]})],
+)
+def test_an_entry_that_no_row_has_is_told_once(table: Table, features: list[str], options: dict[str, Any]) -> None:
+    reader = TableReader(table, features, **options)
+    with pytest.warns(UserWarning, match=r"none of \d+ rows has floats\[99\]: all are null; is it a key of floats\?") as told:
+        list(reader)
+    assert len(told) == 1
+
+
+def test_an_entry_that_one_row_has_is_not_told(table: Table) -> None:
+    rare = next(number for number, row in enumerate(ROWS) if number > 100 and "1" in row["floats"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(TableReader(table, ["id", "floats[1]"], where=[("id", "=", rare)]))
+        list(TableReader(table, ["floats[1]"], rank=1, ranks=2))
+        next(iter(TableReader(table, ["floats[99]"])))  # a reader that stopped early has not seen enough to tell
 
 
 PREDICATES = st.one_of(

@@ -181,6 +181,41 @@ def test_nothing_is_overwritten(table: Table, tmp_path: Path) -> None:
         reorder(table, log, str(tmp_path / "out"))
 
 
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ({"flatten": None}, "--flatten 0.1, now not given"),
+        ({"rule": Coalescing(hole_bytes=2048)}, "gap 1024 KiB, now 2 KiB"),
+        ({"log": log_of((["ids2"], 7))}, "a log of 1 projection over 1 row, now another of 1 projection over 7 rows"),
+    ],
+)
+def test_a_finished_rewrite_with_other_settings_is_refused_with_those_it_has(
+    table: Table, tmp_path: Path, again: dict[str, Any], said: str
+) -> None:
+    made: dict[str, Any] = {"log": log_of((["ids1"], 1)), "out": str(tmp_path / "out"), "flatten": 0.1}
+    reorder(table, **made)
+    with pytest.raises(BadInput, match="was made with other settings") as error:
+        reorder(table, **(made | again))
+    assert said in error.value.cause
+    assert "another --out" in error.value.next_step
+    assert reorder(table, **made).files == 0
+
+
+def test_an_unfinished_rewrite_with_another_share_of_entries_is_refused(tmp_path: Path) -> None:
+    """Its files would be of one plan, and the command of another."""
+    table = table_at(tmp_path / "t", ROWS[:40], row_group_rows=10)
+    out = str(tmp_path / "out")
+
+    def stop(_done: int, _of: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reorder(table, log_of((["ids1"], 1)), out, flatten=0.1, on_file=stop)
+    with pytest.raises(BadInput, match=r"was begun, and not finished, with other settings: --flatten 0\.1, now 0\.5"):
+        reorder(table, log_of((["ids1"], 1)), out, flatten=0.5)
+    assert reorder(table, log_of((["ids1"], 1), (["ids2"], 3)), out, flatten=0.1).kept == 1
+
+
 def test_a_log_with_a_cut_line_counts_the_others(tmp_path: Path) -> None:
     line = json.dumps({"features": ["a", "b"], "rows": 5})
     (tmp_path / "log.jsonl").write_text(f'{line}\n{{"features": ["a"], "ro\n{line}\n{{"features": "a", "rows": 1}}\n\n')

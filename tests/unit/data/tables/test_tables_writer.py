@@ -56,7 +56,6 @@ def test_arrow_batches_and_rows_keep_their_order(tmp_path: Path) -> None:
 
 def test_features_come_and_go(tmp_path: Path) -> None:
     rows = [{"a": 1}, {"a": 2, "b": [1]}, {"b": [2]}, {"c": "x"}]
-    assert write_table(str(tmp_path / "t"), []).files == []
     with TableWriter(str(tmp_path / "u"), row_group_rows=2) as writer:
         writer.write(rows[:2])
         writer.write(rows[2:])
@@ -89,6 +88,27 @@ def test_a_given_schema_decides(tmp_path: Path) -> None:
     write_table(str(tmp_path / "t"), [{"x": 1, "m": {"2": 1}}, {"x": 0.5, "later": [1]}], schema=schema)
     found = open_table(str(tmp_path / "t")).schema
     assert {field.name: field.type for field in found} == {field.name: field.type for field in schema}
+
+
+def test_a_source_without_rows_is_refused_or_gives_a_table_of_the_given_schema(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="the source has no rows") as error:
+        write_table(str(tmp_path / "t"), [])
+    assert "schema=" in error.value.next_step
+    schema = pa.schema([("x", pa.float32()), ("m", pa.map_(pa.int64(), pa.float32()))])
+    assert write_table(str(tmp_path / "t"), [], schema=schema).files == ["part-00000.parquet"]
+    assert open_table(str(tmp_path / "t")).schema == schema
+    assert everything(tmp_path / "t") == []
+    assert write_table(str(tmp_path / "t"), [], append=True).files == []
+    write_table(str(tmp_path / "t"), [{"x": 1}], append=True)
+    assert everything(tmp_path / "t") == [{"x": 1.0, "m": None}]
+
+
+def test_tables_and_writers_print_as_one_line(tmp_path: Path) -> None:
+    folder = str(tmp_path / "t")
+    assert repr(write_table(folder, ROWS)) == f"TableWriter({folder!r}: 1 file, 90 rows)"
+    table = open_table(folder)
+    assert repr(table) == f"Table({folder!r}: 1 file, 90 rows, {len(table.schema)} columns)"
+    assert "dense3" not in repr(table.files)
 
 
 @pytest.mark.parametrize(

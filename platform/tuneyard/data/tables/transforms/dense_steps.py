@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
+from zoneinfo import available_timezones
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ class Bucketize(Step):
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         if any(not low < high for low, high in zip(self.borders, self.borders[1:], strict=False)):
-            raise ValueError("borders must ascend")
+            raise ValueError(f"borders must ascend; found {', '.join(f'{border:g}' for border in self.borders)}")
         return self
 
     def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
@@ -145,12 +146,19 @@ class GetLocalHour(Step):
     op: Literal["get_local_hour"] = "get_local_hour"
     time_zone: str
 
-    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
-        need(kinds[0], "timestamps, or whole seconds since 1970", pa.types.is_timestamp(kinds[0]) or pa.types.is_integer(kinds[0]))
+    @model_validator(mode="after")
+    def _known(self) -> Self:
         try:
             self._hours(pa.array([0], pa.int64()))
         except pa.ArrowException as error:
-            raise ValueError(f"time zone {self.time_zone!r}: {error}") from error
+            near = sorted(name for name in available_timezones() if name.rpartition("/")[2].lower() == self.time_zone.lower())
+            raise ValueError(
+                f"there is no time zone {self.time_zone!r}: give an IANA name, such as {(near or ['Europe/Vienna'])[0]}"
+            ) from error
+        return self
+
+    def output_type(self, kinds: Sequence[pa.DataType]) -> pa.DataType:
+        need(kinds[0], "timestamps, or whole seconds since 1970", pa.types.is_timestamp(kinds[0]) or pa.types.is_integer(kinds[0]))
         return pa.int64()
 
     def run(self, arrays: Sequence[pa.Array]) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tuneyard.api import BadInput
+from tuneyard.api.loading_reasons import explain
 from tuneyard.data.tables.transforms.dense_steps import BoxCox, Bucketize, Clamp, GetLocalHour, Log1p, Logit, OneHot
 from tuneyard.data.tables.transforms.hashing import as_ids, mix
 from tuneyard.data.tables.transforms.id_steps import (
@@ -73,7 +74,8 @@ _Column = (
 )
 AnyStep = Annotated[_Column | Sampling, Field(discriminator="op")]
 _STEPS: TypeAdapter[AnyStep] = TypeAdapter(AnyStep)
-OPERATIONS: tuple[str, ...] = tuple(sorted(kind.model_fields["op"].default for kind in (*_Column.__args__, Sampling)))
+_KINDS: dict[str, type[BaseModel]] = {kind.model_fields["op"].default: kind for kind in (*_Column.__args__, Sampling)}
+OPERATIONS: tuple[str, ...] = tuple(sorted(_KINDS))
 
 
 class Pipeline(BaseModel):
@@ -153,7 +155,8 @@ def _step(number: int, values: Mapping[str, Any]) -> Any:
     try:
         return _STEPS.validate_python(values)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(str(part) for part in one['loc'][1:]) or 'step'}: {one['msg']}" for one in error.errors())
+        found = explain(error, _KINDS[operation], dict(values))
+        problems = "; ".join(": ".join(filter(None, (".".join(map(str, path)), reason))) for path, reason in found)
         raise BadInput(f"step {number} ({operation}): {problems}", "docs/tables.md lists the parameters of each operation") from error
 
 

@@ -1,0 +1,26 @@
+"""`--columns prompt=question,completion=reply`: which column plays which part."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuneyard.api import BadInput
+
+ColumnsOption = Annotated[
+    str | None, typer.Option(metavar="ROLE=COLUMN,…", help="which column plays which part, such as prompt=question,completion=reply")
+]
+
+
+def roles_of(columns: str | None) -> dict[str, str]:
+    """`prompt=question,completion=reply` -> role -> column. Raises BadInput."""
+    pairs = [entry.partition("=") for entry in (columns or "").split(",") if entry]
+    if any(not role.strip() or not column.strip() for role, _, column in pairs):
+        raise BadInput(f"--columns {columns} is not ROLE=COLUMN,…", "write it like --columns prompt=question,completion=reply")
+    return {role.strip(): column.strip() for role, _, column in pairs}
+
+
+def say_columns(command: str) -> str:
+    """The next step where the columns tell no format. `command`: up to `--columns`."""
+    return f"say which column plays which part: {command} --columns prompt=…,completion=…"
