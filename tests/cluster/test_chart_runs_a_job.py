@@ -220,7 +220,7 @@ def test_a_job_runs_with_these_rights_and_the_files_beside_it(
     def secrets() -> set[str]:
         return {each["metadata"]["name"] for each in home.api.get(f"/api/v1/namespaces/{JOBS}/secrets")["items"]}
 
-    wait_for("the attempt's secrets to go, its Ray token too", lambda: secrets() == {STORAGE_SECRET, "tuneyard-hub-token"})
+    wait_for("the attempt's secrets to go, its Ray token too", lambda: secrets() == {STORAGE_SECRET, "tuneyard-hub-token", "tuneyard-job-token"})
     assert "forbidden" not in logs(home), "a right is missing"
 
 
