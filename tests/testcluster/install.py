@@ -76,7 +76,11 @@ def prepare_member(member: Member, crds: list[Path], storage: Storage) -> None:
     token = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": "tuneyard-job-token", "namespace": JOBS, "annotations": {"kubernetes.io/service-account.name": "tuneyard-job"}},
+        "metadata": {
+            "name": "tuneyard-job-token",
+            "namespace": JOBS,
+            "annotations": {"kubernetes.io/service-account.name": "tuneyard-job"},
+        },
         "type": "kubernetes.io/service-account-token",
     }
     rules = [

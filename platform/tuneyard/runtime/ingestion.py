@@ -366,12 +366,14 @@ class Ingestion:
     """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
 
     def __init__(self, job: str, task: str, service: DataService) -> None:
-        """Ray must be initialised."""
+        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
         options = _placed(ray.cluster_resources())
-        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(IngestMaster)
+        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(IngestMaster)
         self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options))
 
     def report(self) -> Account | None:
