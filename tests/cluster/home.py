@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,20 +27,27 @@ POOL = "tuneyard.test/pool"
 """Label of the node without slots."""
 
 
-@pytest.fixture(scope="session")
-def storage_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Storage]]:
-    """One cluster with two real nodes and KubeRay, and an S3 server that its pods reach."""
-    folder = tmp_path_factory.mktemp("home")
+@contextmanager
+def started(folder: Path) -> Iterator[tuple[Member, Storage]]:
+    """One cluster with two real nodes and KubeRay, and an S3 server that its pods reach. Raises Unavailable where it cannot run."""
     member = Member("home", folder / "cluster", second_node=f"{POOL}=cpu")
     try:
         member.start()
-        storage = start_storage(folder, member)
-    except Unavailable as reason:
+        yield member, start_storage(folder, member)
+    finally:
+        Processes(folder / "processes").end_all()
         member.close()
-        pytest.skip(f"NO CLUSTER, the hub's chart was not run: {reason}")
-    yield member, storage
-    Processes(folder / "processes").end_all()
-    member.close()
+
+
+@pytest.fixture(scope="session")
+def storage_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Storage]]:
+    """The cluster of a run, and its storage."""
+    with ExitStack() as ends:
+        try:
+            found = ends.enter_context(started(tmp_path_factory.mktemp("home")))
+        except Unavailable as reason:
+            pytest.skip(f"NO CLUSTER, the hub's chart was not run: {reason}")
+        yield found
 
 
 def values(member: Member) -> dict[str, Any]:
@@ -92,13 +101,17 @@ def secret(namespace: str, name: str, values: dict[str, str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def home(storage_of: tuple[Member, Storage]) -> Member:
-    member, storage = storage_of
+    """The cluster with both charts on it, known to itself."""
+    install(*storage_of)
+    return storage_of[0]
+
+
+def install(member: Member, storage: Storage) -> None:
     helm(member, "install", HUB, str(CHARTS / HUB), "--create-namespace", values=values(member))
     # hostPath, which pods need here for this machine's Python, is refused below `privileged`.
     helm(member, "install", MEMBER, str(CHARTS / MEMBER), values={"namespace": {"podSecurity": "privileged"}})
     member.apply(secret(JOBS, STORAGE_SECRET, storage.credentials), secret("default", "words", {"greeting": "bonjour"}))
     join(member, storage)
-    return member
 
 
 def logs(member: Member) -> str:
