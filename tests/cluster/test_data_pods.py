@@ -43,10 +43,10 @@ FED["spec"]["tasks"][1]["train"] |= {
 FED["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 1}
 
 
-def texts() -> bytes:
+def texts(splits: int) -> bytes:
     """Lines of 2 KiB with a text of 5 to 60 words: how many tokens a number of rows has tells which rows they were."""
     chance, lines = random.Random(5), []
-    for _ in range(SPLITS * 256):
+    for _ in range(splits * 256):
         words = " ".join(chance.choice(("guest", "table", "Friday", "mail", "window")) for _ in range(chance.randint(5, 60)))
         lines.append(json.dumps({"text": words, "note": "-" * (2018 - len(words))}))
     return ("\n".join(lines) + "\n").encode()
@@ -57,7 +57,7 @@ def slow(storage_of: tuple[Member, Storage], monkeypatch: pytest.MonkeyPatch) ->
     """The cluster's store as a distant one, with the texts."""
     for name, value in storage_of[1].environment.items():
         monkeypatch.setenv(name, value)
-    open_store(f"s3://{BUCKET}/texts").put("a.jsonl", texts())
+    open_store(f"s3://{BUCKET}/texts").put("a.jsonl", texts(SPLITS))
     host, port = storage_of[1].endpoint.removeprefix("http://").split(":")
     store = SlowStore((host, int(port)), HELD_S)
     yield store
