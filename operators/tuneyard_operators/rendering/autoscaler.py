@@ -48,7 +48,7 @@ def autoscaling(cluster: Cluster, image: str) -> dict[str, Any]:
         "volumeMounts": [_mount("autoscaler-account")],
         "securityContext": security_context(),
     }
-    over = next(iter(cluster.spec.pod_template.get("spec", {}).get("containers", [])), {})
+    over: Mapping[str, Any] = next(iter(cluster.spec.pod_template.get("spec", {}).get("containers", [])), {})
     options = merged(container, {key: over[key] for key in _OPTIONS if key in over})
     return {
         "enableInTreeAutoscaling": True,
