@@ -1,6 +1,6 @@
 """A trainer on a pod that one data worker cannot feed: how much of its steps it waits, without the service, with one pod, and autoscaled.
 
-`python benchmarks/data_pods.py [--steps 600]`, as root: a test cluster of this machine with two nodes. The rank runs on the one, head and
+`python benchmarks/data_pods.py [--steps 480]`, as root: a test cluster of this machine with two nodes. The rank runs on the one, head and
 data workers on the other; the source is an S3 server that holds every reading of a part back. Writes docs/benchmarks/data_pods.md.
 """
 
@@ -28,8 +28,8 @@ from tests.testcluster import Member
 from tests.testcluster.install import BUCKET, JOBS, Storage
 from tests.testcluster.waiting import wait_for
 
-HELD_S = 3.0
-SPLITS = 240
+HELD_S = 1.5
+SPLITS = 120
 SERVICE = {"cpus": 0.1, "memoryGb": 1.5}
 WAYS: dict[str, dict[str, Any]] = {
     "no service: the rank makes its rows": {"workers": 0},
@@ -93,8 +93,8 @@ def stalled(found: Watched, first: int, last: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--warm-up", type=int, default=300, help="steps that do not count")
+    parser.add_argument("--steps", type=int, default=480)
+    parser.add_argument("--warm-up", type=int, default=240, help="steps that do not count")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tuneyard-") as folder, started(Path(folder)) as (member, storage):
         os.environ |= storage.environment

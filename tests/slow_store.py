@@ -29,6 +29,9 @@ class SlowStore(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{self.behind[0]}:{self.server_address[1]}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Readers that are killed meanwhile are no news."""
+
     def close(self) -> None:
         self.shutdown()
         self.server_close()

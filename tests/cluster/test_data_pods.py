@@ -24,7 +24,7 @@ from tuneyard.storage import CommitLog, open_store
 
 HELD_S = 3.0
 """How long the store takes for a split: the rank reads the rows of one in less than a second."""
-SPLITS = 40
+SPLITS = 24
 SERVICE = {"minWorkers": 1, "maxWorkers": 3, "cpus": 0.1, "memoryGb": 1.5}
 DATA = {"source": f"s3://{BUCKET}/texts/a.jsonl", "format": "text", "streaming": True, "maxLength": 64}
 BATCH = 32
@@ -78,6 +78,10 @@ def lengths(folder: Path, rows: int) -> list[int]:
     return [len(prepared.train[prepared.order.at(position)]["input_ids"]) for position in range(rows)]
 
 
+def is_ready(pod: dict[str, Any]) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
+
+
 def may(member: Member, account: str) -> bool:
     """Whether an account of jobs may change a Ray cluster, as the attempt of another team's job."""
     try:
@@ -99,8 +103,8 @@ def test_data_pods_come_while_ranks_wait_and_leave_when_idle_and_no_row_is_lost(
         return [pod for pod in every if pod["metadata"]["labels"].get("ray.io/group") == group]
 
     def data_pods() -> list[str]:
-        """Those that run."""
-        names = [pod["metadata"]["name"] for pod in pods("data") if pod["status"].get("phase") == "Running"]
+        """Those whose Ray runs."""
+        names = [pod["metadata"]["name"] for pod in pods("data") if is_ready(pod)]
         seen.update(names)
         return names
 

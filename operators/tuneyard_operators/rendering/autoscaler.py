@@ -24,6 +24,8 @@ IDLE_S = 10
 _ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3607
 """The kubelet's own choice for accounts' tokens, which it renews."""
+_HEADLESS_S = 5
+"""It has no ear for SIGTERM, and ends by itself when the head has been away for this long; Ray's own 60 s would hold up the pod's end."""
 _OPTIONS = ("env", "volumeMounts", "securityContext")
 """What of a container can be said of KubeRay's."""
 
@@ -44,7 +46,7 @@ def wants_autoscaler(job: JobSpec, task: str, cluster: Cluster, image: str) -> b
 def autoscaling(cluster: Cluster, image: str) -> dict[str, Any]:
     """Fields of a RayCluster by which KubeRay adds its autoscaler."""
     container = {
-        "env": plain({"HOME": "/tmp", "RAY_USAGE_STATS_ENABLED": "0"}),
+        "env": plain({"HOME": "/tmp", "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": str(_HEADLESS_S)}),
         "volumeMounts": [_mount("autoscaler-account")],
         "securityContext": security_context(),
     }
