@@ -3,7 +3,7 @@
 Pure: the same attempt gives the same object, byte for byte.
 """
 
-from tuneyard_operators.rendering.autoscaler import AUTOSCALER_ACCOUNT, JOB_TOKEN, wants_autoscaler
+from tuneyard_operators.rendering.autoscaler import AUTOSCALER, AUTOSCALER_ACCOUNT, JOB_TOKEN, wants_autoscaler
 from tuneyard_operators.rendering.isolation import ISOLATED, network_policy
 from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
 from tuneyard_operators.rendering.rayjob import DATA_GROUP, Defaults, platform_image, rayjob
@@ -11,6 +11,7 @@ from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secr
 
 __all__ = [
     "ATTEMPT",
+    "AUTOSCALER",
     "AUTOSCALER_ACCOUNT",
     "DATA_GROUP",
     "ISOLATED",

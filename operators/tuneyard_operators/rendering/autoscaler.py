@@ -15,6 +15,8 @@ from tuneyard.api import Cluster, DataService, JobSpec
 from tuneyard_operators.rendering.container import plain, security_context
 from tuneyard_operators.rendering.merge import merged
 
+AUTOSCALER = "autoscaler"
+"""KubeRay's name of the container."""
 AUTOSCALER_ACCOUNT = "tuneyard-autoscaler"
 """Of the member's chart: a member without it has as many data pods as a job may have at most."""
 JOB_TOKEN = "tuneyard-job-token"

@@ -294,6 +294,13 @@ def test_a_running_attempt_loses_nothing_with_a_pod_of_data_workers(lost: dict[s
     assert look(goal(), status(running()), at_s=4000, _1=gang).status.attempts[0].failure is not None
 
 
+def test_the_end_of_the_autoscaler_is_not_that_of_the_attempt() -> None:
+    killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    heads = {name: pod(containerStatuses=[{"name": name, "state": killed}]) for name in ("autoscaler", "ray-head")}
+    ends = {name: look(goal(), status(running()), _1=seen(pods=[head], silent_s=20)).status for name, head in heads.items()}
+    assert {name: end.attempts[0].failure for name, end in ends.items()} == {"autoscaler": None, "ray-head": "OutOfMemory"}
+
+
 def test_a_new_head_pod_knows_nothing_of_the_attempt() -> None:
     replaced = seen(pods=[pod(made_s=90)], silent_s=20)
     assert look(goal(), status(running()), _1=replaced).status.attempts[0].failure == "NodeLost"
