@@ -11,13 +11,10 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.training_cases import write_page
 from tests.models import sentences, tokenizer_of
 from tests.servers import S3, free_port
+from tests.slow_store import SlowStore
 
 HELD_BACK_S = 1.0
 SECONDS_PER_SPLIT = 0.9
@@ -45,45 +43,9 @@ class Measured:
     workers: int
 
 
-class Door(ThreadingHTTPServer):
-    """Holds every GET back before it is answered."""
-
-    def __init__(self, behind: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Held)
-        self.behind = behind
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-class _Held(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        if self.headers.get("Range"):
-            time.sleep(HELD_BACK_S)
-        self._pass("GET")
-
-    def do_HEAD(self) -> None:
-        self._pass("HEAD")
-
-    def _pass(self, method: str) -> None:
-        connection = HTTPConnection("127.0.0.1", self.server.behind)  # type: ignore[attr-defined]
-        connection.request(method, self.path, headers=dict(self.headers))
-        answer = connection.getresponse()
-        body = answer.read()
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None: ...
-
-
 @contextmanager
 def source(folder: Path) -> Iterator[str]:
-    """A bucket with texts of SPLITS splits behind the door."""
+    """A bucket with texts of SPLITS splits, whose parts are held back."""
     for name in ("buckets/tests", "logs"):
         (folder / name).mkdir(parents=True)
     texts = sentences(500)
@@ -94,12 +56,12 @@ def source(folder: Path) -> Iterator[str]:
             number += 1
     server = S3(free_port(), folder / "buckets", folder / "logs")
     with server.started():
-        door = Door(server.port)
-        os.environ.update(server.environment | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{door.server_address[1]}"})
+        door = SlowStore(("127.0.0.1", server.port), HELD_BACK_S)
+        os.environ.update(server.environment | {"AWS_ENDPOINT_URL": door.url})
         try:
             yield "s3://tests/texts.jsonl"
         finally:
-            door.shutdown()
+            door.close()
 
 
 def trained(uri: str, folder: Path, number: int, service: tuple[int, int] | None, seconds: float) -> Measured:

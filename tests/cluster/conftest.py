@@ -9,11 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.cluster.home import home, storage_of
 from tests.testcluster import Hub, Member, Unavailable
 from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.leftovers import own_folder, remove
 
+__all__ = ["home", "storage_of"]
 ApiServers = Callable[..., Clusters]
 _FROM_NOTHING_S = 3600
 """The first test on a machine waits for Go to build Kubernetes."""

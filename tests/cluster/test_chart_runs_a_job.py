@@ -4,31 +4,26 @@ and runs a job with these rights and no others."""
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import yaml
-from tests.cluster.test_charts import SYSTEM, helm
-from tests.testcluster import Member, Unavailable
-from tests.testcluster.images import HOST_IMAGE, ROOT, pod_template
-from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage, start_storage
-from tests.testcluster.node import SKU_LABEL, SLOT
-from tests.testcluster.processes import Processes
+from tests.cluster.home import OURS, logs
+from tests.cluster.test_charts import SYSTEM
+from tests.testcluster import Member
+from tests.testcluster.images import ROOT
+from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage
 from tests.testcluster.waiting import wait_for
-from tests.unit.charts.rendering import CHARTS, HUB, MEMBER
 
 import tuneyard
 from tuneyard.storage import open_store
 from tuneyard.tracking import LogReader
 
-OURS = "/apis/tuneyard.dev/v1alpha1"
 LOGS = "/apis/logs.tuneyard.dev/v1alpha1"
 SAY = (
     'test "$GREETING" = bonjour && test "$1" = "$AS_WRITTEN" && test "$1" != "$GREETING"'
@@ -56,95 +51,6 @@ GANG["spec"]["tasks"][0]["process"]["command"][2] = "tuneyard.data.stdlib"
 GANG["spec"]["tasks"][1]["train"] |= {"steps": 60, "optimizer": {"learningRate": 1e-3}, "checkpoint": {"everySteps": 3}}
 GANG["spec"]["tasks"][1]["train"]["data"] |= {"limit": 40, "maxLength": 64}
 GANG["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 2}
-FED: dict[str, Any] = copy.deepcopy(GANG)
-"""The same on texts that a data worker in a pod of its own reads, tokenises and packs."""
-FED["metadata"]["name"] = "fed"
-FED["spec"]["tasks"][1]["train"] |= {
-    "data": {"source": f"s3://{BUCKET}/texts/", "pack": True, "maxLength": 64, "service": {"maxWorkers": 1, "cpus": 0.2, "memoryGb": 2}},
-    "objective": "clm",
-    "steps": 40,
-}
-FED["spec"]["tasks"][1]["train"]["data"]["streaming"] = True
-FED["spec"]["tasks"][1]["resources"] = {"sku": ["cpu"], "workers": 1}
-
-
-@pytest.fixture(scope="module")
-def storage_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Member, Storage]]:
-    """One cluster with a real node and KubeRay, and an S3 server that its pods reach."""
-    folder = tmp_path_factory.mktemp("home")
-    member = Member("home", folder / "cluster")
-    try:
-        member.start()
-        storage = start_storage(folder, member)
-    except Unavailable as reason:
-        member.close()
-        pytest.skip(f"NO CLUSTER, the hub's chart was not run: {reason}")
-    yield member, storage
-    Processes(folder / "processes").end_all()
-    member.close()
-
-
-def values(member: Member) -> dict[str, Any]:
-    """The chart's own, but for what stands in for a registry here: this machine's programs, mounted."""
-    template = pod_template(member.pod_server)["spec"]
-    (container,) = template["containers"]
-    repository, _, tag = HOST_IMAGE.rpartition(":")
-    ours = {mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"}  # the chart has its own
-    return {
-        "output": f"s3://{BUCKET}/jobs",
-        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "jobs": {"image": HOST_IMAGE},
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-        "extraEnv": container["env"],
-        "extraVolumes": [volume for volume in template["volumes"] if volume["name"] not in ours],
-        "extraVolumeMounts": [mount for mount in container["volumeMounts"] if mount["name"] not in ours],
-    }
-
-
-def join(member: Member, storage: Storage) -> None:
-    """What the notes of tuneyard-member say, with the API server's address and the storage of this machine."""
-    token = wait_for("the token", lambda: member.api.get(f"/api/v1/namespaces/{JOBS}/secrets/tuneyard-hub-token").get("data"))
-    access = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "here", "cluster": {"server": member.pod_server, "certificate-authority-data": token["ca.crt"]}}],
-        "users": [{"name": "hub", "user": {"token": base64.b64decode(token["token"]).decode()}}],
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "hub"}}],
-    }
-    plain = [{"name": name, "value": value} for name, value in storage.environment.items() if name not in storage.credentials]
-    keys = [{"name": name, "valueFrom": {"secretKeyRef": {"name": STORAGE_SECRET, "key": name}}} for name in storage.credentials]
-    goal = {
-        "endpoint": {"kubeconfigSecret": {"name": "here", "key": "kubeconfig"}},
-        "skus": [{"name": "cpu", "nodes": 1, "gpusPerNode": member.slots, "gpuResource": SLOT, "nodeSelector": {SKU_LABEL: "cpu"}}],
-        "network": {"interface": "eth0"},
-        "namespace": JOBS,
-        "env": [*plain, *keys],
-        "podTemplate": pod_template(member.pod_server),
-    }
-    member.apply(
-        secret(SYSTEM, "here", {"kubeconfig": json.dumps(access)}),
-        {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "here"}, "spec": goal},
-    )
-
-
-def secret(namespace: str, name: str, values: dict[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": values}
-
-
-@pytest.fixture(scope="module")
-def home(storage_of: tuple[Member, Storage]) -> Member:
-    member, storage = storage_of
-    helm(member, "install", HUB, str(CHARTS / HUB), "--create-namespace", values=values(member))
-    # hostPath, which pods need here for this machine's Python, is refused below `privileged`.
-    helm(member, "install", MEMBER, str(CHARTS / MEMBER), values={"namespace": {"podSecurity": "privileged"}})
-    member.apply(secret(JOBS, STORAGE_SECRET, storage.credentials), secret("default", "words", {"greeting": "bonjour"}))
-    join(member, storage)
-    return member
-
-
-def logs(member: Member) -> str:
-    return member.kubectl("logs", "deployment/tuneyard-hub", "-n", SYSTEM, "--all-pods", "--tail=400")
 
 
 def test_both_replicas_become_ready_and_one_leads(home: Member) -> None:
@@ -220,7 +126,9 @@ def test_a_job_runs_with_these_rights_and_the_files_beside_it(
     def secrets() -> set[str]:
         return {each["metadata"]["name"] for each in home.api.get(f"/api/v1/namespaces/{JOBS}/secrets")["items"]}
 
-    wait_for("the attempt's secrets to go, its Ray token too", lambda: secrets() == {STORAGE_SECRET, "tuneyard-hub-token"})
+    wait_for(
+        "the attempt's secrets to go, its Ray token too", lambda: secrets() == {STORAGE_SECRET, "tuneyard-hub-token", "tuneyard-job-token"}
+    )
     assert "forbidden" not in logs(home), "a right is missing"
 
 
@@ -288,34 +196,6 @@ def test_a_gang_outlives_a_killed_worker_pod(home: Member, storage_of: tuple[Mem
         assert {"rank-0", "rank-1", "driver"} <= set(lines.sources())
         assert "start cold" not in lines.read("driver").text, "a token of Ray's own is no other setting to a fork server"
     home.kubectl("delete", "jobspec", "gang", "-n", "default", "--timeout=240s")
-
-
-def test_rows_come_from_a_pod_of_data_workers(home: Member, storage_of: tuple[Member, Storage], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in storage_of[1].environment.items():
-        monkeypatch.setenv(name, value)
-    lines = "".join(
-        json.dumps({"text": f"{number} " + "a guest writes that he will come on Friday " * 20}) + "\n" for number in range(12_000)
-    )
-    open_store(f"s3://{BUCKET}/texts").put("a.jsonl", lines.encode())
-    home.apply(FED)
-
-    def job() -> dict[str, Any]:
-        return dict(home.api.get(f"{OURS}/namespaces/default/jobspecs/fed").get("status") or {})
-
-    def data_pods() -> list[str]:
-        pods = home.api.get(f"/api/v1/namespaces/{JOBS}/pods")["items"]
-        return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get("ray.io/group") == "data"]
-
-    def words() -> str:
-        return json.dumps(job())[:3000] + logs(home)
-
-    wait_for("a pod for data workers", data_pods, limit_s=600, every_s=0.5, words=words)
-    done = wait_for("the end", lambda: (now := job()).get("phase") in ("Succeeded", "Failed") and now, limit_s=900, every_s=1, words=words)
-    assert done["phase"] == "Succeeded", words()
-    service = json.loads(open_store(done["output"]).get("base/result.json"))["details"]["data_service"]
-    assert service["shards"] >= 2
-    assert service["started"] == 1
-    home.kubectl("delete", "jobspec", "fed", "-n", "default", "--timeout=240s")
 
 
 def test_the_log_names_no_secret(home: Member) -> None:

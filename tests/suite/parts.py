@@ -61,7 +61,12 @@ PARTS = (
             "tests/integration/quickstart",
         ),
     ),
-    Part(name="pods", budget_min=5, paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py"), after=(BUILD,)),
+    Part(
+        name="pods",
+        budget_min=5,
+        paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py", "tests/cluster/test_data_pods.py"),
+        after=(BUILD,),
+    ),
     Part(name="training", budget_min=8, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="hub",

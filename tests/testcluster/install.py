@@ -72,6 +72,17 @@ def prepare_hub(hub: Hub, crds: list[Path], storage: Storage) -> None:
 def prepare_member(member: Member, crds: list[Path], storage: Storage) -> None:
     """What a hub expects on a member: the kind of reports, a namespace, and the account that jobs run under."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tuneyard-job", "namespace": JOBS}}
+    autoscaler = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tuneyard-autoscaler", "namespace": JOBS}}
+    token = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "tuneyard-job-token",
+            "namespace": JOBS,
+            "annotations": {"kubernetes.io/service-account.name": "tuneyard-job"},
+        },
+        "type": "kubernetes.io/service-account-token",
+    }
     rules = [
         {"apiGroups": ["tuneyard.dev"], "resources": ["attemptreports"], "verbs": ["create", "get", "patch"]},
         {"apiGroups": ["tuneyard.dev"], "resources": ["attemptreports/status"], "verbs": ["patch"]},
@@ -88,7 +99,8 @@ def prepare_member(member: Member, crds: list[Path], storage: Storage) -> None:
     # The restricted standard refuses hostPath, which pods need here for this machine's Python and nowhere else.
     level = {"pod-security.kubernetes.io/enforce": "privileged"}
     reports = [file for file in crds if file.stem == "attemptreports"]
-    member.apply(*reports, _namespace(JOBS, level), account, role, binding, _secret(STORAGE_SECRET, JOBS, storage.credentials))
+    accounts = (account, autoscaler, token, role, binding)
+    member.apply(*reports, _namespace(JOBS, level), *accounts, _secret(STORAGE_SECRET, JOBS, storage.credentials))
 
 
 def register(hub: Hub, member: Member, storage: Storage) -> None:

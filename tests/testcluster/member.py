@@ -1,4 +1,4 @@
-"""A member: a cluster with nodes, either one real node whose pods are processes of this machine, or any number of fake ones."""
+"""A member: a cluster with nodes, either one or two real ones whose pods are processes of this machine, or any number of fake ones."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from tests.testcluster.waiting import wait_for
 
 @dataclass(frozen=True)
 class Member(Hub):
-    """`fake`: nodes that exist in the API server alone; without any, there is one real node, which needs root."""
+    """`fake`: nodes that exist in the API server alone; without any, there is one real node, which needs root.
+    `second_node`: labels, as kubelets take them, of a second real node, which has no slots; empty: there is none."""
 
     fake: tuple[FakeNodes, ...] = ()
     with_kuberay: bool = True
     slots: int = 8
     """How many of `tuneyard.dev/slot`, the stand-in for GPUs, the real node has."""
+    second_node: str = ""
 
     @property
     def node_name(self) -> str:
-        """Of the real node."""
+        """Of the real node, or of the first of two."""
         return f"{self.name}-node"
 
     def programs(self) -> list[str]:
@@ -66,12 +68,13 @@ class Member(Hub):
 
     def restart_node(self) -> None:
         self.start("containerd")
-        self._wait_for_containerd()
+        self._wait_for_containerd(self._node)
         self.start("kubelet")
 
     def pod_processes(self, pod: str, namespace: str = "default") -> list[int]:
         """Process ids of a pod's containers, also while kubelet, containerd or API server are down."""
-        containers = [each for each in self._node.containers() if (each.namespace, each.pod) == (namespace, pod) and not each.holds_pod]
+        every = [container for node in self._nodes_on_disk() for container in node.containers()]
+        containers = [each for each in every if (each.namespace, each.pod) == (namespace, pod) and not each.holds_pod]
         return sorted({pid for container in containers for pid in container.processes()})
 
     def kill_pod(self, pod: str, namespace: str = "default") -> list[int]:
@@ -102,46 +105,60 @@ class Member(Hub):
     def _node(self) -> Node:
         return Node(self._plane, self.node_name)
 
+    @property
+    def _nodes(self) -> list[Node]:
+        """The real nodes that are to be started."""
+        second = Node(self._plane, f"{self.node_name}-2", index=1, labels=self.second_node)
+        return [] if self.fake else [self._node, *([second] if self.second_node else [])]
+
+    def _nodes_on_disk(self) -> list[Node]:
+        """The real nodes that a folder has, which may be another process's: for their containers."""
+        return [node for index in (0, 1) if (node := Node(self._plane, self.node_name, index=index)).folder.exists()]
+
     def _start_plane(self) -> None:
         if not self.fake:
             if self._plane.network.bridge is None:
                 raise Unavailable("a member with a real node needs root: run as root, or give it fake nodes")
-            command, env = self._node.containerd()
-            self._processes.start("containerd", command, env)
+            for node in self._nodes:
+                if node.index:
+                    self._plane.network.add_node(node.index)
+                self._processes.start(node.component("containerd"), *node.containerd())
         super()._start_plane()
         self._processes.start("kube-scheduler", self._plane.scheduler(self.kubeconfig))
         if self.fake:
             fake_nodes.add(self.api, self.fake)
         else:
-            self._start_node()
+            self._processes.start("coredns", self._node.coredns(self.kubeconfig))
+        for node in self._nodes:
+            self._start_node(node)
         if self.with_kuberay:
             self.apply(*kuberay.crds())
             self._processes.start("kuberay-operator", *kuberay.operator(self.kubeconfig, self._plane.network))
+        for node in self._nodes:
+            self._wait_for_node(node)
         if not self.fake:
-            self._wait_for_node()
+            slots = {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}
+            self.api.patch(f"/api/v1/nodes/{self.node_name}/status", {"status": slots})
 
-    def _start_node(self) -> None:
-        self._processes.start("coredns", self._node.coredns(self.kubeconfig))
-        self._wait_for_containerd()
-        self._node.load_images()
-        self._processes.start("kubelet", self._node.kubelet())
+    def _start_node(self, node: Node) -> None:
+        self._wait_for_containerd(node)
+        node.load_images()
+        self._processes.start(node.component("kubelet"), node.kubelet())
 
-    def _wait_for_containerd(self) -> None:
-        wait_for("containerd", self._node.answers, words=lambda: self._processes.tail("containerd"))
+    def _wait_for_containerd(self, node: Node) -> None:
+        wait_for("containerd", node.answers, words=lambda: self._processes.tail(node.component("containerd")))
 
-    def _wait_for_node(self) -> None:
-        path = f"/api/v1/nodes/{self.node_name}"
+    def _wait_for_node(self, node: Node) -> None:
+        path = f"/api/v1/nodes/{node.name}"
 
         def ready() -> bool:
-            node = self.api.find(path) or {}
-            return any(each["type"] == "Ready" and each["status"] == "True" for each in node.get("status", {}).get("conditions", []))
+            found = self.api.find(path) or {}
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in found.get("status", {}).get("conditions", []))
 
-        wait_for(f"the node of {self.name}", ready, words=lambda: self._processes.tail("kubelet"))
-        self.api.patch(f"{path}/status", {"status": {"capacity": {SLOT: str(self.slots)}, "allocatable": {SLOT: str(self.slots)}}})
+        wait_for(f"the node {node.name}", ready, words=lambda: self._processes.tail(node.component("kubelet")))
 
     def _end_pods(self) -> None:
-        if self.folder.exists() and not self.fake:
-            node = Node(self._plane, self.node_name)
+        for node in self._nodes_on_disk() if self.folder.exists() and not self.fake else ():
             while pids := {*node.helpers(), *(pid for container in node.containers() for pid in container.processes())}:
                 kill_all(pids)
             node.remove_traces()

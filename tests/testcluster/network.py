@@ -20,6 +20,7 @@ from tests.testcluster.unavailable import Unavailable
 
 CLAIMS = Path("/tmp/tuneyard-networks")
 """A file per network in use, with the state folder that uses it."""
+_PODS_OF_NODE = ((4, 159), (160, 254))
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,23 @@ class Network:
     @property
     def pods(self) -> str:
         return f"10.213.{self.number}.0/24"
+
+    def node(self, index: int) -> str:
+        """Address of a node; the first has the cluster's own."""
+        return f"10.213.{self.number}.{1 + index}" if index else self.address
+
+    def node_loopback(self, index: int) -> str:
+        return f"127.213.{self.number}.{1 + index}"
+
+    def pods_of(self, index: int) -> tuple[str, str]:
+        """First and last address of a node's pods: nodes share the bridge and its range."""
+        first, last = _PODS_OF_NODE[index]
+        return f"10.213.{self.number}.{first}", f"10.213.{self.number}.{last}"
+
+    def add_node(self, index: int) -> None:
+        """Give the bridge the address of a further node."""
+        assert self.bridge is not None
+        _ip("address", "replace", f"{self.node(index)}/24", "dev", self.bridge)
 
 
 def bridge_name(folder: Path) -> str:

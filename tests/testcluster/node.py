@@ -1,4 +1,4 @@
-"""A real node: containerd, a kubelet and the cluster's DNS, in the state folder of one cluster.
+"""A real node: containerd and a kubelet, and on the first one the cluster's DNS, in the state folder of one cluster.
 
 Nothing of it lies where another cluster's or the machine's own could be: images, logs, mounts and network namespaces of pods are below
 the state folder, and sockets in a folder of their own.
@@ -48,17 +48,29 @@ class Container:
 
 @dataclass(frozen=True)
 class Node:
+    """`index`: 0 for the first of a cluster. `labels`: as kubelets take them."""
+
     plane: ControlPlane
     name: str
+    index: int = 0
+    labels: str = f"{SKU_LABEL}=cpu"
 
     @property
     def folder(self) -> Path:
-        return self.plane.folder / "node"
+        return self.plane.folder / f"node{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.index + 1}" if self.index else ""
+
+    def component(self, program: str) -> str:
+        """Name of a program of this node among the cluster's components."""
+        return f"{program}{self._suffix}"
 
     @property
     def sockets(self) -> Path:
         """Folder of sockets: the path of one may have 107 characters, and a state folder can lie anywhere."""
-        return Path("/run") / bridge_name(self.plane.folder)
+        return Path("/run") / f"{bridge_name(self.plane.folder)}{self._suffix}"
 
     @property
     def socket(self) -> Path:
@@ -70,12 +82,13 @@ class Node:
         debian("runc", "runc", folders=path)
         self.folder.mkdir(parents=True, exist_ok=True)
         network = self.plane.network
+        first, last = network.pods_of(self.index)
         conf = self.folder / "cni" / "10-pods.conflist"
         conf.parent.mkdir(exist_ok=True)
         ipam = {
             "type": "host-local",
             "dataDir": str(self.folder / "addresses"),
-            "ranges": [[{"subnet": network.pods, "gateway": network.address}]],
+            "ranges": [[{"subnet": network.pods, "rangeStart": first, "rangeEnd": last, "gateway": network.address}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
         bridge = {"type": "bridge", "bridge": network.bridge, "isGateway": True, "ipam": ipam}
@@ -104,9 +117,13 @@ class Node:
             raise RuntimeError(f"`ctr {' '.join(words)}` failed: {done.stderr.strip()}")
         return done.stdout
 
+    @property
+    def address(self) -> str:
+        return self.plane.network.node(self.index)
+
     def kubelet(self) -> list[str]:
         pki = self.plane.authority
-        user = pki.issue(f"system:node:{self.name}", groups=["system:nodes"], addresses=[self.plane.network.address], hosts=[self.name])
+        user = pki.issue(f"system:node:{self.name}", groups=["system:nodes"], addresses=[self.address], hosts=[self.name])
         config = self.folder / "kubelet.kubeconfig"
         config.write_text(kubeconfig(self.name, self.plane.server, pki.certificate, user))
         # A kubelet that starts again over an empty folder takes its node for a new machine, and sets extended resources to zero.
@@ -122,8 +139,8 @@ class Node:
             f"--root-dir={self.folder / 'kubelet'}",
             f"--cert-dir={self.folder / 'kubelet-pki'}",
             f"--hostname-override={self.name}",
-            f"--node-ip={self.plane.network.address}",
-            f"--node-labels={SKU_LABEL}=cpu",
+            f"--node-ip={self.address}",
+            f"--node-labels={self.labels}",
         ]
 
     def _kubelet_settings(self, certificate: str, key: str) -> dict[str, object]:
@@ -131,8 +148,8 @@ class Node:
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": network.address,
-            "healthzBindAddress": network.loopback,
+            "address": self.address,
+            "healthzBindAddress": network.node_loopback(self.index),
             "authentication": {
                 "anonymous": {"enabled": False},
                 "webhook": {"enabled": True},

@@ -117,6 +117,8 @@ def _over(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, set
 
 def _lost(attempt: Attempt, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> Failure | None:
     """What an attempt suffers that cannot speak for itself, or has not for too long."""
+    if attempt.phase is Phase.RUNNING:
+        seen = seen.without_data_pods
     pulling_s = seconds_since(attempt.placed_at, now) if attempt.placed_at and is_pulling(seen) else 0.0
     if pulling_s:
         step.later.append(max(1.0, settings.image_grace_s - pulling_s))

@@ -11,8 +11,29 @@ from tuneyard.api import Attempt
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.kube import ATTEMPT_REPORT, NETWORK_POLICY, RAYJOB, SECRET, Conflict, Connection, Kind, Missing
-from tuneyard_operators.rendering import SecretKey, labels_of, needed_secrets, network_policy, rayjob, secret
+from tuneyard_operators.kube import (
+    ATTEMPT_REPORT,
+    NETWORK_POLICY,
+    RAYJOB,
+    SECRET,
+    SERVICE_ACCOUNT,
+    Conflict,
+    Connection,
+    Forbidden,
+    Kind,
+    Missing,
+)
+from tuneyard_operators.rendering import (
+    AUTOSCALER_ACCOUNT,
+    SecretKey,
+    labels_of,
+    needed_secrets,
+    network_policy,
+    platform_image,
+    rayjob,
+    secret,
+    wants_autoscaler,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +46,8 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
     job = goal.job
     namespace = member.cluster.spec.namespace
     isolated = member.isolates
-    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=isolated)
+    autoscaled = await _autoscaled(goal, attempt, member, settings)
+    body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=isolated, autoscaled=autoscaled)
     labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
     needed = needed_secrets(job.spec.env)
     if needed:
@@ -37,6 +59,18 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
         member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
     except Conflict:
         member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
+
+
+async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Settings) -> bool:
+    """Whether the pods of the attempt's data workers come and go: the autoscaler's account is the member's switch."""
+    image = platform_image(member.cluster, settings.defaults)
+    if not wants_autoscaler(goal.job, attempt.task, member.cluster, image):
+        return False
+    try:
+        await member.connection.get(SERVICE_ACCOUNT, member.cluster.spec.namespace, AUTOSCALER_ACCOUNT)
+    except (Missing, Forbidden):
+        return False
+    return True
 
 
 async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:

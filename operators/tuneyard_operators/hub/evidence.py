@@ -8,6 +8,7 @@ from typing import Any
 from tuneyard.api import Failure, FailureKind
 from tuneyard.api.secrets import redact
 from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.rendering import AUTOSCALER
 
 _CANNOT_PULL = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CANNOT_CONFIGURE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
@@ -83,7 +84,7 @@ def _waiting(pods: Sequence[Pod]) -> Iterator[tuple[Pod, str, str]]:
 def _of_containers(pod: Pod) -> Failure | None:
     """Containers that ended by themselves."""
     node = pod["spec"].get("nodeName", "")
-    for status in _container_statuses(pod):
+    for status in _own_statuses(pod):
         ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
         if not ended or ended.get("exitCode", 0) == 0:
             continue
@@ -129,7 +130,7 @@ def _of_pod(pod: Pod, unready_nodes: frozenset[str]) -> Failure | None:
 
 def _end_of(pod: Pod) -> tuple[int | None, str]:
     """Exit code and last words of the container that ended, as far as its node has told."""
-    for status in _container_statuses(pod):
+    for status in _own_statuses(pod):
         ended = status.get("state", {}).get("terminated")
         if ended and ended.get("exitCode"):
             return ended["exitCode"], redact((ended.get("message") or "").strip()[-_LAST_WORDS:])
@@ -152,6 +153,11 @@ def _of_rayjob(rayjob: Mapping[str, Any] | None) -> Failure | None:
 def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:
     status = pod.get("status", {})
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def _own_statuses(pod: Pod) -> list[Mapping[str, Any]]:
+    """Without KubeRay's autoscaler, whose end is no attempt's: data workers stay as many as they are."""
+    return [status for status in _container_statuses(pod) if status.get("name") != AUTOSCALER]
 
 
 def _image(pod: Pod) -> str:

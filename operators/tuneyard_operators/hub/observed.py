@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuneyard.api import AttemptReport
+from tuneyard_operators.rendering import DATA_GROUP
 
 Object = Mapping[str, Any]
 
@@ -43,6 +44,15 @@ class Observed:
         """Nothing of the attempt is on the member any more."""
         there = self.rayjob is not None or self.report is not None or self.secret or self.policy or self.pods
         return self.known and not there and not self.underway
+
+    @property
+    def without_data_pods(self) -> Observed:
+        """The same without the pods of data workers: a running attempt loses nothing with them, whatever becomes of them."""
+        return replace(self, pods=_not_data(self.pods), remains=_not_data(self.remains))
+
+
+def _not_data(pods: Sequence[Object]) -> Sequence[Object]:
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get("ray.io/group") != DATA_GROUP]
 
 
 UNSEEN = Observed(known=False)

@@ -3,16 +3,21 @@
 Pure: the same attempt gives the same object, byte for byte.
 """
 
+from tuneyard_operators.rendering.autoscaler import AUTOSCALER, AUTOSCALER_ACCOUNT, JOB_TOKEN, wants_autoscaler
 from tuneyard_operators.rendering.isolation import ISOLATED, network_policy
 from tuneyard_operators.rendering.names import ATTEMPT, JOB, JOB_LABELS, NAMESPACE_LABEL, TASK, UID, attempt_name, labels_of
-from tuneyard_operators.rendering.rayjob import Defaults, rayjob
+from tuneyard_operators.rendering.rayjob import DATA_GROUP, Defaults, platform_image, rayjob
 from tuneyard_operators.rendering.secrets import SecretKey, needed_secrets, secret
 
 __all__ = [
     "ATTEMPT",
+    "AUTOSCALER",
+    "AUTOSCALER_ACCOUNT",
+    "DATA_GROUP",
     "ISOLATED",
     "JOB",
     "JOB_LABELS",
+    "JOB_TOKEN",
     "NAMESPACE_LABEL",
     "TASK",
     "UID",
@@ -22,6 +27,8 @@ __all__ = [
     "labels_of",
     "needed_secrets",
     "network_policy",
+    "platform_image",
     "rayjob",
     "secret",
+    "wants_autoscaler",
 ]

@@ -12,6 +12,7 @@ from tuneyard.api import Attempt, BadInput, Cluster, DataService, JobSpec, Place
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
+from tuneyard_operators.rendering.autoscaler import autoscaling, data_service, with_accounts_apart
 from tuneyard_operators.rendering.container import (
     SCRATCH,
     WARM_SERVERS,
@@ -28,6 +29,8 @@ from tuneyard_operators.rendering.merge import merged_pod
 from tuneyard_operators.rendering.names import labels_of
 from tuneyard_operators.rendering.secrets import needed_secrets
 
+DATA_GROUP = "data"
+"""Name of the group of pods with data workers."""
 USER = 10001
 SERVICE_ACCOUNT = "tuneyard-job"
 RAY_VERSION = "2.60.0"
@@ -49,15 +52,23 @@ class Defaults:
 
 
 def rayjob(
-    job: JobSpec, uid: str, attempt: Attempt, cluster: Cluster, output: str, defaults: Defaults, *, isolated: bool = False
+    job: JobSpec,
+    uid: str,
+    attempt: Attempt,
+    cluster: Cluster,
+    output: str,
+    defaults: Defaults,
+    *,
+    isolated: bool = False,
+    autoscaled: bool = False,
 ) -> dict[str, Any]:
     """The RayJob that runs `attempt`. `uid`: of the JobSpec object; `output`: URI of the job's output; `isolated`: whether its pods have a
-    NetworkPolicy of their own.
+    NetworkPolicy of their own; `autoscaled`: whether pods of data workers come and go.
 
     Raises BadInput where no image is known.
     """
     assert attempt.placement is not None
-    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults), isolated)
+    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults), isolated, autoscaled)
     labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
     queue = cluster.spec.local_queue
     spec: dict[str, Any] = {
@@ -68,6 +79,7 @@ def rayjob(
         "ttlSecondsAfterFinished": 0,
         "rayClusterSpec": {
             "rayVersion": RAY_VERSION,
+            **(autoscaling(cluster, platform_image(cluster, defaults)) if autoscaled else {}),
             "authOptions": {"mode": "token"},  # KubeRay makes a token per Ray cluster, and so per attempt, and gives it to its pods alone
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}, "template": pods.head()},
             "workerGroupSpecs": [pods.worker_group(), *pods.data_groups()] if attempt.placement.pods else [],
@@ -81,8 +93,13 @@ def rayjob(
     return {"metadata": {"name": attempt.name, "labels": labels}, "spec": spec}
 
 
+def platform_image(cluster: Cluster, defaults: Defaults) -> str:
+    """The image of jobs that name none; empty where neither the cluster nor the hub names one."""
+    return cluster.spec.image or defaults.image
+
+
 def _image(job: JobSpec, cluster: Cluster, defaults: Defaults) -> str:
-    image = job.spec.image or cluster.spec.image or defaults.image
+    image = job.spec.image or platform_image(cluster, defaults)
     if not image:
         raise BadInput("the job names no image, and neither does the cluster or the hub", "set spec.image, or the hub's --image")
     return image
@@ -98,6 +115,7 @@ class _Pods:
     output: str
     image: str
     isolated: bool
+    autoscaled: bool
 
     @property
     def sku(self) -> Sku:
@@ -120,7 +138,8 @@ class _Pods:
             "ports": [{"containerPort": 6379, "name": "gcs-server"}, {"containerPort": 8265, "name": "dashboard"}],
         }
         spec = self._spec(container, self.cluster.spec.head.node_selector)
-        return self._template(spec | {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True})
+        own = {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True}
+        return self._template(with_accounts_apart(spec) if self.autoscaled else spec | own)
 
     def worker_group(self) -> dict[str, Any]:
         gpus = 0 if self.sku.name == "cpu" else self.slots
@@ -136,16 +155,15 @@ class _Pods:
 
     def data_groups(self) -> list[dict[str, Any]]:
         """The pods of an ingestion service, on the nodes where heads run: one data worker each, and no room for ranks."""
-        train = self.job.spec.gang_of(self.task).train
-        service = train.data.service if train is not None else None
+        service = data_service(self.job, self.attempt.task)
         if service is None:
             return []
         container = {**self._container("ray-worker", [], warm=""), "resources": _data_resources(service)}
         spec = self._spec(container, self.cluster.spec.head.node_selector) | {"automountServiceAccountToken": False}
         group = {
-            "groupName": "data",
-            "replicas": service.max_workers,
-            "minReplicas": service.min_workers,
+            "groupName": DATA_GROUP,
+            "replicas": service.min_workers if self.autoscaled else service.max_workers,
+            "minReplicas": service.min_workers if self.autoscaled else service.max_workers,
             "maxReplicas": service.max_workers,
             "rayStartParams": {"num-cpus": "0", "num-gpus": "0", "resources": f"'{json.dumps({DATA_RESOURCE: 1})}'"},
             "template": self._template(spec),

@@ -9,6 +9,7 @@ and is equal, and the cursors are in the ranks' checkpoints. A rank that waits t
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import statistics
 import threading
@@ -32,7 +33,9 @@ _ASKED_AT_ONCE = 16
 _KEPT_SHARDS = 256
 _SCALE_EVERY_S = 2.0
 _WAITING_SHARE = 0.01
-"""Share of the time that a rank waits for rows, above which there is one more worker."""
+"""Share of the time that a rank waits for rows, above which there are more workers."""
+_MOST_AT_ONCE = 4
+"""So many times the workers that run are asked for at once, at most."""
 _IDLE_S = 60.0
 _SLOWEST_S = 30.0
 _SLOW_TIMES = 8.0
@@ -83,13 +86,31 @@ class _Worker:
     actor: Any
     starting: Any
     """Answered once it runs; None from then on."""
+    idle_since: float
+    """From its start, or from its last shard."""
     pid: int = 0
     lease: _Lease | None = None
-    idle_since: float = 0.0
 
     def rests(self, now: float) -> bool:
         """Whether it has had nothing to do for long."""
-        return self.starting is None and self.lease is None and now - self.idle_since > _IDLE_S
+        return self.lease is None and now - self.idle_since > _IDLE_S
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A shard that is done. `problem`: why there is none, or empty."""
+
+    problem: str
+    shard: Any
+    worker: _Worker
+
+
+def workers_needed(running: int, waiting: float) -> int:
+    """Workers that the ranks need, from `running` ones that have no time to spare and the share of the time that a rank waits.
+
+    Ranks that wait for a share w take rows at (1 - w) of the rate at which they could, and the running workers make just these.
+    """
+    return math.ceil(running / max(1 - waiting, 1 / _MOST_AT_ONCE))
 
 
 @dataclass
@@ -119,13 +140,13 @@ class IngestMaster:
         self._service, self._make_worker = service, make_worker
         self._streams: dict[str, Any] = {}
         self._wanted: OrderedDict[Key, None] = OrderedDict()
-        self._done: OrderedDict[Key, Any] = OrderedDict()
+        self._done: OrderedDict[Key, _Made] = OrderedDict()
         self._workers: list[_Worker] = []
         self._seconds: list[float] = []
         self._lost: Counter[Key] = Counter()
         self._waited: dict[str, tuple[float, float]] = {}
         self._fetch_s: dict[str, float] = {}
-        self._scaled_at = time.monotonic()
+        self._scaled_at = self._waited_at = time.monotonic()
         self.account = Account()
 
     def open_stream(self, key: str, blob: bytes) -> None:
@@ -150,7 +171,7 @@ class IngestMaster:
         found = {number: self._done[key, number] for number in splits if (key, number) in self._done}
         for number in found:
             self._done.move_to_end((key, number))
-        return found
+        return {number: (made.problem, made.shard) for number, made in found.items()}
 
     def lost(self, key: str, number: int) -> None:
         """A shard that was there cannot be fetched any more: its machine is gone."""
@@ -190,7 +211,7 @@ class IngestMaster:
 
         if ray.wait([lease.problem], timeout=0)[0]:
             try:
-                self._done[lease.key] = ray.get(lease.problem), lease.shard
+                self._done[lease.key] = _Made(ray.get(lease.problem), lease.shard, worker)
             except ray.exceptions.RayError:
                 self._replace(worker)
                 return
@@ -237,17 +258,28 @@ class IngestMaster:
         waiting = max((last - first for first, last in self._waited.values()), default=0.0) / (now - self._scaled_at)
         self._waited = {machine: (last, last) for machine, (_, last) in self._waited.items()}
         self._scaled_at = now
-        busy = all(worker.lease is not None for worker in self._workers)  # none of them is still starting either
-        if waiting > _WAITING_SHARE and busy and self._wanted and len(self._workers) < self._service.max_workers:
-            self._add_worker()
+        if waiting > _WAITING_SHARE:
+            self._waited_at = now
+        running = [worker for worker in self._workers if worker.starting is None]
+        if waiting > _WAITING_SHARE and self._wanted and running and all(worker.lease is not None for worker in running):
+            needed = min(workers_needed(len(running), waiting), self._service.max_workers)
+            while len(self._workers) < needed:
+                self._add_worker()
         elif len(self._workers) > self._service.min_workers:
-            resting = next((worker for worker in self._workers if worker.rests(now)), None)
+            quiet = now - self._waited_at > _IDLE_S
+            resting = next((each for each in self._workers if each.rests(now) and (quiet or each.starting is None)), None)
             if resting is not None:
-                self._end(resting)
+                self._retire(resting)
+
+    def _retire(self, worker: _Worker) -> None:
+        """End a worker that is not needed, and let go of its shards: Ray keeps a machine for as long as an object on it is referred to."""
+        self._end(worker)
+        for key in [key for key, made in self._done.items() if made.worker is worker]:
+            del self._done[key]
 
     def _add_worker(self) -> None:
         actor = self._make_worker()
-        self._workers.append(_Worker(actor, actor.ready.remote()))
+        self._workers.append(_Worker(actor, actor.ready.remote(), time.monotonic()))
         self.account.started += 1
         self.account.most_workers = max(self.account.most_workers, len(self._workers))
 
@@ -347,12 +379,14 @@ class Ingestion:
     """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
 
     def __init__(self, job: str, task: str, service: DataService) -> None:
-        """Ray must be initialised."""
+        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
         options = _placed(ray.cluster_resources())
-        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(IngestMaster)
+        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(IngestMaster)
         self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options))
 
     def report(self) -> Account | None:

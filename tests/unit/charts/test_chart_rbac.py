@@ -43,6 +43,7 @@ IN_JOBS = {
     ("pods/log", "get"),
     ("networkpolicies.networking.k8s.io", "create, delete, get, list, watch"),
     ("events", "list"),
+    ("serviceaccounts tuneyard-autoscaler", "get"),
 }
 JOB_GRANTS = {
     Grant(JOB_ACCOUNT, "tuneyard", "attemptreports.tuneyard.dev", "create, get"),
@@ -74,7 +75,8 @@ def test_a_hub_that_is_its_own_member_uses_its_own_account() -> None:
     objects = render(HUB, {"selfMember": {"enabled": True}})
 
     assert grants(objects) == HUB_GRANTS | member_grants(HUB_ACCOUNT) | JOB_GRANTS
-    assert not [each for each in of_kind(objects, "Secret") if each["type"] == "kubernetes.io/service-account-token"]
+    tokens = [each for each in of_kind(objects, "Secret") if each["type"] == "kubernetes.io/service-account-token"]
+    assert [each["metadata"]["annotations"]["kubernetes.io/service-account.name"] for each in tokens] == ["tuneyard-job"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

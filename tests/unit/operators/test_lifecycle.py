@@ -277,6 +277,30 @@ def test_a_worker_on_a_dead_node_is_first_left_to_the_driver_to_explain() -> Non
     assert look(goal(), status(running()), _1=seen(silent_s=20, **dead)).status.attempts[0].failed_node == "n2"
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"containerStatuses": [{"name": "ray-worker", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+        {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+        {"containerStatuses": [{"name": "ray-worker", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+    ],
+)
+def test_a_running_attempt_loses_nothing_with_a_pod_of_data_workers(lost: dict[str, Any]) -> None:
+    data = pod("bot-data", head=False, node="n9", **lost)
+    data["metadata"]["labels"]["ray.io/group"] = "data"
+    seen_so = seen(pods=[pod(), data], remains=[data], silent_s=20, unready_nodes=frozenset({"n9"}))
+    assert look(goal(), status(running()), at_s=4000, _1=seen_so).status.attempts[0].failure is None
+    gang = seen(pods=[pod(), data | {"metadata": pod("w", head=False)["metadata"]}], silent_s=20)
+    assert look(goal(), status(running()), at_s=4000, _1=gang).status.attempts[0].failure is not None
+
+
+def test_the_end_of_the_autoscaler_is_not_that_of_the_attempt() -> None:
+    killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    heads = {name: pod(containerStatuses=[{"name": name, "state": killed}]) for name in ("autoscaler", "ray-head")}
+    ends = {name: look(goal(), status(running()), _1=seen(pods=[head], silent_s=20)).status for name, head in heads.items()}
+    assert {name: end.attempts[0].failure for name, end in ends.items()} == {"autoscaler": None, "ray-head": "OutOfMemory"}
+
+
 def test_a_new_head_pod_knows_nothing_of_the_attempt() -> None:
     replaced = seen(pods=[pod(made_s=90)], silent_s=20)
     assert look(goal(), status(running()), _1=replaced).status.attempts[0].failure == "NodeLost"

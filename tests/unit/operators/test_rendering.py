@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from tests.attempts import UID, attempt, job, process, train
 
 from tuneyard.api import BadInput, Cluster, PlacementStatus
-from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret
-from tuneyard_operators.rendering.container import from_field, literal
+from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, wants_autoscaler
+from tuneyard_operators.rendering.container import from_field, literal, security_context
 from tuneyard_operators.rendering.merge import merged
 from tuneyard_operators.rendering.secrets import SecretKey
 
@@ -34,11 +34,17 @@ def cluster(**spec: Any) -> Cluster:
 
 
 def render(
-    *, task: dict[str, Any] | None = None, on: PlacementStatus = ON_GPUS, where: Cluster | None = None, **spec: Any
+    *,
+    task: dict[str, Any] | None = None,
+    on: PlacementStatus = ON_GPUS,
+    where: Cluster | None = None,
+    autoscaled: bool = False,
+    **spec: Any,
 ) -> dict[str, Any]:
     one = task or train("train", 16)
     own = attempt(3, one["name"], placement=on, name=attempt_name("bot", UID, one["name"], 3))
-    return rayjob(job(tasks=[one], **spec), UID, own, where or cluster(), "s3://models/bot", Defaults(image="registry/tuneyard:1"))
+    defaults = Defaults(image="registry/tuneyard:1")
+    return rayjob(job(tasks=[one], **spec), UID, own, where or cluster(), "s3://models/bot", defaults, autoscaled=autoscaled)
 
 
 SECRET_ENV = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}}, {"name": "MODE", "value": "fast"}]
@@ -58,6 +64,12 @@ FEATURES: dict[str, dict[str, Any]] = {
     "data-service": {
         "task": train("train", 16) | {"train": {**train("train", 16)["train"], "data": SERVICE_DATA}},
         "where": cluster(head={"nodeSelector": {"pool": "cpu"}}),
+    },
+    "data-pods-come-and-go": {
+        "task": train("train", 16) | {"train": {**train("train", 16)["train"], "data": SERVICE_DATA}},
+        "where": cluster(podTemplate=POD_TEMPLATE),
+        "image": "registry/mine:2",
+        "autoscaled": True,
     },
     "process": {"on": PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=0, pods=0, nodes={}), "task": process("corpus")},
     "sku": {
@@ -122,6 +134,51 @@ def test_every_pod_passes_the_restricted_standard(feature: str) -> None:
             assert context["allowPrivilegeEscalation"] is False
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_the_autoscaler_is_restricted_too_and_runs_no_image_of_a_job() -> None:
+    found = render(**FEATURES["data-pods-come-and-go"])["spec"]["rayClusterSpec"]
+    options = found["autoscalerOptions"]
+    assert options["image"] == "registry/tuneyard:1"
+    assert options["securityContext"] == security_context()
+    gang, data = found["workerGroupSpecs"]
+    assert [gang[each] for each in ("replicas", "minReplicas", "maxReplicas")] == [2, 2, 2]
+    assert [data[each] for each in ("replicas", "minReplicas", "maxReplicas")] == [2, 2, 6]
+
+
+def test_no_container_with_a_jobs_code_has_the_autoscalers_account() -> None:
+    cluster_spec = render(**FEATURES["data-pods-come-and-go"])["spec"]["rayClusterSpec"]
+    head = cluster_spec["headGroupSpec"]["template"]["spec"]
+    assert (head["serviceAccountName"], head["automountServiceAccountToken"]) == ("tuneyard-autoscaler", False)
+    volumes = {volume["name"]: volume for volume in head["volumes"]}
+    (own,) = head["containers"]
+    mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in own["volumeMounts"]}
+    assert mounted["/var/run/secrets/kubernetes.io/serviceaccount"] == {
+        "name": "job-account",
+        "secret": {"secretName": "tuneyard-job-token"},
+    }
+    assert not any("projected" in volume for volume in mounted.values())
+    (account,) = [each for each in cluster_spec["autoscalerOptions"]["volumeMounts"] if "serviceaccount" in each["mountPath"]]
+    assert "serviceAccountToken" in volumes[account["name"]]["projected"]["sources"][0]
+
+
+FIXED = {"minWorkers": 2, "maxWorkers": 2}
+
+
+@pytest.mark.parametrize(
+    ("service", "where", "image", "wanted"),
+    [
+        ({}, {}, "i", True),
+        (FIXED, {}, "i", False),
+        (None, {}, "i", False),
+        ({}, {"localQueue": "gpus"}, "i", False),  # Kueue admits a number of pods
+        ({}, {}, "", False),  # the job's own image would be the autoscaler's
+    ],
+)
+def test_data_pods_come_and_go_where_they_can(service: dict[str, Any] | None, where: dict[str, Any], image: str, wanted: bool) -> None:
+    data = {"source": "s3://corpus/texts"} | ({} if service is None else {"service": service})
+    one = job(tasks=[train("train", 16) | {"train": {**train("train", 16)["train"], "data": data}}])
+    assert wants_autoscaler(one, "train", cluster(**where), image) is wanted
 
 
 def test_no_secret_stands_in_a_rayjob() -> None:

@@ -1,0 +1,93 @@
+"""KubeRay's autoscaler beside the head of an attempt whose data workers' pods come and go.
+
+KubeRay adds a container `autoscaler` to the head pod, which patches the RayCluster, and binds a Role of its own making to the head pod's
+account. That Role is for all pods and Ray clusters of the namespace, and whoever submits a job runs code in the head. So the head pod has
+the account of the autoscaler, whose token only the autoscaler's container mounts, in an image that no job chooses; the head's own
+container mounts the token of the account that it has elsewhere too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuneyard.api import Cluster, DataService, JobSpec
+from tuneyard_operators.rendering.container import plain, security_context
+from tuneyard_operators.rendering.merge import merged
+
+AUTOSCALER = "autoscaler"
+"""KubeRay's name of the container."""
+AUTOSCALER_ACCOUNT = "tuneyard-autoscaler"
+"""Of the member's chart: a member without it has as many data pods as a job may have at most."""
+JOB_TOKEN = "tuneyard-job-token"
+"""Secret of the member's chart with a token of the account of jobs."""
+IDLE_S = 10
+"""How long a pod without a data worker stays: the service itself lets a worker go after a minute without work."""
+_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_S = 3607
+"""The kubelet's own choice for accounts' tokens, which it renews."""
+_HEADLESS_S = 5
+"""It has no ear for SIGTERM, and ends by itself when the head has been away for this long; Ray's own 60 s would hold up the pod's end."""
+_OPTIONS = ("env", "volumeMounts", "securityContext")
+"""What of a container can be said of KubeRay's."""
+
+
+def data_service(job: JobSpec, task: str) -> DataService | None:
+    """The ingestion service of a train task."""
+    train = job.spec.gang_of(job.spec.task(task)).train
+    return train.data.service if train is not None else None
+
+
+def wants_autoscaler(job: JobSpec, task: str, cluster: Cluster, image: str) -> bool:
+    """Whether data pods of the task should come and go on `cluster`, if it has the account. Kueue admits a fixed number of pods only.
+    `image`: of the autoscaler, which a job must not choose; empty where the cluster and the hub name none."""
+    service = data_service(job, task)
+    return service is not None and service.min_workers < service.max_workers and cluster.spec.local_queue is None and bool(image)
+
+
+def autoscaling(cluster: Cluster, image: str) -> dict[str, Any]:
+    """Fields of a RayCluster by which KubeRay adds its autoscaler."""
+    container = {
+        "env": plain({"HOME": "/tmp", "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": str(_HEADLESS_S)}),
+        "volumeMounts": [_mount("autoscaler-account")],
+        "securityContext": security_context(),
+    }
+    over: Mapping[str, Any] = next(iter(cluster.spec.pod_template.get("spec", {}).get("containers", [])), {})
+    options = merged(container, {key: over[key] for key in _OPTIONS if key in over})
+    return {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {
+            "version": "v2",
+            "upscalingMode": "Default",
+            "idleTimeoutSeconds": IDLE_S,
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}},
+            **options,
+        },
+    }
+
+
+def with_accounts_apart(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A head pod's spec with the autoscaler's account, and the token of jobs in its own container."""
+    (container,) = spec["containers"]
+    account = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_S}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+    ]
+    volumes = [
+        {"name": "job-account", "secret": {"secretName": JOB_TOKEN}},
+        {"name": "autoscaler-account", "projected": {"sources": account}},
+    ]
+    return {
+        **spec,
+        "containers": [{**container, "volumeMounts": [*container["volumeMounts"], _mount("job-account")]}],
+        "volumes": [*spec["volumes"], *volumes],
+        "serviceAccountName": AUTOSCALER_ACCOUNT,
+        "automountServiceAccountToken": False,
+    }
+
+
+def _mount(volume: str) -> dict[str, Any]:
+    return {"name": volume, "mountPath": _ACCOUNT_FOLDER, "readOnly": True}
