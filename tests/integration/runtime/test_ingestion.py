@@ -22,7 +22,8 @@ from tests.servers import make_s3
 from tuneyard.api import DataService, TrainData
 from tuneyard.data import prepare
 from tuneyard.data.stream import splits
-from tuneyard.runtime import ingestion
+from tuneyard.runtime import ingest_master
+from tuneyard.runtime.ingest_worker import DataWorker
 from tuneyard.runtime.ingestion import Fetcher, Ingestion
 
 pytestmark = pytest.mark.timeout(600)
@@ -173,9 +174,9 @@ def test_no_row_is_lost_or_doubled_whatever_is_killed(setting: Callable[..., Set
 
 
 def test_a_worker_that_hangs_is_replaced(setting: Callable[..., Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "_SLOWEST_S", 2.0)  # of this process: the master below runs here
-    made = ray.remote(num_cpus=0)(ingestion.DataWorker)
-    master = ingestion.IngestMaster(DataService(min_workers=1, max_workers=1), lambda: made.remote(str(tmp_path / "worker")))
+    monkeypatch.setattr(ingest_master, "_SLOWEST_S", 2.0)  # of this process: the master below runs here
+    made = ray.remote(num_cpus=0)(DataWorker)
+    master = ingest_master.IngestMaster(DataService(min_workers=1, max_workers=1), lambda: made.remote(str(tmp_path / "worker")))
     stream, key = setting().rows().stream, "stream"
     assert master.want("here", key, [0], 0.0) is None
     master.open_stream(key, dumps(stream))
@@ -195,15 +196,15 @@ def test_a_worker_that_hangs_is_replaced(setting: Callable[..., Setting], tmp_pa
 
 
 def test_there_are_as_many_workers_as_the_ranks_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "_SCALE_EVERY_S", 0.0)
-    monkeypatch.setattr(ingestion, "_IDLE_S", 0.2)
+    monkeypatch.setattr(ingest_master, "_SCALE_EVERY_S", 0.0)
+    monkeypatch.setattr(ingest_master, "_IDLE_S", 0.2)
     made: list[Any] = []
 
     def worker() -> Any:
         made.append(ray.remote(num_cpus=0)(Slow).remote())
         return made[-1]
 
-    master = ingestion.IngestMaster(DataService(min_workers=1, max_workers=3), worker)
+    master = ingest_master.IngestMaster(DataService(min_workers=1, max_workers=3), worker)
     master.open_stream("s", b"")
     deadline, waited = time.monotonic() + 120, 0.0
     while master.report().workers < 3:

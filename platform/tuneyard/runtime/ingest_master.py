@@ -1,0 +1,252 @@
+"""The master of an ingestion service and its data workers: leases of splits, health, and as many workers as the ranks need.
+
+The master leases splits in the order in which they are asked for, and takes leases back from workers that are slow or gone. Its state is
+what it was asked for, so a new one starts empty and is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuneyard.api import DataService
+
+_KEPT_SHARDS = 256
+_SCALE_EVERY_S = 2.0
+_WAITING_SHARE = 0.01
+"""Share of the time that a rank waits for rows, above which there are more workers."""
+_MOST_AT_ONCE = 4
+"""So many times the workers that run are asked for at once, at most."""
+_IDLE_S = 60.0
+_SLOWEST_S = 30.0
+_SLOW_TIMES = 8.0
+"""A lease ends after 30 s, or 8 times the median of all, whichever is later; twice as late each time that its split was lost."""
+
+Key = tuple[str, int]
+"""Stream and split."""
+
+
+@dataclass
+class _Lease:
+    """A split in the hands of a worker."""
+
+    key: Key
+    problem: Any
+    shard: Any
+    since: float
+
+
+@dataclass
+class _Worker:
+    actor: Any
+    starting: Any
+    """Answered once it runs; None from then on."""
+    idle_since: float
+    """From its start, or from its last shard."""
+    pid: int = 0
+    lease: _Lease | None = None
+
+    def rests(self, now: float) -> bool:
+        """Whether it has had nothing to do for long."""
+        return self.lease is None and now - self.idle_since > _IDLE_S
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A shard that is done. `problem`: why there is none, or empty."""
+
+    problem: str
+    shard: Any
+    worker: _Worker
+
+
+def workers_needed(running: int, waiting: float) -> int:
+    """Workers that the ranks need, from `running` ones that have no time to spare and the share of the time that a rank waits.
+
+    Ranks that wait for a share w take rows at (1 - w) of the rate at which they could, and the running workers make just these.
+    """
+    return math.ceil(running / max(1 - waiting, 1 / _MOST_AT_ONCE))
+
+
+@dataclass
+class Account:
+    """What the service came to, for the report."""
+
+    shards: int = 0
+    workers: int = 0
+    most_workers: int = 0
+    started: int = 0
+    replaced: int = 0
+    leases_lost: int = 0
+    waited_s: float = 0.0
+    """Of the machine whose ranks waited longest."""
+    fetched_bytes: int = 0
+    """Of shards, over all machines."""
+    fetch_s: float = 0.0
+    """Seconds that fetching them took, of the machine where it took longest."""
+    pids: tuple[int, ...] = ()
+    """Of the workers that run."""
+
+
+class IngestMaster:
+    """Leases splits to workers. Its state is what it was asked for: a new one starts empty, and is asked again."""
+
+    def __init__(self, service: DataService, make_worker: Callable[[], Any]) -> None:
+        self._service, self._make_worker = service, make_worker
+        self._streams: dict[str, Any] = {}
+        self._wanted: OrderedDict[Key, None] = OrderedDict()
+        self._done: OrderedDict[Key, _Made] = OrderedDict()
+        self._workers: list[_Worker] = []
+        self._seconds: list[float] = []
+        self._lost: Counter[Key] = Counter()
+        self._waited: dict[str, tuple[float, float]] = {}
+        self._fetch_s: dict[str, float] = {}
+        self._scaled_at = self._waited_at = time.monotonic()
+        self.account = Account()
+
+    def open_stream(self, key: str, blob: bytes) -> None:
+        """Know a stream before it is asked for. `blob`: what `stream_of` takes."""
+        import ray
+
+        self._streams[key] = ray.put(blob)
+        while len(self._workers) < self._service.min_workers:
+            self._add_worker()
+
+    def want(self, machine: str, key: str, splits: Sequence[int], waited_s: float) -> dict[int, tuple[str, Any]] | None:
+        """Of these splits those that are done: why there is no shard, or nothing, and a reference to its bytes. The others are leased
+        next, in this order. None: the stream is not known."""
+        if key not in self._streams:
+            return None
+        self._waited.setdefault(machine, (waited_s, waited_s))
+        self._waited[machine] = (self._waited[machine][0], waited_s)
+        for number in splits:
+            if (key, number) not in self._done and not self._is_leased((key, number)):
+                self._wanted.setdefault((key, number))
+        self._turn()
+        found = {number: self._done[key, number] for number in splits if (key, number) in self._done}
+        for number in found:
+            self._done.move_to_end((key, number))
+        return {number: (made.problem, made.shard) for number, made in found.items()}
+
+    def lost(self, key: str, number: int) -> None:
+        """A shard that was there cannot be fetched any more: its machine is gone."""
+        if self._done.pop((key, number), None) is not None:
+            self.account.leases_lost += 1
+
+    def fetched(self, machine: str, size_bytes: int, seconds: float) -> None:
+        """A shard has reached a machine."""
+        self.account.fetched_bytes += size_bytes
+        self._fetch_s[machine] = self._fetch_s.get(machine, 0.0) + seconds
+        self.account.fetch_s = max(self._fetch_s.values())
+
+    def report(self) -> Account:
+        self.account.workers = len(self._workers)
+        self.account.pids = tuple(worker.pid for worker in self._workers if worker.pid)
+        self.account.waited_s = max((waited for _, waited in self._waited.values()), default=0.0)
+        return self.account
+
+    # --- one turn: answers in, workers that are slow or dead out, leases to idle ones
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        for worker in list(self._workers):
+            if worker.starting is not None:
+                self._greet(worker, now)
+            if worker.lease is not None:
+                self._look(worker, worker.lease, now)
+        self._scale(now)
+        for worker in self._workers:
+            if worker.lease is None and worker.starting is None and self._wanted:
+                (key, number), _ = self._wanted.popitem(last=False)
+                problem, shard = worker.actor.build.options(num_returns=2).remote(key, self._streams[key], number)
+                worker.lease = _Lease((key, number), problem, shard, now)
+
+    def _look(self, worker: _Worker, lease: _Lease, now: float) -> None:
+        import ray
+
+        if ray.wait([lease.problem], timeout=0)[0]:
+            try:
+                self._done[lease.key] = _Made(ray.get(lease.problem), lease.shard, worker)
+            except ray.exceptions.RayError:
+                self._replace(worker)
+                return
+            while len(self._done) > _KEPT_SHARDS:
+                self._done.popitem(last=False)
+            self._seconds = [*self._seconds[-99:], now - lease.since]
+            self.account.shards += 1
+            worker.lease, worker.idle_since = None, now
+        elif now - lease.since > self._lease_limit_s(lease.key):
+            self._replace(worker)
+
+    def _greet(self, worker: _Worker, now: float) -> None:
+        """A worker that runs may have leases. Until there is room for it, Ray lets it wait."""
+        import ray
+
+        if ray.wait([worker.starting], timeout=0)[0]:
+            try:
+                worker.pid = ray.get(worker.starting)
+            except ray.exceptions.RayError:
+                self._replace(worker)
+            else:
+                worker.starting, worker.idle_since = None, now
+
+    def _lease_limit_s(self, key: Key) -> float:
+        usual = statistics.median(self._seconds) if self._seconds else 0.0
+        return float(max(_SLOWEST_S, _SLOW_TIMES * usual) * 2 ** self._lost[key])
+
+    def _is_leased(self, key: Key) -> bool:
+        return any(worker.lease is not None and worker.lease.key == key for worker in self._workers)
+
+    def _replace(self, worker: _Worker) -> None:
+        """End a worker, start another, and put its lease first in line."""
+        self._end(worker)
+        self.account.replaced += 1
+        if worker.lease is not None:
+            self._lost[worker.lease.key] += 1
+            self._wanted[worker.lease.key] = None
+            self._wanted.move_to_end(worker.lease.key, last=False)
+        self._add_worker()
+
+    def _scale(self, now: float) -> None:
+        if now - self._scaled_at < _SCALE_EVERY_S:
+            return
+        waiting = max((last - first for first, last in self._waited.values()), default=0.0) / (now - self._scaled_at)
+        self._waited = {machine: (last, last) for machine, (_, last) in self._waited.items()}
+        self._scaled_at = now
+        if waiting > _WAITING_SHARE:
+            self._waited_at = now
+        running = [worker for worker in self._workers if worker.starting is None]
+        if waiting > _WAITING_SHARE and self._wanted and running and all(worker.lease is not None for worker in running):
+            needed = min(workers_needed(len(running), waiting), self._service.max_workers)
+            while len(self._workers) < needed:
+                self._add_worker()
+        elif len(self._workers) > self._service.min_workers:
+            quiet = now - self._waited_at > _IDLE_S
+            resting = next((each for each in self._workers if each.rests(now) and (quiet or each.starting is None)), None)
+            if resting is not None:
+                self._retire(resting)
+
+    def _retire(self, worker: _Worker) -> None:
+        """End a worker that is not needed, and let go of its shards: Ray keeps a machine for as long as an object on it is referred to."""
+        self._end(worker)
+        for key in [key for key, made in self._done.items() if made.worker is worker]:
+            del self._done[key]
+
+    def _add_worker(self) -> None:
+        actor = self._make_worker()
+        self._workers.append(_Worker(actor, actor.ready.remote(), time.monotonic()))
+        self.account.started += 1
+        self.account.most_workers = max(self.account.most_workers, len(self._workers))
+
+    def _end(self, worker: _Worker) -> None:
+        import ray
+
+        self._workers.remove(worker)
+        with contextlib.suppress(Exception):
+            ray.kill(worker.actor)

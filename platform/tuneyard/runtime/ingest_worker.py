@@ -1,0 +1,34 @@
+"""A data worker of an ingestion service: an actor that builds shards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tuneyard.api import TuneyardError
+from tuneyard.data.stream import Stream, stream_of
+
+
+class DataWorker:
+    """Builds shards: an actor without state that matters. It keeps them on its machine too, for the next time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._streams: dict[str, Stream] = {}
+
+    def ready(self) -> int:
+        """Its process, once it runs, and has loaded what the first split needs."""
+        import transformers
+
+        assert transformers.PreTrainedTokenizerFast
+        return os.getpid()
+
+    def build(self, key: str, blob: bytes, number: int) -> tuple[str, bytes]:
+        """Why there is no shard, or nothing; and the bytes of the shard."""
+        try:
+            if key not in self._streams:
+                self._streams[key] = stream_of(blob)
+            stream = self._streams[key]
+            return "", stream.recipe.build(stream.splits[number], self._folder).read_bytes()
+        except TuneyardError as error:
+            return f"{error.cause}; {error.next_step}", b""
