@@ -110,7 +110,8 @@ def main() -> None:
         rows.append(f"| {way} | {before:.1%} | {whole:.1%} | {max(parts):.1%} | {max(one.pods)} |")
     words = f"""A small model trains on a pod, {BATCH} rows a step, 8 steps a split. The store holds every range back for {HELD_S:g} s. The
     rank is a pod on one node, head and data workers are pods on the other; both nodes are kubelets of a test cluster on one machine. Stall:
-    share of the time of steps in which the rank waits for rows, before step {given.warm_up}, and from there to step {given.steps}; worst:
+    share of the time of steps in which the rank waits for rows or puts them into a batch, before step {given.warm_up}, and from there to
+    step {given.steps}; worst:
     of any {EVERY_STEPS} steps in a row after the warm-up."""
     lines = [
         *textwrap.wrap(" ".join(words.split()), 120),
