@@ -49,6 +49,7 @@ CODE_VERSION = 9
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
+_ANOTHER_START = "go on with the data and the version that wrote it, or start anew in another output"
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
     *("mix", "temperature", "when_exhausted", "streaming", "workers", "service"),
@@ -77,17 +78,32 @@ class Prepared:
     """Of a mixture."""
 
     def cursors(self, position: int) -> dict[str, Any]:
-        """Where each stream stands at a position of `order`: what `place` takes. Waits for rows up to there."""
+        """Where each stream stands at a position of `order`, and which order prepared rows have: what `place` takes. Waits for rows up to
+        there."""
+        orders = {name: {"order": order.identity} for name, order in self._orders.items()}
         if self.mixture is None:
-            return {name: rows.cursor(position) for name, rows in self.streams}
+            return orders | {name: rows.cursor(position) for name, rows in self.streams}
         before = dict(zip((part.name for part in self.mixture.parts), self.mixture.counts(0, position), strict=True))
-        return {name: rows.cursor(before[name]) for name, rows in self.streams}
+        return orders | {name: rows.cursor(before[name]) for name, rows in self.streams}
 
     def place(self, cursors: Mapping[str, Any]) -> None:
-        """Go on from cursors of an earlier attempt. Raises BadInput where the data have changed since."""
+        """Go on from cursors of an earlier attempt. Raises BadInput where the data have changed since, or an earlier version of Tuneyard
+        took rows in another order."""
+        for name, order in self._orders.items():
+            if name in cursors:
+                if cursors[name] != {"order": order.identity}:
+                    raise BadInput(f"{self.report.source} has other rows than when the checkpoint was written", _ANOTHER_START)
+            elif self.mixture is not None or not (order.is_one_permutation and (len(order.rows) == 1 or not self.report.packed)):
+                raise BadInput("the checkpoint was written by a version of Tuneyard that took rows in another order", _ANOTHER_START)
         for name, rows in self.streams:
             if name in cursors:
                 rows.place(cursors[name])
+
+    @property
+    def _orders(self) -> dict[str, PreparedOrder]:
+        """Orders of prepared rows by the names of their parts (empty for one data set); preference pairs are permuted as ever."""
+        named = zip((part.name for part in self.mixture.parts), self.parts, strict=True) if self.mixture is not None else [("", self)]
+        return {name: part.order for name, part in named if isinstance(part.order, PreparedOrder)}
 
     @property
     def mixed(self) -> MixedRowOrder | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from hashlib import sha256
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from tuneyard.data.order import Positions
 from tuneyard.data.stream.windows import Place, Windows
 
 _KEPT_EPOCHS = 2
+_VERSION = 1
+"""Of the order: raise it when the same rows would come in another one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,16 @@ class PreparedOrder:
     def epoch_rows(self) -> int:
         """Positions of one epoch."""
         return sum(self.rows)
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for equal orders over equally many rows of each split: what a checkpoint remembers of its data."""
+        return sha256(json.dumps([_VERSION, asdict(self.windows), self.rows]).encode()).hexdigest()[:32]
+
+    @property
+    def is_one_permutation(self) -> bool:
+        """Whether all rows are one window, in every epoch."""
+        return self.windows.count(0) == self.windows.count(1) == 1
 
     @cached_property
     def _first_rows(self) -> Positions:

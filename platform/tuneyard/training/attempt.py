@@ -390,7 +390,8 @@ class _Attempt:
             return {}
         by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(len(progress.losses))]
         about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
-        return {"mixture": about | {"tokens_by_step": progress.part_tokens}}
+        counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
+        return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
 
     def _streams(self, material: _Material, progress: Progress) -> dict[str, Any]:
         """What making rows took while the task trained, and what its steps waited for, where data are streamed."""

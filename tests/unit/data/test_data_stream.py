@@ -429,3 +429,68 @@ def test_parts_of_a_mixture_are_published_apart(texts: Path, tokenizer: Any, tmp
     spec = TrainData.model_validate({"mix": parts, "streaming": True, "maxLength": 64})
     prepare(spec, tokenizer, objective="clm", seed=3, cache_dir=tmp_path, service=tmp_path / "service")
     assert len(published(tmp_path / "service", {})) == 2
+
+
+def test_a_stream_of_one_split_is_the_same_whoever_built_its_sample(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    """The sample of a small stream is its only split: a rank builds the one and a data worker the other, at the same time."""
+    short = tmp_path / "short.jsonl"
+    short.write_text("".join(texts.read_text().splitlines(keepends=True)[:20]))
+    first = stream_of(short, tokenizer, tmp_path / "cache")
+    assert len(first.train.stream.splits) == 1
+    cursor = first.cursors(7)
+    for shard in (tmp_path / "cache/shards").glob("*.shard"):
+        shard.unlink()
+    first.train.stream.build(first.train.stream.splits[0])
+    again = stream_of(short, tokenizer, tmp_path / "cache")
+    again.place(cursor)
+    assert read(again, range(7, 20)) == read(first, range(7, 20))
+
+
+def test_a_byte_order_mark_inside_a_file_is_text_whatever_was_built_before(tokenizer: Any, tmp_path: Path) -> None:
+    lines = "".join(f"line {i:06}\n" for i in range(160))  # a split of 1,920 bytes, then one that begins with the mark
+    marked, joined = tmp_path / "marked.txt", tmp_path / "joined.txt"
+    marked.write_bytes(b"\xef\xbb\xbf" + lines.encode() * 2)
+    joined.write_bytes(lines.encode() * 2 + marked.read_bytes())
+    size = joined.stat().st_size
+    splits = splits_of(locate(str(joined)).files, 2048)
+    alone = stream_of(joined, tokenizer, tmp_path / "alone", shuffle=False)
+    first = stream_of(marked, tokenizer, tmp_path / "both", shuffle=False)
+    read(first, range(320))
+    after = stream_of(joined, tokenizer, tmp_path / "both", shuffle=False)
+    assert size == sum(split.size_bytes for split in splits)
+    assert read(after, range(640)) == read(alone, range(640))
+
+
+def test_windows_far_behind_are_forgotten(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_KEPT_WINDOWS", 16)
+    path = tmp_path / "few.jsonl"
+    path.write_text('{"text": "one"}\n{"text": "two"}\n')
+    rows = stream_of(path, tokenizer, tmp_path).train
+    found = [tuple(rows[position]["input_ids"]) for position in range(1000)]
+    assert len(set(found)) == 2
+    assert all({found[i], found[i + 1]} == set(found) for i in range(0, 1000, 2))
+    assert len(rows._starts) == len(rows._places) <= 18
+    assert max(map(len, (rows._windows, rows._before, rows._split_numbers))) <= 18
+    assert [tuple(rows[position]["input_ids"]) for position in range(990, 1000)] == found[990:]
+
+
+def test_rows_that_are_all_held_out_are_told_as_that(texts: Path, tokenizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="held out for evaluation") as refused:
+        stream_of(texts, tokenizer, tmp_path, validationFraction=0.9999)
+    assert "validationFraction" in refused.value.next_step
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_checkpoint_of_prepared_rows_goes_on_with_the_same_rows_or_not_at_all(
+    texts: Path, tokenizer: Any, tmp_path: Path, pack: bool
+) -> None:
+    prepared = stream_of(texts, tokenizer, tmp_path, streaming=False, pack=pack)
+    cursors = json.loads(json.dumps(prepared.cursors(50)))
+    prepared.place(cursors)
+    with pytest.raises(BadInput, match="took rows in another order"):
+        prepared.place({})  # of a version before rows were packed split by split
+    texts.write_text("".join(texts.read_text().splitlines(keepends=True)[:390]))
+    with pytest.raises(BadInput, match="has other rows"):
+        stream_of(texts, tokenizer, tmp_path, streaming=False, pack=pack).place(cursors)
+    texts.write_text("".join(texts.read_text().splitlines(keepends=True)[:20]))
+    stream_of(texts, tokenizer, tmp_path, streaming=False, pack=pack).place({})  # one split, whose order is that of every version

@@ -28,6 +28,7 @@ from tuneyard.data.stream.workers import DataWorkers
 _HELD_OUT_SPLITS = 8
 _MOST_WORKERS = 8
 _LEFT_TO_SERVICE_S = 3.0
+_LEFT = "see what data.maxLength and data.lossOn leave"
 _LOOK = "`tuneyard data inspect` shows what the data hold"
 
 
@@ -73,12 +74,21 @@ def open_stream(
     announce = _announce(stream, 0 if service else worker_count(spec), service)
     sample = stream.shard(sample_of(located.files, splits)).facts
     if not sample.rows:
-        why = f", such as {sample.bad_examples[0]}" if sample.bad_examples else ""
-        raise BadInput(f"{located.uri}: no row of a sample of {sample.source_bytes:,} bytes can be used{why}", sample.advice or _LOOK)
+        raise _unusable(located.uri, sample)
     estimate = max(1, math.ceil(sample.rows * sum(sizes) / max(1, sample.source_bytes)))
     rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, announce=announce)
     validation = HeldOutRows(stream, _HELD_OUT_SPLITS) if spec.validation_fraction > 0 else None
     return OpenStream(rows, validation, roles, encoder, sample)
+
+
+def _unusable(uri: str, sample: ShardFacts) -> BadInput:
+    what = f"{uri}: no row of a sample of {sample.source_bytes:,} bytes can be used"
+    if sample.held_out:
+        return BadInput(f"{what}: {sample.held_out:,} are held out for evaluation", "lower data.validationFraction")
+    if sample.dropped:
+        return BadInput(f"{what}: {sample.dropped:,} were dropped, such as {sample.dropped_examples[0]}", _LEFT)
+    why = f", such as {sample.bad_examples[0]}" if sample.bad_examples else ""
+    return BadInput(f"{what}{why}", sample.advice or _LOOK)
 
 
 def _announce(stream: Stream, workers: int, service: Path | None) -> Announce:

@@ -62,11 +62,12 @@ class SplitData:
             file = self._files[piece.file]
             if piece in self._lines:
                 data = self._lines[piece][1]
-                digest.update(f"{file.reader} {len(data)}|".encode())
+                marked = piece.start == 0 and data.startswith(BYTE_ORDER_MARK)  # elsewhere the same bytes are text
+                digest.update(f"{file.reader} {len(data)} {marked}|".encode())
                 digest.update(data)
             elif self._is_forward(piece):
                 rows = self._forward(piece)
-                digest.update(f"{file.reader} {rows.size_bytes}|".encode())
+                digest.update(f"{file.reader} {rows.size_bytes} {piece.start == 0}|".encode())
                 for block in rows.blocks():
                     digest.update(block)
             else:

@@ -72,7 +72,7 @@ class Recipe:
         clock = _Clock()
         with clock("storage"):
             data = SplitData(self.files, split)
-            content = sha256(f"{self.key} {split.number < 0} {data.content()}".encode()).hexdigest()[:32]
+            content = sha256(f"{self.key} {data.content()}".encode()).hexdigest()[:32]
         by_content = folder / f"{content}.content.shard"
         while True:
             if not is_whole(by_content):

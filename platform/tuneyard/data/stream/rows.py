@@ -31,6 +31,8 @@ _TRIES = 8
 _PATIENCE_S = 60.0
 """After this long in the hands of another process, a shard is built a second time: it may hang."""
 _OPEN_SHARDS = 2 * WINDOW
+_KEPT_WINDOWS = 8192
+"""Windows that are remembered: rows may be asked for again, and those of tiny data sets have a window each."""
 _SUMS = (
     *("rows", "held_out", "tokens", "loss_tokens", "samples", "bad", "left_out", "truncated", "dropped", "muted"),
     "source_bytes",
@@ -172,7 +174,7 @@ class StreamedRows:
     def place(self, cursor: Mapping[str, Any]) -> None:
         """Start at a cursor: no shard is read or built before its rows are. Of files that are read from their front, all shards of the
         window are, in their order: one pass over the file. Raises BadInput where the cursor was made on other data."""
-        if cursor["data"] != self._identity():
+        if cursor.get("data") != self._identity():
             raise self._changed()
         place = Place(int(cursor["epoch"]), int(cursor["window"]))
         self._starts, self._places = [int(cursor["start"])], [place]
@@ -216,7 +218,17 @@ class StreamedRows:
             if index + 1 == len(self._starts):
                 self._starts.append(window.end)
                 self._places.append(self._following(window.place))
+            if index >= _KEPT_WINDOWS:
+                self._forget(_KEPT_WINDOWS // 2)
+                index -= _KEPT_WINDOWS // 2
             index += 1
+
+    def _forget(self, windows: int) -> None:
+        """The first windows, which lie far behind."""
+        for place in self._places[:windows]:
+            for known in (self._windows, self._before, self._split_numbers, self._counted_elsewhere):
+                known.pop(place, None)
+        del self._starts[:windows], self._places[:windows]
 
     def _following(self, place: Place) -> Place:
         if place in self._counted_elsewhere:  # whoever reads a window whole knows how many of its rows are bad
