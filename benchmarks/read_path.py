@@ -36,8 +36,9 @@ FRACTIONS = (0.0, 0.5, 0.9)
 _HEAD = """\
 All readers run in one process, one after another, without processes of a loader and with torch on one thread; the page cache is
 warm. Samples are rows. CPU seconds are those of the process and all its children. `opening` is what a reader takes until its
-first batch; rows of tokens are counted from there on, the wide table from its opening on. Medians of {rounds} rounds in turns,
-ratios with their range; Ray Data, whose processes never rest, after the others. Versions: {versions}."""
+first batch; rows of tokens are counted from there on, the wide table from its opening on. Ray Data reads ahead of its first
+batch, so its opening holds a part of its reading. Medians of {rounds} rounds in turns, ratios with their range; Ray Data, whose
+processes never rest, after the others. Versions: {versions}."""
 _TEXT = """\
 {mib} MiB of text as packed rows of at most {length} tokens; {read:,} of them are read in shuffled order, as micro-batches of
 {batch}: int64 tensors `input_ids` and `labels`. Tuneyard's reader is what a rank of a train task runs, with `position_ids` and
