@@ -35,9 +35,10 @@ FRACTIONS = (0.0, 0.5, 0.9)
 
 _HEAD = """\
 All readers run in one process, one after another, without processes of a loader and with torch on one thread; the page cache is
-warm. Samples are rows. CPU seconds are those of the process and all its children, from the first batch on; `opening` is what
-came before. Medians of {rounds} rounds in turns, ratios with their range; Ray Data, whose processes never rest, after the
-others. Versions: {versions}."""
+warm. Samples are rows. CPU seconds are those of the process and all its children. `opening` is what a reader takes until its
+first batch; rows of tokens are counted from there on, the wide table from its opening on. Ray Data reads ahead of its first
+batch, so its opening holds a part of its reading. Medians of {rounds} rounds in turns, ratios with their range; Ray Data, whose
+processes never rest, after the others. Versions: {versions}."""
 _TEXT = """\
 {mib} MiB of text as packed rows of at most {length} tokens; {read:,} of them are read in shuffled order, as micro-batches of
 {batch}: int64 tensors `input_ids` and `labels`. Tuneyard's reader is what a rank of a train task runs, with `position_ids` and
@@ -111,14 +112,15 @@ def made(folder: Path, mib: int, rows: int) -> Ours:
     return ours
 
 
-def with_ray(ways: list[Way], last: Way, given: Any) -> Iterator[str]:
+def with_ray(ways: list[Way], last: Way, given: Any, *, whole: bool) -> Iterator[str]:
     """The table of all ways: those of one process in turns, then Ray Data."""
     import ray
 
-    found = in_turns(ways, given.rounds, given.read)
+    most = last.rows if whole else given.read
+    found = in_turns(ways, given.rounds, most, whole=whole)
     ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    found |= in_turns([last], given.rounds, given.read)
+    found |= in_turns([last], given.rounds, most, whole=whole)
     ray.shutdown()
     yield from reading_table([*ways, last], found)
 
@@ -128,7 +130,7 @@ def text_lines(folder: Path, given: Any) -> list[str]:
     ways: list[Way] = [*ours.ways(given.rows), *peers(folder, given.rows)]
     checked(ways)
     text = _TEXT.format(mib=given.mib, length=LENGTH, rows=given.rows, read=given.read, batch=BATCH)
-    return ["## Rows of tokens", "", text, "", *with_ray(ways, ray_data(folder, given.rows), given)]
+    return ["## Rows of tokens", "", text, "", *with_ray(ways, ray_data(folder, given.rows), given, whole=False)]
 
 
 def resume_lines(folder: Path, given: Any) -> list[str]:
@@ -143,7 +145,7 @@ def wide_lines(folder: Path, given: Any) -> list[str]:
     datasets.disable_progress_bars()
     table, features = wide_table(folder)
     ways = wide_ways(folder, table, features)
-    read = list(with_ray(ways, ray_way(table, features), given))
+    read = list(with_ray(ways, ray_way(table, features), given, whole=True))
     resumed = resume_table([way for way in ways if way.state], 3)
     return ["## A wide table", "", about(table), "", *read, "", "The first batch after a resume:", "", *resumed]
 

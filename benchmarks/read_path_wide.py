@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from reading_rounds import Way
+from torch.utils.data import IterableDataset
 from wide_tables import BATCH_ROWS, jobs, write_wide
 
 from tuneyard.data.tables import Cursor, Table, TableReader, flat, open_table
@@ -63,7 +64,7 @@ def arrow_ways(table: Table, features: Sequence[str]) -> list[Way]:
         return read.with_format("arrow")
 
     def stateful(state: Any) -> Any:
-        loader = StatefulDataLoader(streaming().batch(BATCH_ROWS), batch_size=None, collate_fn=_as_it_is)
+        loader = StatefulDataLoader(_Batched(streaming()), batch_size=None, collate_fn=_as_it_is)
         if state is not None:
             loader.load_state_dict(state)
         return loader
@@ -79,6 +80,23 @@ def arrow_ways(table: Table, features: Sequence[str]) -> list[Way]:
         Way("datasets, streaming", rows, lambda _state: of_tables(streaming().iter(BATCH_ROWS), features), None, count),
         Way("datasets + StatefulDataLoader", rows, lambda state: of_tables(stateful(state), features), stateful_state, count),
     ]
+
+
+class _Batched(IterableDataset[pa.Table]):
+    """Tables of BATCH_ROWS rows of streamed `datasets`, with their state."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        yield from self._rows.iter(BATCH_ROWS)
+
+    def state_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._rows.state_dict()
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._rows.load_state_dict(state)
 
 
 def _as_it_is(batch: Any) -> Any:

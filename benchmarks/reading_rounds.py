@@ -26,13 +26,12 @@ class Way:
 
 @dataclass(frozen=True)
 class Reading:
-    """Seconds that one reading took: until the first batch, and after it, of a CPU and of the clock."""
+    """Seconds that one reading took: of a CPU until the first batch, and of a CPU and of the clock for `rows` rows."""
 
     opening_cpu_s: float
     cpu_s: float
     wall_s: float
     rows: int
-    """Behind the first batch."""
 
 
 def cpu_s() -> float:
@@ -57,28 +56,32 @@ def _living_s() -> float:
     return sum(ticks[one] for one in below - {os.getpid()}) / os.sysconf("SC_CLK_TCK")
 
 
-def read(way: Way, most: int) -> Reading:
-    """One reading of `most` rows behind the first batch, or of what there is."""
-    before = cpu_s()
+def read(way: Way, most: int, *, whole: bool) -> Reading:
+    """One reading of `most` rows, or of what there is: all of it (`whole`), or what follows the first batch."""
+    before, start = cpu_s(), time.perf_counter()
     batches = iter(way.batches(None))
-    next(batches)
-    opened, start, rows = cpu_s(), time.perf_counter(), 0
+    rows = way.count(next(batches))
+    opened = counted_from = cpu_s()
+    if whole:
+        counted_from = before
+    else:
+        start, rows = time.perf_counter(), 0
     while rows < most:
         batch = next(batches, None)
         if batch is None:
             break
         rows += way.count(batch)
-    return Reading(opened - before, cpu_s() - opened, time.perf_counter() - start, rows)
+    return Reading(opened - before, cpu_s() - counted_from, time.perf_counter() - start, rows)
 
 
-def in_turns(ways: Sequence[Way], rounds: int, most: int) -> dict[str, list[Reading]]:
+def in_turns(ways: Sequence[Way], rounds: int, most: int, *, whole: bool) -> dict[str, list[Reading]]:
     """All ways once to warm up, then in turns, every second round from the last to the first."""
     found: dict[str, list[Reading]] = {way.name: [] for way in ways}
     for way in ways:
-        read(way, most)
+        read(way, most, whole=whole)
     for number in range(rounds):
         for way in ways if number % 2 == 0 else ways[::-1]:
-            found[way.name].append(read(way, most))
+            found[way.name].append(read(way, most, whole=whole))
             print(f"  round {number}: {way.name}: {found[way.name][-1]}", flush=True)
     return found
 
