@@ -14,14 +14,15 @@ from reading_rounds import Way
 from torch.utils.data import IterableDataset
 from wide_tables import BATCH_ROWS, jobs, write_wide
 
-from tuneyard.data.tables import Cursor, Table, TableReader, flat, open_table
+from tuneyard.data.tables import Cursor, Table, TableReader, TensorBatches, flat, open_table
 
 _ROWS = 32_768
 _MDS_ROWS = 4_096
 _TEXT = """\
 100 of 1,000 features (dense floats and id lists) of a table of {rows:,} rows, {size:.0f} MB of Parquet, in the order of the
 file, as batches of {batch} rows of torch tensors: values and presence of a dense feature, values and offsets of a list. Arrow
-batches of all readers become tensors by the same function, `tuneyard.data.tables.flat`. MDS has rows, and no projection:
+batches of the peers become tensors by `tuneyard.data.tables.flat`, Tuneyard's by `TensorBatches`, which does the same once for
+each row group and cuts views of it; the peers' readers hand out batches alone. MDS has rows, and no projection:
 {mds:,} rows of all 1,000 features, and of a table of the 100 alone, which is another table; absent floats are NaN, lists are
 bytes."""
 
@@ -51,7 +52,7 @@ def arrow_ways(table: Table, features: Sequence[str]) -> list[Way]:
     def ours(state: Any) -> Iterator[list[Any]]:
         start = None if state is None else Cursor.from_dict(state)
         reader = TableReader(open_table(table.uri), features, batch_rows=BATCH_ROWS, start=start)
-        return (tensors_of(batch, features) for batch in reader)
+        return (list(batch.values()) for batch in TensorBatches(reader))
 
     def our_state(fraction: float) -> Any:
         reader = TableReader(open_table(table.uri), features, batch_rows=BATCH_ROWS)

@@ -26,7 +26,7 @@ from tuneyard.data.tables.access_log import Access
 from tuneyard.data.tables.column_order import ColumnReads
 from tuneyard.data.tables.map_entries import map_entries
 from tuneyard.data.tables.ranges import chunk_range, leaves
-from tuneyard.data.tables.rebatching import Piece, rebatched
+from tuneyard.data.tables.rebatching import Piece, cut, joined
 
 DENSE, SPARSE = 700, 300
 GROUP_ROWS, FILES = 16_384, 2
@@ -337,7 +337,7 @@ def rebatching_section(table: Table, folder: Path, rounds: int) -> list[str]:
 
     def sliced(several: Sequence[pa.RecordBatch]) -> int:
         pieces = (Piece(number, 0, group) for number, group in enumerate(several))
-        return sum(batch.num_rows for batch, _ in rebatched(pieces, BATCH_ROWS, drop_last=True))
+        return sum(joined(cuts).num_rows for cuts, _ in cut(pieces, BATCH_ROWS, drop_last=True))
 
     found = in_turns({ours: lambda: sliced(groups), copies: lambda: counted(copied(groups))}, rounds)
     slow = measured(lambda: counted(by_rows(few)))

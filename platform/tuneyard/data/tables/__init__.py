@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuneyard.data.tables.reader import Cursor, TableReader
     from tuneyard.data.tables.rewriting import Rewritten, reorder
     from tuneyard.data.tables.table import Table, open_table
+    from tuneyard.data.tables.tensor_batches import TensorBatches
     from tuneyard.data.tables.transforms import Pipeline
     from tuneyard.data.tables.writer import TableWriter, write_table
 
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "TableReader",
     "TableWriter",
+    "TensorBatches",
     "flat",
     "open_table",
     "read_log",
@@ -51,6 +53,7 @@ _HOMES = {
     "Table": "table",
     "TableReader": "reader",
     "TableWriter": "writer",
+    "TensorBatches": "tensor_batches",
     "flat": "flat_features",
     "open_table": "table",
     "read_log": "access_log",

@@ -24,7 +24,7 @@ from tuneyard.data.tables.decoding import OpenFile, Segments
 from tuneyard.data.tables.features import output_schema
 from tuneyard.data.tables.filters import RowFilter, Where, row_filter
 from tuneyard.data.tables.ranges import LOCAL, REMOTE, Coalescing, Traffic
-from tuneyard.data.tables.rebatching import Piece, Place, rebatched
+from tuneyard.data.tables.rebatching import Cut, Piece, Place, cut, joined
 from tuneyard.data.tables.table import Table
 from tuneyard.data.tables.unseen_entries import UnseenEntries
 
@@ -108,22 +108,26 @@ class TableReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches from the cursor on. A second iteration begins where the first was left."""
+        return map(joined, self.cuts())
+
+    def cuts(self) -> Iterator[list[Cut]]:
+        """The same batches as the slices of decoded row groups that they are made from."""
         try:
-            for batch, after in self._batches():
+            for cuts, after in self._batches():
                 self._place = after
-                self._rows_given += batch.num_rows
-                yield batch
+                self._rows_given += sum(each.count for each in cuts)
+                yield cuts
         finally:
             self._log()
 
-    def _batches(self) -> Iterator[tuple[pa.RecordBatch, Place]]:
+    def _batches(self) -> Iterator[tuple[list[Cut], Place]]:
         pieces = self._pieces(self._place)
         if self._batch_rows is not None:
-            yield from rebatched(pieces, self._batch_rows, drop_last=self._drop_last)
+            yield from cut(pieces, self._batch_rows, drop_last=self._drop_last)
             return
         for piece in pieces:
             if piece.rows.num_rows:
-                yield piece.rows, Place(piece.unit + 1, 0)
+                yield [Cut(piece, 0, piece.rows.num_rows)], Place(piece.unit + 1, 0)
 
     def _pieces(self, start: Place) -> Iterator[Piece]:
         skipped = start.row

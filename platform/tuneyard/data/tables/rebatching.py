@@ -6,7 +6,7 @@ A batch inside a row group is a slice and copies nothing. Only a batch over the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,24 +29,40 @@ class Place:
     row: int
 
 
-def rebatched(pieces: Iterable[Piece], rows: int, *, drop_last: bool = False) -> Iterator[tuple[pa.RecordBatch, Place]]:
-    """Batches of `rows` rows in the order of `pieces`, each with the place after it; the last may be shorter, or is dropped."""
-    held: list[pa.RecordBatch] = []
+@dataclass(frozen=True)
+class Cut:
+    """Rows [start, start + count) of a piece."""
+
+    piece: Piece
+    start: int
+    count: int
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """Without a copy."""
+        return self.piece.rows.slice(self.start, self.count)
+
+
+def cut(pieces: Iterable[Piece], rows: int, *, drop_last: bool = False) -> Iterator[tuple[list[Cut], Place]]:
+    """Batches of `rows` rows in the order of `pieces`, as what they are put together from, each with the place after it; the last may be
+    shorter, or is dropped."""
+    held: list[Cut] = []
     missing = rows
     after = Place(0, 0)
     for piece in pieces:
         at, size = 0, piece.rows.num_rows
         while at < size:
             taken = min(missing, size - at)
-            held.append(piece.rows.slice(at, taken))
+            held.append(Cut(piece, at, taken))
             at, missing = at + taken, missing - taken
             after = Place(piece.unit, piece.first + at) if at < size else Place(piece.unit + 1, 0)
             if missing == 0:
-                yield _joined(held), after
+                yield held, after
                 held, missing = [], rows
     if held and not drop_last:
-        yield _joined(held), after
+        yield held, after
 
 
-def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return held[0] if len(held) == 1 else pa.concat_batches(held)
+def joined(cuts: Sequence[Cut]) -> pa.RecordBatch:
+    """The rows of a batch: a slice where it lies in one piece, else a copy."""
+    return cuts[0].rows if len(cuts) == 1 else pa.concat_batches([each.rows for each in cuts])
