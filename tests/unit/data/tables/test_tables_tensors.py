@@ -1,6 +1,6 @@
 """Batches as tensors are those of their Arrow batches, and views of row groups."""
 
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def lists(tensors: tuple[Any, Any]) -> list[Any]:
     """Of a feature as Python's own lists: rows of a list feature, (value, there) of a dense one."""
     values, second = tensors
     if second is not None and second.dtype != torch.bool:
-        return [values[start:end].tolist() for start, end in zip(second[:-1], second[1:], strict=True)]
+        return [values[start:end].tolist() for start, end in pairwise(second.tolist())]
     there = [True] * len(values) if second is None else second.tolist()
     return list(zip(values.tolist(), there, strict=True))
 
@@ -62,9 +62,9 @@ def test_a_batch_inside_a_row_group_is_a_view_of_it(table: Table) -> None:
 
 def test_the_cursor_goes_on_behind_the_last_batch(table: Table) -> None:
     reader = TableReader(table, ["age"], batch_rows=170)
-    seen = [batch["age"][0].tolist() for batch in islice(TensorBatches(reader), 3)]
+    seen = [batch["age"][0] for batch in islice(TensorBatches(reader), 3)]
     rest = TensorBatches(TableReader(table, ["age"], batch_rows=170, start=reader.cursor))
-    assert sum(seen, []) + sum((batch["age"][0].tolist() for batch in rest), []) == list(range(1000))
+    assert torch.cat([*seen, *(batch["age"][0] for batch in rest)]).tolist() == list(range(1000))
 
 
 def test_an_embedding_bag_takes_them(tmp_path: Path) -> None:
