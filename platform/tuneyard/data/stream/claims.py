@@ -18,7 +18,7 @@ class Claims:
 
     def take(self, split: int) -> bool:
         """Claim a split for this process. False: another one has it. Where there are no locks (a folder of another user, some network file
-        systems), everybody has every split: work is done twice, and nobody waits for nobody."""
+        systems), every process has every split: work is done twice, and no process waits."""
         try:
             fcntl.lockf(self._descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, split + 1)
         except BlockingIOError:
@@ -31,7 +31,7 @@ class Claims:
         return {**self.__dict__, "_process": 0, "_file": -1}
 
     def is_free(self, split: int) -> bool:
-        """Whether nobody builds a split at the moment."""
+        """Whether no process builds a split at the moment."""
         if not self.take(split):
             return False
         self.give_back(split)

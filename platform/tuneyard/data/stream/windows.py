@@ -24,7 +24,7 @@ _FIRST_BYTES = 8 << 20
 """Source bytes of the first window: some seconds of tokenising. Its splits come from everywhere, so its rows are mixed."""
 _FIRST_SPLITS = 16
 _SMALL = 4
-"""A data set of at most so many first windows is one window."""
+"""A data set of at most four first windows is one window."""
 
 
 @dataclass(frozen=True, slots=True)
