@@ -20,8 +20,8 @@ from tuneyard.data.stream.strata import StratifiedOrder
 
 LANES = 16
 """Files that are read at the same time: as many are open in each process that makes rows."""
-_PERMUTED_BYTES = 256 << 20
-"""So many bytes in such files are passed over within a second: they are permuted like all others."""
+_PERMUTED_BYTES = 1 << 30
+"""So many bytes in such files are passed over within seconds: they are permuted like all others, as data are that are prepared by default."""
 
 Splits = npt.NDArray[np.int64]
 
