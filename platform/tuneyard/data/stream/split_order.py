@@ -21,7 +21,7 @@ from tuneyard.data.stream.strata import StratifiedOrder
 LANES = 16
 """Files that are read at the same time: as many are open in each process that makes rows."""
 _PERMUTED_BYTES = 1 << 30
-"""So many bytes in such files are passed over within seconds: they are permuted like all others, as data are that are prepared by default."""
+"""Up to this size, splits of such files are permuted like all others: the bytes are passed over within seconds."""
 
 Splits = npt.NDArray[np.int64]
 
