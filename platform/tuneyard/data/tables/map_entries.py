@@ -75,7 +75,7 @@ def _rows(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 def _slot_of(entry_keys: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Position of each entry's key in `keys`, of which there is one at least, or -1."""
     low, high = int(keys.min()), int(keys.max())
-    if high - low < _TABLE_OF_KEYS and -(2**63) < low and high < 2**63 - 1:
+    if high - low < _TABLE_OF_KEYS and low > -(2**63) and high < 2**63 - 1:
         table = np.full(high - low + 3, -1, np.int64)  # the first and the last stand for all keys outside
         table[keys - low + 1] = np.arange(len(keys))
         return table[np.clip(entry_keys, low - 1, high + 1) - low + 1]
