@@ -44,9 +44,9 @@ def cached_folder(
 ) -> tuple[Path, bool]:
     """The folder for `key`, and whether it was there already. `build` fills an empty folder; if it raises, nothing is kept.
 
-    One process builds, the others wait for it. `on_wait` is called once before, with the builder: `process 4711`. A builder that was stopped
-    (Ctrl-Z) is not waited for: after PATIENCE_S without growth of its folder one of the others builds too, and the first that is done counts.
-    A complete folder is found without permission to write. Raises StorageError if the disk is full or not writable.
+    One process builds, the others wait for it. `on_wait` is called once before, with the builder: `process 4711 of HOST`. A stopped
+    builder (Ctrl-Z) does not block them: after PATIENCE_S without growth of its folder another process builds too, and the first that is
+    done counts. A complete folder is found without permission to write. Raises StorageError if the disk is full or not writable.
     """
     text = json.dumps(key, sort_keys=True, default=str)
     entry = root / sha256(text.encode()).hexdigest()[:32]
@@ -61,8 +61,8 @@ def cached_folder(
 
 
 def _locked(entry: Path, key: str, build: Callable[[Path], None], on_wait: Callable[[str], None]) -> bool:
-    """Whether another process has made the entry; it is there afterwards. Turn 1 has a lock and a folder of its own, for those whose patience
-    with turn 0 has ended, and so on."""
+    """Whether another process has made the entry; it is there afterwards. Turn 1 has a lock and a folder of its own, for processes whose
+    patience with turn 0 has ended, and so on."""
     from filelock import FileLock
 
     for turn in count():

@@ -152,14 +152,17 @@ def _link(there: Path, name: Path) -> bool:
     beside = unfinished_name(name)
     with writing_shards(name.parent):
         try:
-            os.link(there, beside)
-        except FileNotFoundError:
-            return False
-        except OSError:  # a file system without hard links
             try:
-                content = there.read_bytes()
+                os.link(there, beside)
             except FileNotFoundError:
                 return False
-            beside.write_bytes(content)
-        beside.rename(name)
+            except OSError:  # a file system without hard links
+                try:
+                    content = there.read_bytes()
+                except FileNotFoundError:
+                    return False
+                beside.write_bytes(content)
+            beside.rename(name)
+        finally:
+            beside.unlink(missing_ok=True)  # POSIX: a rename onto another link of the same file does nothing
     return True
