@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -164,15 +165,16 @@ def held_gb() -> float:
 
 
 def make(folder: Path) -> None:
-    import zstandard
-
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "texts.jsonl").open("wb") as out:
         for line in _lines(10_000_000_000):
             out.write(line)
     with (folder / "small.jsonl").open("wb") as out:
         out.writelines(_lines(100_000_000))
-    with gzip.open(folder / "texts.jsonl.gz", "wb", compresslevel=6) as packed, zstandard.open(folder / "texts.jsonl.zst", "wb") as other:
+    with (
+        gzip.open(folder / "texts.jsonl.gz", "wb", compresslevel=6) as packed,
+        pa.CompressedOutputStream(str(folder / "texts.jsonl.zst"), "zstd") as other,
+    ):
         for line in _lines(2_000_000_000):
             packed.write(line)
             other.write(line)

@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-
-import pyarrow as pa
+from typing import IO
 
 from tuneyard.api import TrainTask
 from tuneyard.data.access import reading
+from tuneyard.data.decompression import decompressed
 from tuneyard.data.file_types import COMPRESSED_ENDINGS, DataFile
 from tuneyard.data.preparation import streams
 from tuneyard.data.records import arrow_batches, parquet_file
@@ -173,7 +173,7 @@ def _lines_of(block: bytes) -> tuple[int, int]:
 
 def _compressed_rows(file: DataFile) -> Interval:
     raw = file.open_raw()
-    with raw, pa.CompressedInputStream(pa.PythonFile(raw, "r"), file.compression) as stream:
+    with raw, decompressed(raw, file.compression) as stream:
         lines = 0
         for block in _blocks(stream, READ_WHOLE_BYTES):
             lines += block.count(b"\n")
@@ -181,7 +181,7 @@ def _compressed_rows(file: DataFile) -> Interval:
     return Interval(likely, max(float(lines), likely * (1 - _COMPRESSED_SPREAD)), likely * (1 + _COMPRESSED_SPREAD))
 
 
-def _blocks(stream: pa.NativeFile, most: int) -> Iterable[bytes]:
+def _blocks(stream: IO[bytes], most: int) -> Iterable[bytes]:
     read = 0
     while read < most and (block := stream.read(1 << 20)):
         read += len(block)

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 import xxhash
 
 from tuneyard.api import BadInput
+from tuneyard.data.decompression import decompressed
 from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.opening import REMOTE_BLOCK_BYTES, Version, check_unchanged, local_mark, open_found
 
@@ -147,15 +148,6 @@ class DataFile:
     @property
     def _table(self) -> str:
         return f" {self.part.snapshot} {self.part.constants}" if self.part else ""
-
-
-def decompressed(stream: IO[bytes], compression: Compression) -> IO[bytes]:
-    """What a stream holds, decompressed while it is read."""
-    if not compression:
-        return stream
-    import pyarrow as pa
-
-    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression), 1 << 20)
 
 
 def kind_by_ending(path: str) -> tuple[Kind | None, Compression]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tuneyard.data.order import Positions
 
 BLOCK = 8192
-"""Positions of a block: shares are met to 1 in 16,384."""
+"""Positions of a block. A share is a whole number of them, and at least one: the largest part gives what tiny weights get too much."""
 Exhausted = Literal["repeat", "leave", "stop"]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

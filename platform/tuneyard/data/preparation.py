@@ -156,7 +156,7 @@ def prepare(
         cache_root(cache_dir) / "tokens",
         _cache_key(work),
         work.build,
-        on_wait=lambda: emit(Stage(task=task, name="waiting for another process to tokenise")),
+        on_wait=lambda holder: emit(Stage(task=task, name=f"waiting for {holder} to tokenise")),
     )
     report = DataReport(**json.loads((entry / "report.json").read_text()))
     for message in report.warnings():

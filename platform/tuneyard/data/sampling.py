@@ -17,8 +17,9 @@ from typing import IO, Any
 
 from tuneyard.data.access import reading
 from tuneyard.data.csv_rows import header_of, whole_rows
+from tuneyard.data.decompression import decompressed
 from tuneyard.data.encoding import Decoded
-from tuneyard.data.file_types import DataFile, decompressed
+from tuneyard.data.file_types import DataFile
 from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, bounded_lines, lines_of
 from tuneyard.data.records import (
     BadRow,

@@ -292,6 +292,44 @@ def test_a_size_that_a_file_tells_of_its_last_member_alone_is_not_believed(tmp_p
     assert abs(extent.size_bytes - len(large)) < 0.1 * len(large)
 
 
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_file_whose_end_packs_far_better_than_its_start_is_cut_by_its_own_word(ending: str, tmp_path: Path) -> None:
+    drawn = random.Random(2)
+    dense = b"".join(drawn.randbytes(400).hex().encode() + b"\n" for _ in range(4000))
+    content = dense + (b"a" * 99 + b"\n") * 200_000
+    (file,) = files = written(tmp_path / f"a.jsonl{ending}", content)
+    assert file.size_bytes > extents_module._HEAD_BYTES
+    (extent,) = extents(files, 1 << 20)
+    assert extent.size_bytes == len(content)
+    last = splits_of(files, 1 << 20)[-1]
+    assert SplitData(files, last).read_bytes <= 1 << 20
+
+
+def test_many_members_above_4_gib_are_cut_by_the_guess_too() -> None:
+    """Whatever the last four bytes of such a file are, some multiple of 4 GiB added to them comes near every guess."""
+    size, ratio = 4 << 30, 2.5
+    told = 2 * extents_module._GZIP_TURN / size
+    assert extents_module._believed(told, ratio, "gzip", size).most * size >= 1.5 * ratio * size
+    assert extents_module._believed(0.9, 0.8, "gzip", 1 << 30).most == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.bz2", "a.csv.bz2"])
+def test_a_last_piece_that_memory_could_not_hold_is_refused_with_the_command_that_helps(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "_LARGEST_PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr(extents_module, "_HEAD_BYTES", 200_000)
+    drawn = random.Random(1)
+    dense = b"".join(drawn.randbytes(100).hex().encode() + b"\n" for _ in range(5000))
+    files = written(tmp_path / name, b"text\n" + dense + (b"a" * 99 + b"\n") * 60_000)
+    splits = splits_of(files, 64 << 10)
+    for split in splits[:-1]:
+        SplitData(files, split).content()
+    with pytest.raises(BadInput, match="more than 1 MiB would be one piece") as refused:
+        SplitData(files, splits[-1]).content()
+    assert f"bzcat {name} > {name.removesuffix('.bz2')}" in refused.value.next_step
+
+
 def test_of_many_files_a_few_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(200):
         (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(json_lines(8, number)))

@@ -113,3 +113,18 @@ def test_a_weight_of_nearly_nothing_is_a_weight() -> None:
     parts = [Part("a", 10, 1e9), Part("b", 3, 1e-40)]
     mixture = Mixture(parts, exhausted="leave", temperature=0.1)
     assert mixture.counts(0, mixture.epoch_rows) == [10, 3]
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1, 1), (5, 3, 2, 1, 1), (1,) * 64])
+def test_windows_of_500_rows_have_the_shares_within_a_hundredth(weights: tuple[int, ...]) -> None:
+    mixture = Mixture([Part(str(number), 10**6, weight) for number, weight in enumerate(weights)])
+    parts, _ = mixture.at_each(np.arange(3 * BLOCK))
+    for part, weight in enumerate(weights):
+        assert abs(mixture.shares[part] - weight / sum(weights)) < 1 / BLOCK
+        found = np.convolve(parts == part, np.ones(500), "valid") / 500
+        assert np.abs(found - mixture.shares[part]).max() < 0.01
+
+
+def test_a_tiny_weight_has_one_place_of_a_block() -> None:
+    mixture = Mixture([Part("tiny", 10, 1e-9), Part("huge", 10, 1e9), Part("small", 10, 1e-9)])
+    assert mixture.shares == (1 / BLOCK, 1 - 2 / BLOCK, 1 / BLOCK)

@@ -1,7 +1,8 @@
 """How many bytes of rows the files of a data set hold: what a listing tells, and for compressed files a bounded look at some of them.
 
 A file's own word is taken where it has one: the last four bytes of gzip, the frame header of zstd. Both say nothing of what else was
-appended, so they count only where the first MiB agrees. Files that are surely no larger than a split are not opened at all.
+appended: a word below what the first MiB lets guess is not believed. One above is, as far as its compression can pack: then the start is
+unlike the rest. Files that are surely no larger than a split are not opened at all.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import io
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from tuneyard.data.access import reading
+from tuneyard.data.decompression import decompressed
 from tuneyard.data.file_types import DataFile
 
 _USUAL_RATIO = 4.0
@@ -25,6 +28,8 @@ _LOOKS = 16
 _HEAD_BYTES, _HEAD_HOLDS_BYTES, _BLOCK = 1 << 20, 64 << 20, 64 << 10
 _SLACK_OF_TOLD, _SLACK_OF_GUESSED = 1.1, 1.5
 _AGREES = 1.5
+_PACKS_AT_MOST = {"gzip": 1040.0, "zstd": 40_000.0}
+"""Bytes of rows for each byte of a file: deflate's limit, 258 bytes in 2 bits, and what zstd makes of a run of one byte."""
 _GZIP_TURN = 1 << 32
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -39,14 +44,18 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
+    """Bytes of rows for each byte of the file: `ratio` by estimate, `most` those up to which it is cut."""
+
     ratio: float
-    """Bytes of rows for each byte of the file."""
-    told: bool
-    """Whether the file itself says how much it holds."""
+    most: float
+
+    @classmethod
+    def guessed(cls, ratio: float, slack: float = _SLACK_OF_GUESSED) -> _Look:
+        return cls(ratio, ratio * slack)
 
     def extent(self, file: DataFile) -> Extent:
         size = max(1, round(file.size_bytes * self.ratio))
-        return Extent(size, round(size * (_SLACK_OF_TOLD if self.told else _SLACK_OF_GUESSED)))
+        return Extent(size, max(size, round(file.size_bytes * self.most)))
 
 
 def extents(files: Sequence[DataFile], split_bytes: int) -> list[Extent]:
@@ -77,7 +86,7 @@ def _like(looks: Iterable[_Look]) -> _Look:
     """What is taken for a file that is not looked at: as the one among `looks` that packs best."""
     ratios = [look.ratio for look in looks]
     alike = bool(ratios) and max(ratios) <= _SLACK_OF_TOLD * min(ratios)
-    return _Look(max(ratios, default=_USUAL_RATIO), alike)
+    return _Look.guessed(max(ratios, default=_USUAL_RATIO), _SLACK_OF_TOLD if alike else _SLACK_OF_GUESSED)
 
 
 def _look(file: DataFile) -> _Look:
@@ -85,22 +94,29 @@ def _look(file: DataFile) -> _Look:
         head = stream.read(_HEAD_BYTES)
         holds, of = _holds(head, file)
         if not holds:
-            return _Look(_USUAL_RATIO, False)  # whoever reads the rows says what is wrong
+            return _Look.guessed(_USUAL_RATIO)  # whoever reads the rows says what is wrong
         ratio = holds / of
         if of == file.size_bytes:
-            return _Look(ratio, True)
-        told = _told(file, head, ratio, stream)
-        if ratio / _AGREES < told / file.size_bytes < ratio * _AGREES:
-            return _Look(told / file.size_bytes, True)
-        return _Look(ratio, False)
+            return _Look.guessed(ratio, _SLACK_OF_TOLD)
+        told = _told(file, head, ratio, stream) / file.size_bytes
+    return _believed(told, ratio, file.compression, file.size_bytes)
+
+
+def _believed(told: float, ratio: float, compression: str, size: int) -> _Look:
+    """What a file of `size` bytes tells of itself, beside the `ratio` of its start, both as bytes of rows for each of its bytes."""
+    if not ratio / _AGREES < told < _PACKS_AT_MOST.get(compression, 0):
+        return _Look.guessed(ratio)
+    # Above 4 GiB a gzip file of many members says by chance what its start lets guess.
+    sure = compression != "gzip" or told * size < _GZIP_TURN
+    return _Look(told, max(told * _SLACK_OF_TOLD, ratio * (_SLACK_OF_TOLD if sure else _SLACK_OF_GUESSED)))
 
 
 def _holds(head: bytes, file: DataFile) -> tuple[int, int]:
     """Bytes that a file's start holds, decompressed, and of how many bytes of it. It may break off anywhere."""
     found, source = 0, io.BytesIO(head)
     try:
-        stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), file.compression)
-        while block := stream.read(_BLOCK):
+        stream: Any = decompressed(source, file.compression)
+        while block := stream.read1(_BLOCK):  # what lies before a break is given before its error
             found += len(block)
             if found >= _HEAD_HOLDS_BYTES:
                 return found, source.tell()

@@ -7,12 +7,15 @@ Each process keeps some readers open (`open_readers`), so that it reads each fil
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Protocol
 
 import pyarrow as pa
 
+from tuneyard.api import BadInput
 from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 from tuneyard.data.lines import BYTE_ORDER_MARK, LONGEST_ROW_BYTES, LongLine, broken_off
@@ -21,6 +24,8 @@ from tuneyard.data.records import BadRow, Record, json_record, text_record
 OPEN_END = 1 << 62
 """The end of a file's last piece: it has all that follows."""
 _BLOCK = 1 << 20
+_LARGEST_PIECE_BYTES = 1 << 30
+"""A piece is in memory as a whole. Those of a file whose size was guessed right hold 64 MiB at most."""
 REQUEST_BYTES = 2 << 20
 """To a store: a process may have dozens of files open."""
 
@@ -57,10 +62,16 @@ class Lines:
     line: int
     parts: list[bytes | LongLine] = field(default_factory=list)
     size_bytes: int = 0
+    held_bytes: int = 0
+    """Without lines that were skipped."""
 
     def add(self, part: bytes | LongLine) -> None:
+        """Raises BadInput for more than a piece may hold: the last one of a file that holds far more than its start lets guess."""
         self.parts.append(part)
         self.size_bytes += len(part) if isinstance(part, bytes) else part.size_bytes
+        self.held_bytes += len(part) if isinstance(part, bytes) else 0
+        if self.held_bytes > _LARGEST_PIECE_BYTES:
+            raise _packs_too_well(self.file)
 
     def blocks(self) -> Iterator[bytes]:
         for part in self.parts:
@@ -88,6 +99,16 @@ class Lines:
                 continue
             place = f"{file.uri}:{number}"
             yield json_record(file, place, line, first=number == 1) if file.kind == "jsonl" else text_record(file, place, line)
+
+
+def _packs_too_well(file: DataFile) -> BadInput:
+    name = PurePosixPath(file.path).name
+    read = {"": "cat", "gzip": "zcat", "zstd": "zstdcat", "bz2": "bzcat"}[file.compression]
+    plain = name.removesuffix(PurePosixPath(name).suffix) if file.compression else f"plain-{name}"
+    return BadInput(
+        f"{file.uri}: its end packs so much better than its start that more than {_LARGEST_PIECE_BYTES >> 20:,} MiB would be one piece",
+        f"decompress it ({read} {shlex.quote(name)} > {shlex.quote(plain)}): what is not compressed is cut anywhere",
+    )
 
 
 class LineReader:

@@ -23,7 +23,7 @@ from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.packing import best_fit_decreasing
 from tuneyard.data.samples import Placed, Tally, samples_of
 from tuneyard.data.stream.reading import SplitData
-from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, write_shard, writing_shards
+from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, unfinished_name, write_shard, writing_shards
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.tokens import IGNORED, Encoded, Encoder
 
@@ -149,18 +149,20 @@ class _Clock:
 
 def _link(there: Path, name: Path) -> bool:
     """Give a shard another name. False: another process has removed it, to make room."""
-    beside = name.with_name(f".{name.name}.{os.getpid()}")
+    beside = unfinished_name(name)
     with writing_shards(name.parent):
-        beside.unlink(missing_ok=True)
         try:
-            os.link(there, beside)
-        except FileNotFoundError:
-            return False
-        except OSError:  # a file system without hard links
             try:
-                content = there.read_bytes()
+                os.link(there, beside)
             except FileNotFoundError:
                 return False
-            beside.write_bytes(content)
-        beside.rename(name)
+            except OSError:  # a file system without hard links
+                try:
+                    content = there.read_bytes()
+                except FileNotFoundError:
+                    return False
+                beside.write_bytes(content)
+            beside.rename(name)
+        finally:
+            beside.unlink(missing_ok=True)  # POSIX: a rename onto another link of the same file does nothing
     return True

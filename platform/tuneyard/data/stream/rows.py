@@ -87,13 +87,23 @@ class Stream:
             except FileNotFoundError:
                 continue
             except ValueError:
-                path.unlink(missing_ok=True)
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    raise _unusable(path, "be removed, and is damaged", error) from error
                 continue
+            except OSError as error:
+                raise _unusable(path, "be read", error) from error
             with contextlib.suppress(OSError):
                 os.utime(path)
             return shard
         cause = f"shards of training rows in {self.folder} are damaged or gone each time that they were written"
         raise StorageError(cause, "check the disk, and what else writes there, or set TUNEYARD_CACHE to another one")
+
+
+def _unusable(path: Path, what: str, error: OSError) -> StorageError:
+    cause = f"{path}, a shard of training rows, cannot {what}: {error.strerror or error}"
+    return StorageError(cause, "have its owner remove it or open the folder to you, or set TUNEYARD_CACHE to a folder of your own")
 
 
 @dataclass

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,7 +152,7 @@ def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], fac
 
     Raises StorageError where the disk is full though all older shards beside it are gone.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = unfinished_name(path)
     try:
         with writing_shards(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +168,11 @@ def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], fac
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def unfinished_name(path: Path) -> Path:
+    """A name beside a shard's that no other process or thread takes, while it is written."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 import xxhash
 
 from tuneyard.api import BadInput
+from tuneyard.data.json_text import parsed_json
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Projections:
 
 
 def read_log(paths: Iterable[Path]) -> Projections:
-    """Sum up logs. A line that is cut off (its writer was killed) is skipped and counted.
+    """Sum up logs. A line that is cut off (its writer was killed), or is no such line at all, is skipped and counted.
 
     Raises BadInput: no such file, or not one line that can be used.
     """
@@ -98,7 +99,7 @@ def read_log(paths: Iterable[Path]) -> Projections:
 
 
 def _parsed(line: bytes) -> tuple[frozenset[str], int]:
-    values = json.loads(line)
+    values = parsed_json(line)
     features, count = values["features"], values["rows"]
     if not (isinstance(features, list) and features and all(isinstance(name, str) for name in features)):
         raise TypeError("features")

@@ -6,7 +6,8 @@ filter's own columns are read first, and the rest of the row group only if a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,8 +51,8 @@ class RowFilter:
 
     def matching_groups(self, source: RangeSource, schema: pa.Schema, groups: int) -> set[int]:
         """Row groups of a file that may hold matching rows, by their statistics. `schema`: the file's."""
-        usable = [[one for one in group if schema.get_field_index(one[0]) >= 0] for group in self.groups]
-        if not all(usable):  # a group without an own column of this file may match anywhere
+        usable = [[one for one in group if _statistics_decide(one, schema)] for group in self.groups]
+        if not all(usable):  # a group without a predicate that statistics can decide may match anywhere
             return set(range(groups))
         fragment = ds.ParquetFileFormat().make_fragment(pa.PythonFile(source, "r"))
         found = fragment.subset(filter=pq.filters_to_expression(usable), schema=schema)
@@ -61,16 +62,60 @@ class RowFilter:
 def row_filter(where: Where, schema: pa.Schema, uri: str) -> RowFilter:
     """Check a filter against a table before anything is read. Raises BadInput: unknown feature, operator, or types that do not compare."""
     groups = _groups(where, uri)
-    found = RowFilter(groups)
-    fields = output_schema(found.features, schema, uri)
+    fields = output_schema(RowFilter(groups).features, schema, uri)
+    found = RowFilter(tuple(tuple(_typed(one, fields.field(one[0]).type, uri) for one in group) for group in groups))
     try:
         fields.empty_table().filter(found.expression)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         shown = ", ".join(f"{name} ({fields.field(name).type})" for name in found.features)
         known = all(operator in _OPERATORS for group in groups for _, operator, _ in group)
         step = "compare numbers with numbers, texts with texts" if known else f"the operators are {', '.join(_OPERATORS)}"
         raise BadInput(f"{uri}: the filter does not fit {shown}: {str(error).splitlines()[0]}", step) from error
     return found
+
+
+def _statistics_decide(predicate: Predicate, schema: pa.Schema) -> bool:
+    """Whether the smallest and largest value of a row group say where `predicate` cannot hold. Parquet leaves NaN out of both: a group
+    {5, NaN} looks like {5}, so they say nothing where NaN itself would match. `in` tells 0.0 from -0.0, and they do not."""
+    feature, operator, value = predicate
+    index = schema.get_field_index(feature)
+    if index < 0:
+        return False
+    if not pa.types.is_floating(schema.field(index).type):
+        return True
+    if operator == "in":
+        return not any(isinstance(one, int | float) and (one == 0 or math.isnan(one)) for one in _plain(value))
+    return operator not in ("!=", "not in")
+
+
+def _plain(values: Iterable[Any]) -> list[Any]:
+    """Values as Python has them: a list may hold scalars of pyarrow or numpy."""
+    return [one.as_py() if isinstance(one, pa.Scalar) else one.item() if isinstance(one, np.generic) else one for one in values]
+
+
+def _typed(predicate: Predicate, kind: pa.DataType, uri: str) -> Predicate:
+    """The predicate with values of its column's type, where pyarrow would take 64 signed bits for it: of `uint64`, half the values lie
+    above. Raises BadInput for a value that no such column can hold."""
+    feature, operator, value = predicate
+    if not pa.types.is_uint64(kind):
+        return predicate
+    several = operator in ("in", "not in") and not isinstance(value, str) and isinstance(value, Iterable)
+    plain = _plain(value if several else [value])
+    try:
+        typed = pa.array([_whole(one) for one in plain], pa.uint64())
+    except (OverflowError, TypeError, ValueError) as error:
+        cause = f"{uri}: the filter does not fit {feature} ({kind}): {value!r} is no value of this type"
+        raise BadInput(cause, f"compare {feature} with whole numbers from 0 to {2**64 - 1:,}") from error
+    return feature, operator, typed if several else typed[0]
+
+
+def _whole(value: Any) -> Any:
+    """3.0 as 3. Raises ValueError for 2.5, of which pyarrow would make 2."""
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ValueError(f"{value} is no whole number")
+    return int(value)
 
 
 def _groups(where: Where, uri: str) -> tuple[tuple[Predicate, ...], ...]:

@@ -20,9 +20,10 @@ _TABLE_OF_KEYS = 1 << 20
 def map_entries(maps: pa.MapArray, keys: Sequence[int]) -> list[pa.Array]:
     """One array per key, as long as `maps`: the value in each row, null where the row has no such key.
 
-    Where a row has a key twice, the later entry counts, as in a Python dictionary. A null value reads like a missing key.
+    Where a row has a key twice, the later entry counts, as in a Python dictionary, also if its value is null. A null value reads like a
+    missing key. A key that the type of the map's keys cannot hold is in no row.
     """
-    rows, slots, places = _selected(maps, np.asarray(keys, np.int64))
+    rows, slots, places = _selected(maps, keys)
     if pa.types.is_list(maps.type.item_type):
         return _lists(maps, rows, slots, places, len(keys))
     if pa.types.is_integer(maps.type.item_type) or pa.types.is_floating(maps.type.item_type):
@@ -30,15 +31,12 @@ def map_entries(maps: pa.MapArray, keys: Sequence[int]) -> list[pa.Array]:
     return _others(maps, rows, slots, places, len(keys))
 
 
-def _selected(maps: pa.MapArray, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _selected(maps: pa.MapArray, keys: Sequence[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The wanted entries, by key and row: their rows, positions of their keys in `keys`, and places in `maps.items`."""
     offsets = maps.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
-    entry_keys = pc.cast(maps.keys, pa.int64()).to_numpy()[first:last]
-    slots = _slot_of(entry_keys, keys)
+    slots = key_slots(maps.keys.slice(first, last - first), keys)
     wanted = slots >= 0
-    if (items := maps.items.slice(first, last - first)).null_count:
-        wanted &= items.is_valid().to_numpy(zero_copy_only=False)
     counts = np.diff(offsets)
     if maps.null_count:
         wanted &= np.repeat(maps.is_valid().to_numpy(zero_copy_only=False), counts)
@@ -51,7 +49,23 @@ def _selected(maps: pa.MapArray, keys: npt.NDArray[np.int64]) -> tuple[npt.NDArr
     if again.any():
         kept = np.append(~again, True)
         rows, slots, places = rows[kept], slots[kept], places[kept]
+    if maps.items.null_count:  # last: a null that comes later hides the value before it
+        valid = maps.items.is_valid().to_numpy(zero_copy_only=False)[places]
+        rows, slots, places = rows[valid], slots[valid], places[valid]
     return rows, slots, places
+
+
+def key_slots(entry_keys: pa.Array, keys: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Position of each entry's key in `keys`, or -1. Keys of 64 unsigned bits are compared as the signed numbers with the same bits."""
+    unsigned = pa.types.is_uint64(entry_keys.type)
+    lowest, highest = (0, 2**64 - 1) if unsigned else (-(2**63), 2**63 - 1)
+    held = [number for number, key in enumerate(keys) if lowest <= key <= highest]
+    if not held:
+        return np.full(len(entry_keys), -1, np.int64)
+    there = entry_keys.to_numpy() if unsigned else pc.cast(entry_keys, pa.int64()).to_numpy()
+    wanted = np.asarray([keys[number] for number in held], np.uint64 if unsigned else np.int64)
+    slots = _slot_of(there.view(np.int64), wanted.view(np.int64))
+    return slots if len(held) == len(keys) else np.where(slots >= 0, np.asarray(held, np.int64)[slots], -1)
 
 
 def _rows(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
@@ -59,11 +73,9 @@ def _rows(counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
 
 
 def _slot_of(entry_keys: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of each entry's key in `keys`, or -1."""
-    if not len(keys) or not len(entry_keys):
-        return np.full(len(entry_keys), -1, np.int64)
+    """Position of each entry's key in `keys`, of which there is one at least, or -1."""
     low, high = int(keys.min()), int(keys.max())
-    if high - low < _TABLE_OF_KEYS:
+    if high - low < _TABLE_OF_KEYS and low > -(2**63) and high < 2**63 - 1:
         table = np.full(high - low + 3, -1, np.int64)  # the first and the last stand for all keys outside
         table[keys - low + 1] = np.arange(len(keys))
         return table[np.clip(entry_keys, low - 1, high + 1) - low + 1]

@@ -21,7 +21,7 @@ from tuneyard.data.tables.access_log import Projections
 from tuneyard.data.tables.column_savings import savings
 from tuneyard.data.tables.decoding import OpenFile
 from tuneyard.data.tables.features import entry_name, entry_of
-from tuneyard.data.tables.map_entries import map_entries
+from tuneyard.data.tables.map_entries import key_slots, map_entries
 from tuneyard.data.tables.ranges import REMOTE, Coalescing, RangeSource, Traffic
 from tuneyard.data.tables.rewrite_state import STATE_FILE, RewriteSettings, RewriteState, read_state, write_state
 from tuneyard.data.tables.table import Table, TableFile, open_parquet
@@ -153,7 +153,7 @@ def _without(maps: pa.MapArray, keys: Sequence[int]) -> pa.MapArray:
     offsets = maps.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     entry_keys = maps.keys.slice(first, last - first)
-    kept = ~np.isin(entry_keys.to_numpy(), keys)
+    kept = key_slots(entry_keys, keys) < 0
     before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
     mask = pa.array(kept)
     missing = maps.is_null() if maps.null_count else None

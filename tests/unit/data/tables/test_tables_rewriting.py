@@ -224,6 +224,25 @@ def test_a_log_with_a_cut_line_counts_the_others(tmp_path: Path) -> None:
     assert found.skipped_lines == 2
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, "9" * 5000, '{"features": ["\\ud800"], "rows": 1}'])
+def test_a_line_that_python_cannot_read_is_skipped(tmp_path: Path, line: str) -> None:
+    (tmp_path / "log.jsonl").write_text(f'{line}\n{{"features": ["a"], "rows": 5}}\n')
+    found = read_log([tmp_path / "log.jsonl"])
+    assert (dict(found.rows), found.skipped_lines) == ({frozenset({"a"}): 5}, 1)
+
+
+def test_entries_of_keys_above_2_to_the_63_get_columns_of_their_own(tmp_path: Path) -> None:
+    key = 2**63 + 1
+    rows = pa.array([[(key, 1.0), (1, 2.0)], [(1, 3.0), (1, None)], None], pa.map_(pa.uint64(), pa.float64()))
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"f": rows}), tmp_path / "t" / "a.parquet")
+    names = ["f", f"f[{key}]", "f[1]", "f[-1]"]
+    reorder(open_table(str(tmp_path / "t")), log_of(([f"f[{key}]", "f[1]"], 9)), str(tmp_path / "out"), flatten=0.5)
+    before, after = (rows_of(TableReader(open_table(str(tmp_path / name)), names[1:])) for name in ("t", "out"))
+    assert before == after == [{names[1]: 1.0, "f[1]": 2.0, "f[-1]": None}, dict.fromkeys(names[1:]), dict.fromkeys(names[1:])]
+    assert rows_of(TableReader(open_table(str(tmp_path / "out")), ["f"])) == [{"f": []}, {"f": []}, {"f": None}]
+
+
 @pytest.mark.parametrize(("content", "said"), [(None, "No such file"), ("", "holds no read"), ("[1]\n", r"\(1 lines cannot be used\)")])
 def test_a_log_that_says_nothing_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
     if content is not None:
