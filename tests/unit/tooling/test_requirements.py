@@ -44,8 +44,8 @@ NOT_IMPORTED = {
 
 OF_THE_CALLER = {"IPython"}
 """Imported only where they are there: a notebook brings its own."""
-OF_PEERS = {"axolotl", "llamafactory"}
-"""Each in an environment of its own, which the benchmark that compares with them makes."""
+OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata"}
+"""In an environment or a folder of their own, which the benchmark that compares with them makes."""
 
 
 def name_of(requirement: str) -> str:
