@@ -100,12 +100,12 @@ class DataFile:
         the listing."""
         return open_found(self.found)
 
-    def open_buffered(self, block_bytes: int = REMOTE_BLOCK_BYTES) -> IO[bytes]:
+    def open_buffered(self, block_bytes: int | None = None) -> IO[bytes]:
         """As `open_raw`, for reading on from a place. `block_bytes`: of one request."""
         raw: Any = self.open_raw()
-        return raw if self.is_local else io.BufferedReader(raw, block_bytes)
+        return raw if self.is_local else io.BufferedReader(raw, block_bytes or REMOTE_BLOCK_BYTES)
 
-    def open(self, block_bytes: int = REMOTE_BLOCK_BYTES) -> IO[bytes]:
+    def open(self, block_bytes: int | None = None) -> IO[bytes]:
         """The bytes, decompressed while they are read. `block_bytes`: of one request to a store."""
         return decompressed(self.open_buffered(block_bytes), self.compression)
 
