@@ -1,0 +1,151 @@
+"""Finds the decisions under which everything is proven: start with every linear sharded, and take back what a Conflict names, until none is left."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tuneyard.parallel.layout import Conflict
+from tuneyard.parallel.propagation import Decision, ExpertLayout, Layouts, Propagation, Role
+from tuneyard.parallel.recording import Event, Recording, experts_of, is_linear, pattern
+from tuneyard.parallel.replay import replayed
+
+_CUTS = ((1, 1), (2, 1), (1, 2), (2, 2))
+_MOST_WEIGHTS = 4
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Decisions that hold, what propagation found under them, and why others were taken back (pattern -> reason)."""
+
+    decisions: dict[str, Decision]
+    experts: dict[str, ExpertLayout]
+    layouts: Layouts
+    reasons: dict[str, str]
+
+
+def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, degree: int) -> Proof:
+    """The largest sharding found for which propagation and replay agree. Ends: every round takes at least one decision back."""
+    reasons: dict[str, str] = {}
+    decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
+    for name, reason in _shared_weights(model, recording).items():
+        decisions[name] = Decision.APART
+        reasons[name] = reason
+    experts = _experts(model, recording, degree, reasons)
+    rotary = _rotary_width(model)
+    while True:
+        propagation = Propagation(recording, degree, decisions, experts, rotary)
+        try:
+            found = propagation.run()
+            _one_role_each(found)
+            replayed(model, inputs, recording, found, experts, degree)
+        except Conflict as conflict:
+            _take_back(conflict, decisions, experts, reasons)
+        else:
+            return Proof(decisions, experts, found, reasons)
+
+
+def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict[str, ExpertLayout], reasons: dict[str, str]) -> None:
+    before = dict(decisions), dict(experts)
+    if conflict.wants:
+        name, decision = conflict.wants
+        if decisions[name] is Decision.APART:
+            decisions[name] = decision
+            return
+    for name in conflict.sources:
+        if name in experts:
+            del experts[name]
+            reasons[name] = conflict.reason
+        elif conflict.splits and decisions[name] is Decision.FREE:
+            decisions[name] = Decision.PACKED
+            reasons[name] = conflict.reason
+        else:
+            decisions[name] = Decision.APART
+            reasons.setdefault(name, conflict.reason)
+    if (decisions, experts) == before:
+        # No decision to blame is left to take back: shard nothing that is paired.
+        experts.clear()
+        for name in decisions:
+            decisions[name] = Decision.APART
+            reasons.setdefault(name, conflict.reason)
+        if (decisions, experts) == before:
+            raise RuntimeError(f"nothing is sharded, and still: {conflict.reason}")
+
+
+def _one_role_each(found: Layouts) -> None:
+    for name, roles in found.roles.items():
+        if len(roles) > 1:
+            sources = frozenset({name}) | found.fed_by.get(name, frozenset()) | found.joined.get(name, frozenset())
+            raise Conflict("it reads whole tensors in one place and shards in another", sources)
+
+
+def _shared_weights(model: nn.Module, recording: Recording) -> dict[str, str]:
+    """Linears whose weight has another user: they cannot be cut by what they alone read."""
+    users: dict[int, set[str]] = {}
+    for name, module in model.named_modules():
+        for weight in module.parameters(recurse=False):
+            users.setdefault(id(weight), set()).add(pattern(name))
+    names = {pattern(name): module for name, module in model.named_modules() if is_linear(module)}
+    shared = {name: others for others in users.values() if len(others) > 1 for name in others if name in names}
+    found = {name: f"its weight is also that of {', '.join(sorted(others - {name}))}" for name, others in shared.items()}
+    for name in read_directly(recording):
+        if name in names:
+            found[name] = "its weight is read outside its own forward"
+    return found
+
+
+def read_directly(recording: Recording) -> set[str]:
+    """Modules (as patterns) whose parameters an operation reads, rather than the module's own call."""
+    numbers = {ref.number for event in recording.events if event.kind == "op" for ref in event.read}
+    return {pattern(recording.parameters[number].rpartition(".")[0]) for number in numbers if number in recording.parameters}
+
+
+def _rotary_width(model: nn.Module) -> int | None:
+    """The width of the position part that transformers' `mla_kv_a_proj` style would split off."""
+    config = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return getattr(text, "qk_rope_head_dim", None)
+
+
+def _experts(model: nn.Module, recording: Recording, degree: int, reasons: dict[str, str]) -> dict[str, ExpertLayout]:
+    """How the weights of each experts module are cut so that its result is a sum over the ranks: tried on its first call."""
+    found: dict[str, ExpertLayout] = {}
+    for name, weights in experts_of(model).items():
+        key = pattern(name)
+        if key in found or key in reasons:
+            continue
+        events = _call_of(recording, name)
+        layout = _cut(recording, events, key, sorted(weights), degree) if events and len(weights) <= _MOST_WEIGHTS else None
+        if layout is None:
+            reasons[key] = "no cut of its weights makes its result a sum over the ranks"
+        else:
+            found[key] = layout
+    return found
+
+
+def _cut(recording: Recording, events: list[Event], key: str, weights: list[str], degree: int) -> ExpertLayout | None:
+    for cuts in sorted(itertools.product(_CUTS, repeat=len(weights)), key=lambda cuts: sum(cut[1] for cut in cuts)):
+        layout = ExpertLayout(dict(zip(weights, cuts, strict=True)))
+        try:
+            propagation = Propagation(recording, degree, {}, {key: layout}, None)
+            for event in events:
+                propagation.step(event)
+        except Conflict:
+            continue
+        return layout
+    return None
+
+
+def _call_of(recording: Recording, name: str) -> list[Event]:
+    """The events of the first call of a module, from enter to exit."""
+    kinds = [(event.kind, event.module) for event in recording.events]
+    if ("enter", name) not in kinds or ("exit", name) not in kinds:
+        return []
+    return recording.events[kinds.index(("enter", name)) : kinds.index(("exit", name)) + 1]
+
+
+__all__ = ["Proof", "Role", "proven", "read_directly"]
