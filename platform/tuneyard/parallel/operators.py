@@ -95,7 +95,7 @@ def _whole(call: Call, shape: Shape) -> Whole:
 
 def _preserves(call: Call) -> bool:
     """Whether the result is a value-by-value function of its one trained input."""
-    known = _KEEPS | _VIEWS | {"expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "cat", "unbind"}
+    known = _KEEPS | _VIEWS | {"view_as_complex", "view_as_real", "expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "cat", "unbind"}
     return call.pointwise or call.name in known
 
 
@@ -195,6 +195,8 @@ def _linear_in_partials(call: Call) -> Sequence[Layout]:
 
 def _keep(call: Call) -> Sequence[Layout]:
     layout, _ = _first(call)
+    if isinstance(layout, Sharded) and any(layout.dimension >= len(shape) for shape in call.results):
+        raise call.conflict(f"{call.name} drops the sharded dimension")
     return [layout for _ in call.results]
 
 
@@ -405,6 +407,10 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("logsumexp", "linalg_vector_norm", "norm", "argmax", "max", "min", "std", "prod"), _reduction),
     **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), _normalised),
     **dict.fromkeys(("index_add", "index_add_"), _index_add),
+    "copy_": _pointwise,
+    "view_as_complex": _keep,
+    "view_as_real": _keep,
+    "_conj": _keep,
     "permute": _permuted(lambda call, _: call.arguments[1]),
     "expand": _expand,
     "slice": _slice,

@@ -13,7 +13,7 @@ from torch import nn
 from tuneyard.api import BadInput
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, is_embedding, is_linear, pattern, record
-from tuneyard.parallel.search import Proof, proven, read_directly
+from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
 
 ROWS, TOKENS = 3, 16
 """Size of the recorded batch; nothing depends on it but which reshapes are seen."""
@@ -103,6 +103,7 @@ class _Writer:
         for name, module in model.named_modules():
             self._modules.setdefault(pattern(name), module)
         self._direct = read_directly(recording)
+        self._written = changed_in_place(recording)
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
         self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
         self._users = self._weight_users()
@@ -165,8 +166,11 @@ class _Writer:
     def _apart_style(self, name: str, module: Any, previous: str) -> str:
         """A style, or why there is none. Gathered columns move out + 2 in per token and step, rows 2 out + in (ring all-reduce = 2 gathers)."""
         users = self._users[id(module.weight)]
-        if name in self._direct or (len(users) > 1 and not self._cut_as_vocabulary(users)):
-            return "its weight is used elsewhere too"
+        biases = self._users[id(module.bias)] if module.bias is not None else {name}
+        if name in self._written:
+            return "replicated"
+        if name in self._direct or len(biases) > 1 or (len(users) > 1 and not self._cut_as_vocabulary(users)):
+            return "its parameters are used elsewhere too"
         if module.in_features * module.out_features * 4 < self._width**2:
             return "too small to cut alone"
         columns, rows = module.out_features % self._degree == 0, module.in_features % self._degree == 0 and len(users) == 1
@@ -182,7 +186,7 @@ class _Writer:
     def _cut_as_vocabulary(self, users: set[str]) -> bool:
         """Whether all users of a tied weight can hold the same rows of it."""
         return all(
-            name not in self._direct and (is_linear(module) or self._is_cuttable_table(module))
+            name not in self._direct and name not in self._written and (is_linear(module) or self._is_cuttable_table(module))
             for name in users
             for module in [self._modules[name]]
         )
@@ -205,10 +209,13 @@ class _Writer:
                 self._why[name] = f"its weight is also that of {', '.join(sorted(heads))}, which is not cut by rows"
             elif not heads and event.read[0].number not in tokens:
                 self._why[name] = "a table that token ids do not read is small"
+            elif name in self._written:
+                self._why[name] = "its result is changed in place, which DTensor refuses"
             elif name in self._direct:
                 self._why[name] = "its weight is used elsewhere too"
             else:
-                self._give(name, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
+                for table in self._users[id(module.weight)] - set(heads):
+                    self._give(table, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
 
     def _weight_users(self) -> dict[int, set[str]]:
         users: dict[int, set[str]] = {}

@@ -156,9 +156,20 @@ class Propagation:
             for other in others:
                 if isinstance(held := self._layout(other), Whole):
                     self.found.layouts[other] = Whole(constant=held.constant and layout.constant)
+        elif isinstance(layout, Sharded) and isinstance(before, Whole) and self._fills(number, layout, before, others):
+            self.found.layouts.update(dict.fromkeys(others, layout))
         elif before != layout and others and not (isinstance(before, Sharded) and isinstance(layout, Sharded)):
             sources = frozenset().union(*[held.sources for held in (before, layout) if not isinstance(held, Whole)])
             raise Conflict("shards are written into a view of another tensor", sources)
+
+    def _fills(self, number: int, layout: Sharded, before: Whole, others: list[int]) -> bool:
+        """Whether shards are written into a blank tensor all of whose views keep the sharded dimension whole, each rank's blank being smaller."""
+        shape, at = self._recording.shapes[number], layout.dimension
+        blank = [before, *[self._layout(other) for other in others]]
+        alike = [self._recording.shapes[other] for other in others]
+        return all(isinstance(held, Whole) and held.constant and at in held.uniform for held in blank) and all(
+            len(other) == len(shape) and other[at] == shape[at] for other in alike
+        )
 
     def _cut_out(self, event: Event, call: Call, origin: OutputOrigin, index: int) -> OutputOrigin:
         """The range of features that a split or slice of a linear's raw output holds."""

@@ -138,6 +138,8 @@ class _Recorder(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default:
             return _scalar(args[0])
         args, kwargs = tree_map(self._on_meta, (args, kwargs))
+        if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
+            args = (args[0], _places(args[1]), *args[2:])
         results = _every_place(args[0]) if func is torch.ops.aten.nonzero.default else func(*args, **kwargs)
         if not self._inside_call:
             self._add("op", self._modules[-1], func, args, kwargs, results)
@@ -203,6 +205,15 @@ def _scalar(tensor: torch.Tensor) -> Any:
 def _every_place(tensor: torch.Tensor) -> torch.Tensor:
     """`nonzero` on the meta device, where values are unknown: all places."""
     return torch.empty((tensor.numel(), tensor.ndim), dtype=torch.long, device="meta")
+
+
+def _places(indices: Any) -> list[Any]:
+    """Masks among the indices, as the places that they would choose."""
+    found: list[Any] = []
+    for index in indices:
+        mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+        found += list(_every_place(index).unbind(1)) if mask else [index]
+    return found
 
 
 def _meta(leaf: Any) -> Any:

@@ -32,7 +32,7 @@ def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, de
     """The largest sharding found for which propagation and replay agree. Ends: every round takes at least one decision back."""
     reasons: dict[str, str] = {}
     decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
-    for name, reason in _shared_weights(model, recording).items():
+    for name, reason in _unpaired(model, recording).items():
         decisions[name] = Decision.APART
         reasons[name] = reason
     experts = _experts(model, recording, degree, reasons)
@@ -42,7 +42,8 @@ def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, de
         try:
             found = propagation.run()
             _one_role_each(found)
-            replayed(model, inputs, recording, found, experts, degree)
+            if experts or any(roles & {Role.COLUMNS, Role.ROWS} for roles in found.roles.values()):
+                replayed(model, inputs, recording, found, experts, degree)
         except Conflict as conflict:
             _take_back(conflict, decisions, experts, reasons)
         else:
@@ -83,19 +84,34 @@ def _one_role_each(found: Layouts) -> None:
             raise Conflict("it reads whole tensors in one place and shards in another", sources)
 
 
-def _shared_weights(model: nn.Module, recording: Recording) -> dict[str, str]:
-    """Linears whose weight has another user: they cannot be cut by what they alone read."""
+def _unpaired(model: nn.Module, recording: Recording) -> dict[str, str]:
+    """Linears that cannot be paired, whatever surrounds them: their weight has another user, or their result is changed in place."""
+    found = {name: f"its weight is also that of {', '.join(sorted(others))}" for name, others in shared_weights(model).items()}
+    found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
+    found |= dict.fromkeys(changed_in_place(recording), "its result is changed in place, which DTensor refuses")
+    return {pattern(name): found[pattern(name)] for name, module in model.named_modules() if is_linear(module) and pattern(name) in found}
+
+
+def shared_weights(model: nn.Module) -> dict[str, set[str]]:
+    """Modules (as patterns) that hold a parameter of another pattern, with these others."""
     users: dict[int, set[str]] = {}
     for name, module in model.named_modules():
         for weight in module.parameters(recurse=False):
             users.setdefault(id(weight), set()).add(pattern(name))
-    names = {pattern(name): module for name, module in model.named_modules() if is_linear(module)}
-    shared = {name: others for others in users.values() if len(others) > 1 for name in others if name in names}
-    found = {name: f"its weight is also that of {', '.join(sorted(others - {name}))}" for name, others in shared.items()}
-    for name in read_directly(recording):
-        if name in names:
-            found[name] = "its weight is read outside its own forward"
+    found: dict[str, set[str]] = {}
+    for names in users.values():
+        for name in names if len(names) > 1 else ():
+            found.setdefault(name, set()).update(names - {name})
     return found
+
+
+def changed_in_place(recording: Recording) -> set[str]:
+    """Linears, embeddings and experts (as patterns) into whose result a later operation writes."""
+    made = {
+        recording.storages[ref.number]: pattern(event.module) for event in recording.events if event.kind != "op" for ref in event.made
+    }
+    written = [event.read[0].number for event in recording.events if event.kind == "op" and event.function._schema.is_mutable and event.read]
+    return {made[recording.storages[number]] for number in written if recording.storages[number] in made}
 
 
 def read_directly(recording: Recording) -> set[str]:
@@ -117,6 +133,9 @@ def _experts(model: nn.Module, recording: Recording, degree: int, reasons: dict[
     for name, weights in experts_of(model).items():
         key = pattern(name)
         if key in found or key in reasons:
+            continue
+        if key in changed_in_place(recording):
+            reasons[key] = "its result is changed in place, which DTensor refuses"
             continue
         events = _call_of(recording, name)
         layout = _cut(recording, events, key, sorted(weights), degree) if events and len(weights) <= _MOST_WEIGHTS else None
@@ -148,4 +167,4 @@ def _call_of(recording: Recording, name: str) -> list[Event]:
     return recording.events[kinds.index(("enter", name)) : kinds.index(("exit", name)) + 1]
 
 
-__all__ = ["Proof", "Role", "proven", "read_directly"]
+__all__ = ["Proof", "changed_in_place", "proven", "read_directly", "shared_weights"]
