@@ -28,12 +28,10 @@ class Difference:
 
 def tiny_model(model_type: str, changes: Mapping[str, Any] | None = None, *, meta: bool = False) -> Any:
     """A model of two small layers; the same weights in every process. None of its weights is constant, norms and biases included."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
     config = tiny_config_of(model_type)
     for name, value in (changes or {}).items():
         setattr(config, name, value)
-    made_by = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    made_by = _auto_class(config)
     if meta:
         with torch.device("meta"):
             return made_by.from_config(config)
@@ -43,6 +41,14 @@ def tiny_model(model_type: str, changes: Mapping[str, Any] | None = None, *, met
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.02)
     return model
+
+
+def _auto_class(config: Any) -> Any:
+    """The class of transformers with a language head for this config, or the one without."""
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSeq2SeqLM
+
+    known = (AutoModelForSeq2SeqLM, AutoModelForCausalLM, AutoModelForImageTextToText)
+    return next((found for found in known if type(config) in found._model_mapping), AutoModel)
 
 
 def differences(model_type: str, degree: int, changes: Mapping[str, Any] | None = None, plan: Mapping[str, str] | None = None) -> Difference:
@@ -61,12 +67,13 @@ def _compared(models: list[Any], degree: int) -> list[Difference]:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    found = [_one(*model, degree) for model in models]
+    found = [difference_here(*model, degree) for model in models]
     dist.destroy_process_group()
     return found
 
 
-def _one(model_type: str, changes: Any, plan: Any, degree: int) -> Difference:
+def difference_here(model_type: str, changes: Any, plan: Any, degree: int) -> Difference:
+    """As `differences`, on a rank of a group that exists."""
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
@@ -96,8 +103,9 @@ def _run(model: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     ids = torch.randint(0, VOCAB, (ROWS, TOKENS))
     ids[0, :4] = torch.arange(4) * (VOCAB // 4) + PAD  # the padding row's place in each rank's share of the vocabulary
     both = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
-    logits = _full(model(input_ids=ids, **({"use_cache": False} if hasattr(model.config, "use_cache") else {}), **both).logits)
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten()).backward()
+    answer = model(input_ids=ids, **({"use_cache": False} if hasattr(model.config, "use_cache") else {}), **both)
+    logits = _full(answer["logits"] if "logits" in answer else answer["last_hidden_state"])
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten() % logits.shape[-1]).backward()
     return logits.detach(), {name: _full(weight.grad) for name, weight in model.named_parameters() if weight.grad is not None}
 
 

@@ -46,6 +46,8 @@ class TensorParallelPlan:
         return sum(row.parameters for row in self.placements if row.style not in (REPLICATED, *_WHOLE)) / max(total, 1)
 
 
+_LOOKUP = {"embedding", "mul", "_to_copy"}
+"""A lookup and its scaling: the sum over the ranks' shares of the vocabulary may be taken after them."""
 _WHOLE = ("replicated_with_grad_allreduce", "mla_kv_a_proj")
 
 
@@ -107,6 +109,7 @@ class _Writer:
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
         self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
         self._users = self._weight_users()
+        self._inside = {id(module): [recording.inside[name]] for name, module in model.named_modules() if name in recording.inside}
 
     def plan(self) -> TensorParallelPlan:
         self._paired()
@@ -192,7 +195,9 @@ class _Writer:
         )
 
     def _is_cuttable_table(self, module: nn.Module) -> bool:
-        return is_embedding(module) and module.num_embeddings % self._degree == 0 and module.max_norm is None and not module.sparse
+        if not is_embedding(module) or any(done - _LOOKUP for done in self._inside.get(id(module), ())):
+            return False
+        return module.num_embeddings % self._degree == 0 and module.max_norm is None and not module.sparse
 
     def _embeddings(self) -> None:
         tokens = _token_tensors(self._recording)
@@ -204,7 +209,7 @@ class _Writer:
             others = self._users[id(module.weight)] - {name}
             heads = [other for other in others if is_linear(self._modules[other])]
             if not self._is_cuttable_table(module):
-                self._why[name] = f"{self._degree} ranks do not divide its {module.num_embeddings} rows"
+                self._why[name] = self._table_reason(module)
             elif heads and not all(self._styles.get(head) == "colwise_gather_output" for head in heads):
                 self._why[name] = f"its weight is also that of {', '.join(sorted(heads))}, which is not cut by rows"
             elif not heads and event.read[0].number not in tokens:
@@ -216,6 +221,11 @@ class _Writer:
             else:
                 for table in self._users[id(module.weight)] - set(heads):
                     self._give(table, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
+
+    def _table_reason(self, module: Any) -> str:
+        if module.num_embeddings % self._degree:
+            return f"{self._degree} ranks do not divide its {module.num_embeddings} rows"
+        return "it does more than a lookup and its scaling"
 
     def _weight_users(self) -> dict[int, set[str]]:
         users: dict[int, set[str]] = {}

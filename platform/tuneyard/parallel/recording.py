@@ -56,6 +56,8 @@ class Recording:
     storages: dict[int, int] = field(default_factory=dict)
     parameters: dict[int, str] = field(default_factory=dict)
     outputs: list[int] = field(default_factory=list)
+    inside: dict[str, set[str]] = field(default_factory=dict)
+    """The operations inside the calls of each linear and embedding."""
     tokens: list[int] = field(default_factory=list)
     real: set[int] = field(default_factory=set)
     """Tensors of real numbers: the others carry no gradient."""
@@ -73,8 +75,8 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def is_embedding(module: nn.Module) -> bool:
-    """A table whose forward is the plain lookup."""
-    return isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward
+    """A lookup table with no other parameter; a subclass may scale what it finds."""
+    return isinstance(module, nn.Embedding) and [name for name, _ in module.named_parameters()] == ["weight"]
 
 
 def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
@@ -141,7 +143,9 @@ class _Recorder(TorchDispatchMode):
         if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
             args = (args[0], _places(args[1]), *args[2:])
         results = _every_place(args[0]) if func is torch.ops.aten.nonzero.default else func(*args, **kwargs)
-        if not self._inside_call:
+        if self._inside_call:
+            self.recording.inside.setdefault(self._modules[-1], set()).add(func.overloadpacket.__name__)
+        else:
             self._add("op", self._modules[-1], func, args, kwargs, results)
         return results
 

@@ -107,11 +107,14 @@ def shared_weights(model: nn.Module) -> dict[str, set[str]]:
 
 def changed_in_place(recording: Recording) -> set[str]:
     """Linears, embeddings and experts (as patterns) into whose result a later operation writes."""
-    made = {
-        recording.storages[ref.number]: pattern(event.module) for event in recording.events if event.kind != "op" for ref in event.made
-    }
-    written = [event.read[0].number for event in recording.events if event.kind == "op" and event.function._schema.is_mutable and event.read]
-    return {made[recording.storages[number]] for number in written if recording.storages[number] in made}
+    made: dict[int, str] = {}
+    found: set[str] = set()
+    for event in recording.events:
+        if event.kind != "op":
+            made.update({recording.storages[ref.number]: pattern(event.module) for ref in event.made})
+        elif event.function._schema.is_mutable and event.read and recording.storages[event.read[0].number] in made:
+            found.add(made[recording.storages[event.read[0].number]])
+    return found
 
 
 def read_directly(recording: Recording) -> set[str]:
