@@ -17,7 +17,7 @@ _WHOLE = {"", "replicated_with_grad_allreduce", "mla_kv_a_proj", "moe_tp_experts
 
 @dataclass
 class Row:
-    """One model: `kinds` counts parameters by kind of agreement; `differing` names the modules; `ours` and `theirs` say how each plan ran."""
+    """One model: `kinds` counts parameters by kind of agreement, `differing` names modules, `ours` and `theirs` say how each plan ran."""
 
     model: str
     parameters: int = 0
@@ -96,4 +96,6 @@ def _wildcard(name: str) -> str:
 def _ran(found: Any) -> str:
     if found.error:
         return f"fails: {found.error.splitlines()[0][:110]}"
-    return "equal" if found.logits <= LOGITS and found.gradient <= GRADIENT else f"wrong: logits {found.logits:.0e}, gradient {found.gradient:.0e} ({found.worst})"
+    if found.logits <= LOGITS and found.gradient <= GRADIENT:
+        return "equal"
+    return f"wrong: logits {found.logits:.0e}, gradient {found.gradient:.0e} ({found.worst})"

@@ -1,4 +1,4 @@
-"""A tiny model under a tensor-parallel plan in real ranks on gloo, through transformers' own engine, beside the same model in one process."""
+"""Tiny models under a tensor-parallel plan in real ranks on gloo, through transformers' own engine, beside one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED, ROWS, TOKENS = 7, 2, 12
 
 @dataclass(frozen=True)
 class Difference:
-    """Largest difference between ranks and one process, relative to the largest value: of the logits, and of the worst gradient, by name."""
+    """Largest difference between ranks and one process, relative to the largest value: of the logits, and of the worst gradient."""
 
     model_type: str
     logits: float
@@ -51,13 +51,8 @@ def _auto_class(config: Any) -> Any:
     return next((found for found in known if type(config) in found._model_mapping), AutoModel)
 
 
-def differences(model_type: str, degree: int, changes: Mapping[str, Any] | None = None, plan: Mapping[str, str] | None = None) -> Difference:
-    """Run the model whole and on `degree` ranks under Tuneyard's plan, or the given one."""
-    return differences_of([(model_type, changes, plan)], degree)[0]
-
-
 def differences_of(models: list[tuple[str, Mapping[str, Any] | None, Mapping[str, str] | None]], degree: int) -> list[Difference]:
-    """One group of ranks for several models."""
+    """Each model whole and on `degree` ranks of one group: (type, changes of its config, plan; None: Tuneyard's)."""
     found: list[Difference] = called([Call(_compared, (models, degree), place) for place in group(degree, per_machine=degree)])[0]
     return found
 
@@ -73,7 +68,7 @@ def _compared(models: list[Any], degree: int) -> list[Difference]:
 
 
 def difference_here(model_type: str, changes: Any, plan: Any, degree: int) -> Difference:
-    """As `differences`, on a rank of a group that exists."""
+    """As `differences_of` for one model, on a rank of a group that exists."""
     from torch.distributed.device_mesh import init_device_mesh
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 

@@ -37,7 +37,7 @@ Origin = ParameterOrigin | OutputOrigin
 
 @dataclass(frozen=True)
 class Whole:
-    """Every rank holds the whole tensor. `constant`: no gradient flows through it; `uniform`: dimensions along which all values are equal."""
+    """Every rank holds it all. `constant`: no gradient flows through it; `uniform`: all values along these dimensions are equal."""
 
     constant: bool = False
     origin: Origin | None = None
@@ -126,7 +126,9 @@ def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
             before *= size
         split = " x ".join(str(new[i]) for i in theirs)
         raise Conflict(
-            f"{old[layout.dimension]} features become {split}, which {degree} ranks cannot divide", layout.sources, splits=layout.segments == 1
+            f"{old[layout.dimension]} features become {split}, which {degree} ranks cannot divide",
+            layout.sources,
+            splits=layout.segments == 1,
         )
     raise Conflict("the sharded dimension is dropped", layout.sources)
 
@@ -140,4 +142,5 @@ def sliced(layout: Sharded, size: int, start: int, stop: int, degree: int, step:
         return layout
     if step == 1 and start % run == 0 and stop % run == 0 and stop > start:
         return replace(layout, segments=(stop - start) // run)
-    raise Conflict(f"features {start} to {stop} of {size} are cut out, across the ranks' shards", layout.sources, splits=layout.segments == 1)
+    reason = f"features {start} to {stop} of {size} are cut out, across the ranks' shards"
+    raise Conflict(reason, layout.sources, splits=layout.segments == 1)

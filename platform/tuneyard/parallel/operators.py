@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import (
@@ -63,6 +62,20 @@ class Call:
 Rule = Callable[[Call], Sequence[Layout]]
 _KEEPS = {"_to_copy", "detach", "alias", "lift_fresh", "dropout", "contiguous"}
 _VIEWS = {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"}
+_MOVES = {
+    "view_as_complex",
+    "view_as_real",
+    "expand",
+    "transpose",
+    "permute",
+    "t",
+    "slice",
+    "select",
+    "unbind",
+    "split",
+    "split_with_sizes",
+    "cat",
+}
 _FACTORIES = {"zeros_like": True, "new_zeros": True, "zeros": True, "ones_like": False, "full_like": False, "empty_like": False}
 _FACTORIES |= {"new_ones": False, "ones": False, "full": False, "new_full": False, "scalar_tensor": False, "new_empty": False}
 
@@ -95,8 +108,7 @@ def _whole(call: Call, shape: Shape) -> Whole:
 
 def _preserves(call: Call) -> bool:
     """Whether the result is a value-by-value function of its one trained input."""
-    known = _KEEPS | _VIEWS | {"view_as_complex", "view_as_real", "expand", "transpose", "permute", "t", "slice", "select", "split", "split_with_sizes", "cat", "unbind"}
-    return call.pointwise or call.name in known
+    return call.pointwise or call.name in _KEEPS | _VIEWS | _MOVES
 
 
 def _narrowed(call: Call, origin: OutputOrigin, shape: Shape) -> OutputOrigin | None:
@@ -178,7 +190,8 @@ def _meets(call: Call, operand: Operand, dimension: int, rank: int) -> None:
 
 def _linear_in_partials(call: Call) -> Sequence[Layout]:
     partial = [isinstance(operand.layout, Partial) for operand in call.operands]
-    if call.name in ("mul", "mul_", "div", "div_") and partial[0] and sum(partial) == 1 or call.name in ("mul",) and sum(partial) == 1:
+    scaled = sum(partial) == 1 and (call.name == "mul" or (call.name in ("mul_", "div", "div_") and partial[0]))
+    if scaled:
         for operand in call.operands:
             if isinstance(operand.layout, Whole):
                 call.join(operand.layout, call.sources)

@@ -52,7 +52,7 @@ _WHOLE = ("replicated_with_grad_allreduce", "mla_kv_a_proj")
 
 
 def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Name pattern of a module or parameter -> style, as in transformers' `base_model_tp_plan`; modules that it does not name are replicated.
+    """Name pattern of a module or parameter -> style, as in `base_model_tp_plan` of transformers; all else is replicated.
 
     The model may be on the meta device; no weight is read. `inputs` are the keyword arguments of one forward pass; token ids by default.
 
@@ -68,7 +68,7 @@ def explain_tensor_parallel(model: nn.Module, degree: int, *, inputs: Mapping[st
         raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
     linears = [module for module in model.modules() if is_linear(module)]
     if not linears:
-        raise BadInput(f"{type(model).__name__} has no linear modules (torch.nn.Linear): nothing can be sharded", "train it with zero: 3 instead")
+        raise BadInput(f"{type(model).__name__} has no linear modules (torch.nn.Linear) to shard", "train it with zero: 3 instead")
     given = dict(inputs) if inputs is not None else token_inputs(model)
     recording = record(model, given, {})
     if recording.error is not None:
@@ -80,7 +80,8 @@ def explain_tensor_parallel(model: nn.Module, degree: int, *, inputs: Mapping[st
         return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
     plan = _Writer(model, recording, proven(model, given, recording, degree), degree).plan()
     if not plan.styles:
-        raise BadInput(f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}", _advice(model, given, recording, degree))
+        cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
+        raise BadInput(cause, _advice(model, given, recording, degree))
     return plan
 
 
@@ -89,7 +90,8 @@ def token_inputs(model: nn.Module) -> dict[str, Any]:
     ids = torch.zeros((ROWS, TOKENS), dtype=torch.long, device="meta")
     config = getattr(model, "config", None)
     if config is None:
-        raise BadInput(f"{type(model).__name__} is no transformers model: its inputs are unknown", "pass inputs={...}, the keyword arguments of one forward pass")
+        cause = f"{type(model).__name__} is no transformers model: its inputs are unknown"
+        raise BadInput(cause, "pass inputs={...}, the keyword arguments of one forward pass")
     both = {"decoder_input_ids": ids.clone()} if getattr(config, "is_encoder_decoder", False) else {}
     return {"input_ids": ids, "use_cache": False} | both if hasattr(config, "use_cache") else {"input_ids": ids} | both
 
@@ -147,7 +149,7 @@ class _Writer:
     def _joined(self) -> None:
         for name in self._proof.layouts.joined:
             if not name.endswith(":]"):
-                self._give(name, "replicated_with_grad_allreduce", "whole weights on sharded heads: each rank's gradient covers its own heads")
+                self._give(name, "replicated_with_grad_allreduce", "whole weights on sharded heads: each rank has a part of the gradient")
         for name in self._proof.layouts.rotary:
             self._give(name, "mla_kv_a_proj", "latent attention: its position part is shared by all heads, so its gradient is summed")
 
@@ -167,7 +169,10 @@ class _Writer:
                 self._why[name] = f"{reason}; {style}"
 
     def _apart_style(self, name: str, module: Any, previous: str) -> str:
-        """A style, or why there is none. Gathered columns move out + 2 in per token and step, rows 2 out + in (ring all-reduce = 2 gathers)."""
+        """A style, or why there is none.
+
+        Per token and step, gathered columns move out + 2 in numbers, rows 2 out + in (a ring all-reduce is two gathers).
+        """
         users = self._users[id(module.weight)]
         biases = self._users[id(module.bias)] if module.bias is not None else {name}
         if name in self._written:
@@ -212,7 +217,7 @@ class _Writer:
                 self._why[name] = self._table_reason(module)
             elif heads and not all(self._styles.get(head) == "colwise_gather_output" for head in heads):
                 self._why[name] = f"its weight is also that of {', '.join(sorted(heads))}, which is not cut by rows"
-            elif not heads and event.read[0].number not in tokens:
+            elif not heads and not (event.read and event.read[0].number in tokens):
                 self._why[name] = "a table that token ids do not read is small"
             elif name in self._written:
                 self._why[name] = "its result is changed in place, which DTensor refuses"

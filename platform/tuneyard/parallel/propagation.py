@@ -60,7 +60,11 @@ class ExpertLayout:
 
 @dataclass
 class Layouts:
-    """What a propagation found: `layouts` per tensor; `roles` per linear pattern, with the sources of what it reads; modules whose parameters meet shards."""
+    """What a propagation found.
+
+    `layouts` per tensor; `roles` per linear (pattern), and in `fed_by` the linears whose shards it reads; `joined`: modules whose
+    parameters meet shards, with their sources; `plain`: those whose parameters meet whole tensors; `rotary`: see Decision.
+    """
 
     layouts: dict[int, Layout] = field(default_factory=dict)
     roles: dict[str, set[Role]] = field(default_factory=lambda: defaultdict(set))
@@ -90,11 +94,10 @@ class Propagation:
         self._before_experts: list[dict[int, Layout]] = []
         for number, name in recording.parameters.items():
             self.found.layouts[number] = self._parameter(name)
-        self.position = 0
 
     def run(self) -> Layouts:
-        """Raises Conflict; `position` is then the event at which it arose."""
-        for self.position, event in enumerate(self._recording.events):
+        """Raises Conflict at the first event that shards do not survive."""
+        for event in self._recording.events:
             self.step(event)
         for number in self._recording.outputs:
             layout = self._layout(number)
@@ -127,8 +130,7 @@ class Propagation:
 
     def _op(self, event: Event) -> None:
         shapes = self._recording.shapes
-        arguments = tree_map(lambda leaf: Operand(self._layout(leaf.number), shapes[leaf.number]) if isinstance(leaf, Ref) else leaf, event.arguments)
-        keywords = tree_map(lambda leaf: Operand(self._layout(leaf.number), shapes[leaf.number]) if isinstance(leaf, Ref) else leaf, event.keywords)
+        arguments, keywords = tree_map(self._operand, (event.arguments, event.keywords))
         made = event.made
         call = Call(
             name=event.function.overloadpacket.__name__,
@@ -144,9 +146,12 @@ class Propagation:
             if mutates:
                 self._overwrite(ref.number, layout)
             if isinstance(layout, Whole) and isinstance(layout.origin, OutputOrigin) and layout.origin.raw:
-                layout = replace(layout, origin=self._cut_out(event, call, layout.origin, made.index(ref)))
+                layout = replace(layout, origin=self._cut_out(call, layout.origin, made.index(ref)))
             self._set(ref.number, layout)
         self._note_plain(call, layouts)
+
+    def _operand(self, leaf: Any) -> Any:
+        return Operand(self._layout(leaf.number), self._recording.shapes[leaf.number]) if isinstance(leaf, Ref) else leaf
 
     def _overwrite(self, number: int, layout: Layout) -> None:
         """An operation in place: other tensors of the same storage hold its values too."""
@@ -163,7 +168,7 @@ class Propagation:
             raise Conflict("shards are written into a view of another tensor", sources)
 
     def _fills(self, number: int, layout: Sharded, before: Whole, others: list[int]) -> bool:
-        """Whether shards are written into a blank tensor all of whose views keep the sharded dimension whole, each rank's blank being smaller."""
+        """Whether shards are written into a blank tensor, all of whose views keep the sharded dimension."""
         shape, at = self._recording.shapes[number], layout.dimension
         blank = [before, *[self._layout(other) for other in others]]
         alike = [self._recording.shapes[other] for other in others]
@@ -171,7 +176,7 @@ class Propagation:
             len(other) == len(shape) and other[at] == shape[at] for other in alike
         )
 
-    def _cut_out(self, event: Event, call: Call, origin: OutputOrigin, index: int) -> OutputOrigin:
+    def _cut_out(self, call: Call, origin: OutputOrigin, index: int) -> OutputOrigin:
         """The range of features that a split or slice of a linear's raw output holds."""
         shape, last = call.operands[0].shape, len(call.operands[0].shape) - 1
         if call.results[index] == shape or not shape:
@@ -193,7 +198,7 @@ class Propagation:
             origin = operand.layout.origin if isinstance(operand.layout, Whole) else None
             if isinstance(origin, ParameterOrigin) and origin not in kept:
                 self.found.plain.add(pattern(origin.module))
-            elif isinstance(origin, OutputOrigin) and origin.start and not origin.raw and not any(isinstance(o, OutputOrigin) for o in kept):
+            elif isinstance(origin, OutputOrigin) and origin.start and not any(isinstance(other, OutputOrigin) for other in kept):
                 self.found.plain.add(f"{pattern(origin.module)}[{origin.start}:]")
 
     def _join(self, whole: Whole, sources: frozenset[str]) -> None:
@@ -205,11 +210,11 @@ class Propagation:
             self.found.joined[name] = self.found.joined.get(name, frozenset()) | sources
             return
         origin = whole.origin
-        if isinstance(origin, OutputOrigin) and 0 < origin.start and origin.stop == origin.width and not origin.raw:
+        if isinstance(origin, OutputOrigin) and origin.start > 0 and origin.stop == origin.width and not origin.raw:
             name = pattern(origin.module)
             if origin.stop - origin.start == self._rotary_width:
                 if self._decisions.get(name) is not Decision.ROTARY:
-                    raise Conflict("its last outputs are shared by all heads, and are not sharded with them", sources, wants=(name, Decision.ROTARY))
+                    raise Conflict("its last outputs are shared by all heads", sources, wants=(name, Decision.ROTARY))
                 self.found.rotary.add(name)
                 self.found.joined[f"{name}[{origin.start}:]"] = sources
                 return
@@ -257,12 +262,12 @@ class Propagation:
             self.found.plain.add(f"{pattern(layout.origin.module)}[{layout.origin.start}:]")
 
     def _embedding(self, event: Event) -> None:
-        (read, *_), (made,) = event.read, event.made
-        layout = self._layout(read.number)
-        if not isinstance(layout, Whole):
-            raise Conflict("an embedding reads sharded indices", layout.sources)
+        for read in event.read:
+            if not isinstance(layout := self._layout(read.number), Whole):
+                raise Conflict("an embedding reads sharded indices", layout.sources)
         self.found.roles[pattern(event.module)].add(Role.APART)
-        self._set(made.number, TRAINED)
+        for made in event.made:
+            self._set(made.number, TRAINED)
 
     def _enter(self, event: Event) -> None:
         """Inside sharded experts, what they are given counts as constant: the engine sums these gradients at the door."""

@@ -89,7 +89,7 @@ def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
 
 
 def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size]) -> Recording:
-    """Run `model` on `inputs`; `weights` gives parameters another shape than they have. A failure ends the recording and is kept in `error`."""
+    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`."""
     recorder = _Recorder(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_as_meta(model, weights))
@@ -131,7 +131,8 @@ class _Recorder(TorchDispatchMode):
         return number
 
     def start(self, given: Mapping[str, Any]) -> None:
-        self.recording.tokens = [self.number(leaf) for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.long]
+        tensors = [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor)]
+        self.recording.tokens = [self.number(tensor) for tensor in tensors if tensor.dtype == torch.long]
         for name, parameter in self._model.named_parameters(remove_duplicate=True):
             self.recording.parameters[self.number(parameter)] = name
 
@@ -177,7 +178,7 @@ class _Recorder(TorchDispatchMode):
                 handle.remove()
 
     def _before(self, name: str, kind: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+        def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
             if kind == "experts":
                 self._add("enter", name, None, args, kwargs, None)
             self._modules.append(name)
@@ -186,7 +187,7 @@ class _Recorder(TorchDispatchMode):
         return hook
 
     def _after(self, name: str, kind: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._modules.pop()
             if kind in ("linear", "embedding"):
                 self._inside_call -= 1

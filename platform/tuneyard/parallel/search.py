@@ -1,4 +1,4 @@
-"""Finds the decisions under which everything is proven: start with every linear sharded, and take back what a Conflict names, until none is left."""
+"""Finds decisions under which everything is proven: every linear is sharded at first; what a Conflict names is taken back."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict
     if conflict.wants:
         name, decision = conflict.wants
         if decisions[name] is Decision.APART:
-            decisions[name] = decision
+            decisions[name] = Decision(decision)
             return
     for name in conflict.sources:
         if name in experts:
@@ -125,7 +125,7 @@ def read_directly(recording: Recording) -> set[str]:
 
 def _rotary_width(model: nn.Module) -> int | None:
     """The width of the position part that transformers' `mla_kv_a_proj` style would split off."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     return getattr(text, "qk_rope_head_dim", None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tuneyard.parallel.layout import Conflict, Sharded, local_shape, sliced, viewed
@@ -19,6 +19,7 @@ def part(tensor: torch.Tensor, layout: Sharded, rank: int, degree: int) -> torch
     return torch.cat([run.chunk(degree, layout.dimension)[rank] for run in runs], layout.dimension)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(old=SIZES, new=SIZES, dimension=st.integers(0, 3), segments=st.sampled_from([1, 2, 3]), degree=st.sampled_from([2, 3]))
 def test_a_view_of_a_share_is_the_share_of_the_view(old: list[int], new: list[int], dimension: int, segments: int, degree: int) -> None:
     assume(dimension < len(old) and old[dimension] % (segments * degree) == 0)
@@ -36,6 +37,7 @@ def test_a_view_of_a_share_is_the_share_of_the_view(old: list[int], new: list[in
         assert torch.equal(local, part(whole.view(shape), found, rank, degree))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(blocks=st.sampled_from([1, 2, 3]), block=st.sampled_from([4, 8]), start=st.integers(0, 3), count=st.integers(1, 3))
 def test_a_block_cut_out_of_a_share_is_the_share_of_the_block(blocks: int, block: int, start: int, count: int) -> None:
     assume(start + count <= blocks)

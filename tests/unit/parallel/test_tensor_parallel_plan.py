@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from tests.sharded_models import tiny_model
@@ -25,7 +27,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, *widths: int) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(nn.Linear(one, other, device="meta") for one, other in zip(widths, widths[1:], strict=False))
+        self.steps = nn.ModuleList(nn.Linear(one, other, device="meta") for one, other in itertools.pairwise(widths))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for step in self.steps[:-1]:
@@ -174,7 +176,7 @@ def test_a_degree_that_is_no_number_of_ranks_is_refused(degree: object) -> None:
 
 
 def test_a_degree_that_divides_nothing_is_refused_with_one_that_does() -> None:
-    with pytest.raises(BadInput, match="7 ranks shard nothing of LlamaForCausalLM(.|\n)*a degree of 4 works"):
+    with pytest.raises(BadInput, match=r"7 ranks shard nothing of LlamaForCausalLM(.|\n)*a degree of 4 works"):
         plan_of("llama", 7)
 
 
