@@ -10,6 +10,7 @@ from tests.forks import Call, called
 from tests.ranks import group
 from tests.sharded_models import difference_here, tiny_model
 
+NOT_RUN = "not run"
 LOGITS, GRADIENT = 1e-5, 1e-4
 _ALONE = {"colwise_gather_output", "colwise_rep", "rowwise_split_input", "rowwise_rep"}
 _WHOLE = {"", "replicated_with_grad_allreduce", "mla_kv_a_proj", "moe_tp_experts", "moe_identity_expert", "all_reduce"}
@@ -44,34 +45,41 @@ def _rank(models: list[str], degree: int) -> list[Row]:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rows = [_compared(model, degree) for model in models]
+    rows = [compared(model, degree) for model in models]
     dist.destroy_process_group()
     return rows
 
 
-def _compared(name: str, degree: int) -> Row:
-    from transformers.distributed.tensor_parallel import _get_parameter_plan
+def compared(name: str, degree: int, *, runs: bool = True) -> Row:
+    """The row of one model; `runs`: both plans run too, on a rank of a group that exists."""
+    from transformers.distributed.tensor_parallel import _get_parameter_plan, replace_layer_number_by_wildcard
 
-    from tuneyard.parallel import tensor_parallel_plan
+    from tuneyard.parallel import explain_tensor_parallel
+    from tuneyard.parallel.plan import NOT_REACHED
 
     row = Row(name)
     try:
         model = tiny_model(name, meta=True)
         theirs = dict(model.tp_plan)
-        ours = tensor_parallel_plan(model, degree)
+        plan = explain_tensor_parallel(model, degree)
     except Exception as error:  # noqa: BLE001  the row says why there is no comparison
         row.error = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
         return row
+    ours, reasons = plan.styles, {placement.name: placement.why for placement in plan.placements}
     counts: Counter[str] = Counter()
     for full, weight in model.named_parameters():
-        one, other = (_get_parameter_plan(full, plan) or "" for plan in (ours, theirs))
+        one, other = (_get_parameter_plan(full, styles) or "" for styles in (ours, theirs))
         if full.endswith("bias") and {one, other} <= {"rowwise", ""} | _ALONE:
             one = other = ""
-        kind = _kind(one, other)
+        reached = reasons.get(replace_layer_number_by_wildcard(full).rpartition(".")[0]) != NOT_REACHED
+        kind = _kind(one, other) if reached else "not reached"
         counts[kind] += weight.numel()
-        if kind != "same":
+        if kind not in ("same", "not reached"):
             row.differing[_wildcard(full)] = f"{one or 'whole'} | {other or 'whole'}"
     row.parameters, row.kinds = sum(counts.values()), dict(counts)
+    row.ours = row.theirs = NOT_RUN
+    if not runs:
+        return row
     row.ours = _ran(difference_here(name, None, ours, degree))
     row.theirs = _ran(difference_here(name, None, theirs, degree)) if theirs else "no plan"
     return row

@@ -19,6 +19,7 @@ ROWS, TOKENS = 3, 16
 """Size of the recorded batch; nothing depends on it but which reshapes are seen."""
 _EXPERT_STYLES = {(1, 1): "colwise", (2, 1): "rowwise", (1, 2): "packed_colwise", (2, 2): "packed_rowwise"}
 REPLICATED = "replicated"
+NOT_REACHED = "the recorded pass never called it"
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ def _replicated(model: nn.Module, styles: Mapping[str, str], default: str, reaso
 def _unproven(module: nn.Module) -> str:
     """Why a module without a style is replicated, where no conflict named it."""
     if isinstance(module, nn.Linear):
-        return "the recorded pass never called it, or it is no plain linear"
+        return NOT_REACHED if is_linear(module) else "its forward is not that of a plain linear"
     if isinstance(module, nn.Embedding):
         return "it is no plain lookup, or the recorded pass never called it"
     if all(weight.ndim < 2 for weight in module.parameters(recurse=False)):

@@ -116,6 +116,7 @@ class _Recorder(TorchDispatchMode):
         self._kept: list[torch.Tensor] = []  # keeps ids unique; meta tensors hold no memory
         self._modules = [""]
         self._inside_call = 0
+        self._called = ""
 
     def number(self, tensor: torch.Tensor) -> int:
         known = self._numbers.get(id(tensor))
@@ -145,7 +146,7 @@ class _Recorder(TorchDispatchMode):
             args = (args[0], _places(args[1]), *args[2:])
         results = _every_place(args[0]) if func is torch.ops.aten.nonzero.default else func(*args, **kwargs)
         if self._inside_call:
-            self.recording.inside.setdefault(self._modules[-1], set()).add(func.overloadpacket.__name__)
+            self.recording.inside.setdefault(self._called, set()).add(func.overloadpacket.__name__)
         else:
             self._add("op", self._modules[-1], func, args, kwargs, results)
         return results
@@ -182,7 +183,9 @@ class _Recorder(TorchDispatchMode):
             if kind == "experts":
                 self._add("enter", name, None, args, kwargs, None)
             self._modules.append(name)
-            self._inside_call += kind in ("linear", "embedding")
+            if kind in ("linear", "embedding"):
+                self._called = self._called if self._inside_call else name
+                self._inside_call += 1
 
         return hook
 

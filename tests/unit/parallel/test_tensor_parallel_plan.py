@@ -192,3 +192,7 @@ def test_a_model_without_linear_modules_is_refused() -> None:
 def test_a_model_of_ones_own_needs_its_inputs() -> None:
     with pytest.raises(BadInput, match="pass inputs="):
         tensor_parallel_plan(FeedForward(16, 32, 16), 2)
+
+
+def test_a_table_that_normalises_what_it_finds_is_whole() -> None:
+    assert "more than a lookup" in why("muse_glimmer_text", "embed_tokens")
