@@ -1,0 +1,146 @@
+"""How a tensor of one forward pass lies on the ranks of a tensor-parallel group: whole, sharded along one dimension, or as summands.
+
+A sharded dimension of size n consists of `segments` equal runs; each rank holds its 1/degree of every run, in order. One segment is
+torch's `Shard`; two are the packed gate and up projection; as many as the batch has rows appear where batch and heads are merged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParameterOrigin:
+    """The value of parameters of one module, and of nothing else that is trained."""
+
+    module: str
+
+
+@dataclass(frozen=True)
+class OutputOrigin:
+    """Features [start, stop) of the `width` outputs of one linear module; `raw` until it was sliced or reshaped."""
+
+    module: str
+    start: int
+    stop: int
+    width: int
+    raw: bool = True
+
+
+Origin = ParameterOrigin | OutputOrigin
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every rank holds it all. `constant`: no gradient flows through it; `uniform`: all values along these dimensions are equal."""
+
+    constant: bool = False
+    origin: Origin | None = None
+    uniform: frozenset[int] = frozenset()
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """`dimension` is cut; `sources` are the linear modules (as patterns) whose sharding led here."""
+
+    dimension: int
+    segments: int
+    sources: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The ranks' tensors have to be added."""
+
+    sources: frozenset[str]
+
+
+Layout = Whole | Sharded | Partial
+CONSTANT = Whole(constant=True)
+TRAINED = Whole()
+
+
+class Conflict(Exception):
+    """A sharding that the operation cannot continue: `sources` must be laid out otherwise.
+
+    `splits`: a fused weight with another order of blocks may pass. `wants`: module pattern -> decision that would pass.
+    """
+
+    def __init__(self, reason: str, sources: frozenset[str], *, splits: bool = False, wants: tuple[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.sources, self.splits, self.wants = reason, sources, splits, wants
+
+
+def sources_of(layouts: Sequence[Any]) -> frozenset[str]:
+    """The linear modules whose sharding reaches any of the layouts."""
+    return frozenset().union(*[layout.sources for layout in layouts if isinstance(layout, Sharded | Partial)])
+
+
+def local_shape(shape: Shape, layout: Layout, degree: int) -> Shape:
+    """The shape on each rank of a tensor of the whole `shape`."""
+    if not isinstance(layout, Sharded):
+        return shape
+    at = layout.dimension
+    return (*shape[:at], shape[at] // degree, *shape[at + 1 :])
+
+
+def groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """The dimensions of `old` and of `new` that a view maps onto each other: the finest split into runs with equal products."""
+    found: list[tuple[list[int], list[int]]] = []
+    left = right = 0
+    while left < len(old) or right < len(new):
+        ours, theirs = [left] if left < len(old) else [], [right] if right < len(new) else []
+        left, right = left + len(ours), right + len(theirs)
+        while (mine := math.prod(old[i] for i in ours)) != (other := math.prod(new[i] for i in theirs)):
+            if mine < other:
+                ours.append(left)
+                left += 1
+            else:
+                theirs.append(right)
+                right += 1
+        found.append((ours, theirs))
+    return found
+
+
+def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
+    """The layout after `view(new)`. Raises Conflict where the shards are not runs of one dimension of the new shape."""
+    if 0 in old:
+        raise Conflict("an empty tensor is reshaped", layout.sources)
+    for ours, theirs in groups(old, new):
+        if layout.dimension not in ours:
+            continue
+        segments = math.prod(old[i] for i in ours if i < layout.dimension) * layout.segments
+        before = 1
+        for dimension in theirs:
+            if segments % before:
+                break
+            inner, size = segments // before, new[dimension]
+            if size > 1 and size % inner == 0 and (size // inner) % degree == 0:
+                return replace(layout, dimension=dimension, segments=inner)
+            before *= size
+        split = " x ".join(str(new[i]) for i in theirs)
+        raise Conflict(
+            f"{old[layout.dimension]} features become {split}, which {degree} ranks cannot divide",
+            layout.sources,
+            splits=layout.segments == 1,
+        )
+    raise Conflict("the sharded dimension is dropped", layout.sources)
+
+
+def sliced(layout: Sharded, size: int, start: int, stop: int, degree: int, step: int = 1) -> Sharded:
+    """The layout of features [start:stop:step] of a sharded dimension. Raises Conflict where ranks would hold unequal or wrong parts."""
+    run = size // layout.segments
+    if start == 0 and stop == size and step == 1:
+        return layout
+    if step > 1 and start < step and stop == size and (run // degree) % step == 0:
+        return layout
+    if step == 1 and start % run == 0 and stop % run == 0 and stop > start:
+        return replace(layout, segments=(stop - start) // run)
+    reason = f"features {start} to {stop} of {size} are cut out, across the ranks' shards"
+    raise Conflict(reason, layout.sources, splits=layout.segments == 1)

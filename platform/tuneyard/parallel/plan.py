@@ -1,0 +1,309 @@
+"""`tensor_parallel_plan`: the styles under which a model gives the numbers that it gives on one device, and why each was chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from tuneyard.api import BadInput
+from tuneyard.parallel.propagation import Decision, Role
+from tuneyard.parallel.recording import Recording, Ref, is_embedding, is_linear, pattern, record
+from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
+
+ROWS, TOKENS = 3, 16
+"""Size of the recorded batch; nothing depends on it but which reshapes are seen."""
+_EXPERT_STYLES = {(1, 1): "colwise", (2, 1): "rowwise", (1, 2): "packed_colwise", (2, 2): "packed_rowwise"}
+REPLICATED = "replicated"
+NOT_REACHED = "the recorded pass never called it"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One row of the explanation: the style of a module or parameter (as a pattern), why, and its parameters over all layers."""
+
+    name: str
+    style: str
+    why: str
+    parameters: int
+
+
+@dataclass(frozen=True)
+class TensorParallelPlan:
+    """`styles` is what an engine applies; `placements` explains every module that has weights, sharded or not."""
+
+    degree: int
+    styles: dict[str, str]
+    placements: tuple[Placement, ...]
+
+    @property
+    def sharded_share(self) -> float:
+        """The share of the model's parameters of which each rank holds 1/degree."""
+        total = sum(row.parameters for row in self.placements)
+        return sum(row.parameters for row in self.placements if row.style not in (REPLICATED, *_WHOLE)) / max(total, 1)
+
+
+_LOOKUP = {"embedding", "mul", "_to_copy"}
+"""A lookup and its scaling: the sum over the ranks' shares of the vocabulary may be taken after them."""
+_WHOLE = ("replicated_with_grad_allreduce", "mla_kv_a_proj")
+
+
+def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Name pattern of a module or parameter -> style, as in `base_model_tp_plan` of transformers; all else is replicated.
+
+    The model may be on the meta device; no weight is read. `inputs` are the keyword arguments of one forward pass; token ids by default.
+
+    Raises:
+        BadInput: a degree below 2 or one that shards nothing, a model without linear modules, a forward pass that cannot be recorded.
+    """
+    return explain_tensor_parallel(model, degree, inputs=inputs).styles
+
+
+def explain_tensor_parallel(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> TensorParallelPlan:
+    """The plan with a reason for each module. Raises BadInput like `tensor_parallel_plan`."""
+    if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
+        raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
+    linears = [module for module in model.modules() if is_linear(module)]
+    if not linears:
+        raise BadInput(f"{type(model).__name__} has no linear modules (torch.nn.Linear) to shard", "train it with zero: 3 instead")
+    given = dict(inputs) if inputs is not None else token_inputs(model)
+    recording = record(model, given, {})
+    if recording.error is not None:
+        raise BadInput(
+            f"the forward pass of {type(model).__name__} cannot be recorded on the meta device: {_first_line(recording.error)}",
+            "pass inputs={...}, the keyword arguments of one forward pass" if inputs is None else "set tensorParallel to 1 and zero to 3",
+        ) from recording.error
+    if degree == 1:
+        return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
+    plan = _Writer(model, recording, proven(model, given, recording, degree), degree).plan()
+    if not plan.styles:
+        cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
+        raise BadInput(cause, _advice(model, given, recording, degree))
+    return plan
+
+
+def token_inputs(model: nn.Module) -> dict[str, Any]:
+    """Token ids for a transformers model: decoder ids too for an encoder-decoder."""
+    ids = torch.zeros((ROWS, TOKENS), dtype=torch.long, device="meta")
+    config = getattr(model, "config", None)
+    if config is None:
+        cause = f"{type(model).__name__} is no transformers model: its inputs are unknown"
+        raise BadInput(cause, "pass inputs={...}, the keyword arguments of one forward pass")
+    both = {"decoder_input_ids": ids.clone()} if getattr(config, "is_encoder_decoder", False) else {}
+    return {"input_ids": ids, "use_cache": False} | both if hasattr(config, "use_cache") else {"input_ids": ids} | both
+
+
+class _Writer:
+    """Turns a proof into styles and reasons."""
+
+    def __init__(self, model: nn.Module, recording: Recording, proof: Proof, degree: int) -> None:
+        self._model, self._recording, self._proof, self._degree = model, recording, proof, degree
+        self._styles: dict[str, str] = {}
+        self._why: dict[str, str] = {}
+        self._modules: dict[str, nn.Module] = {}
+        for name, module in model.named_modules():
+            self._modules.setdefault(pattern(name), module)
+        self._direct = read_directly(recording)
+        self._written = changed_in_place(recording)
+        self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
+        self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
+        self._users = self._weight_users()
+        self._inside = {id(module): [recording.inside[name]] for name, module in model.named_modules() if name in recording.inside}
+
+    def plan(self) -> TensorParallelPlan:
+        self._paired()
+        self._experts()
+        self._joined()
+        self._apart()
+        self._embeddings()
+        rows = [self._row(name) for name in self._named()]
+        rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows))
+
+    def _give(self, name: str, style: str, why: str) -> None:
+        self._styles[name], self._why[name] = style, why
+
+    def _paired(self) -> None:
+        found, decisions = self._proof.layouts, self._proof.decisions
+        fed = {source for name in found.fed_by for source in found.fed_by[name]}
+        for name, roles in found.roles.items():
+            if Role.COLUMNS in roles:
+                packed = decisions.get(name) is Decision.PACKED
+                rest = "its shards reach a rowwise linear" if name in fed else "its shards end in this module"
+                style = "packed_colwise" if packed else "colwise"
+                self._give(name, style, f"rule 1: it reads whole tensors, and {rest}" + ("; two blocks, each cut" if packed else ""))
+            elif Role.ROWS in roles:
+                sources = sorted(found.fed_by[name])
+                rule = "rule 2: opposite to" if len(sources) > 2 else "rule 1: after the columns of"
+                self._give(name, "rowwise", f"{rule} {', '.join(sources)}")
+
+    def _experts(self) -> None:
+        for name, layout in self._proof.experts.items():
+            for own, cut in layout.weights.items():
+                self._give(f"{name}.{own}", _EXPERT_STYLES[cut], "rule 1 inside each expert: columns, then rows")
+            self._give(name, "moe_tp_experts", "each rank computes a share of every expert; the results are added")
+
+    def _joined(self) -> None:
+        for name in self._proof.layouts.joined:
+            if not name.endswith(":]"):
+                self._give(name, "replicated_with_grad_allreduce", "whole weights on sharded heads: each rank has a part of the gradient")
+        for name in self._proof.layouts.rotary:
+            self._give(name, "mla_kv_a_proj", "latent attention: its position part is shared by all heads, so its gradient is summed")
+
+    def _apart(self) -> None:
+        """Linears without a partner: cut alone, along the dimension that moves less data, if they are large."""
+        previous = ""
+        for name in dict.fromkeys(self._called):
+            if name in self._styles or self._proof.decisions.get(name) is Decision.ROTARY:
+                continue
+            module = self._modules[name]
+            reason = self._proof.reasons.get(name, "it has no partner to be paired with")
+            style = self._apart_style(name, module, previous)
+            if style.endswith(("output", "input")):
+                self._give(name, style, f"{reason}; cut alone, its {'result is gathered' if style.endswith('output') else 'input is cut'}")
+                previous = style
+            else:
+                self._why[name] = f"{reason}; {style}"
+
+    def _apart_style(self, name: str, module: Any, previous: str) -> str:
+        """A style, or why there is none.
+
+        Per token and step, gathered columns move out + 2 in numbers, rows 2 out + in (a ring all-reduce is two gathers).
+        """
+        users = self._users[id(module.weight)]
+        biases = self._users[id(module.bias)] if module.bias is not None else {name}
+        if name in self._written:
+            return "replicated"
+        if name in self._direct or len(biases) > 1 or (len(users) > 1 and not self._cut_as_vocabulary(users)):
+            return "its parameters are used elsewhere too"
+        if module.in_features * module.out_features * 4 < self._width**2:
+            return "too small to cut alone"
+        columns, rows = module.out_features % self._degree == 0, module.in_features % self._degree == 0 and len(users) == 1
+        prefers_rows = module.out_features < module.in_features or (
+            module.out_features == module.in_features and previous == "colwise_gather_output"
+        )
+        if rows and (prefers_rows or not columns):
+            return "rowwise_split_input"
+        if columns:
+            return "colwise_gather_output"
+        return f"{self._degree} ranks divide neither its {module.out_features} outputs nor its {module.in_features} inputs"
+
+    def _cut_as_vocabulary(self, users: set[str]) -> bool:
+        """Whether all users of a tied weight can hold the same rows of it."""
+        return all(
+            name not in self._direct and name not in self._written and (is_linear(module) or self._is_cuttable_table(module))
+            for name in users
+            for module in [self._modules[name]]
+        )
+
+    def _is_cuttable_table(self, module: nn.Module) -> bool:
+        if not is_embedding(module) or any(done - _LOOKUP for done in self._inside.get(id(module), ())):
+            return False
+        return module.num_embeddings % self._degree == 0 and module.max_norm is None and not module.sparse
+
+    def _embeddings(self) -> None:
+        tokens = _token_tensors(self._recording)
+        for event in self._recording.events:
+            name = pattern(event.module)
+            if event.kind != "embedding" or name in self._styles or name in self._why:
+                continue
+            module = self._modules[name]
+            others = self._users[id(module.weight)] - {name}
+            heads = [other for other in others if is_linear(self._modules[other])]
+            if not self._is_cuttable_table(module):
+                self._why[name] = self._table_reason(module)
+            elif heads and not all(self._styles.get(head) == "colwise_gather_output" for head in heads):
+                self._why[name] = f"its weight is also that of {', '.join(sorted(heads))}, which is not cut by rows"
+            elif not heads and not (event.read and event.read[0].number in tokens):
+                self._why[name] = "a table that token ids do not read is small"
+            elif name in self._written:
+                self._why[name] = "its result is changed in place, which DTensor refuses"
+            elif name in self._direct:
+                self._why[name] = "its weight is used elsewhere too"
+            else:
+                for table in self._users[id(module.weight)] - set(heads):
+                    self._give(table, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
+
+    def _table_reason(self, module: Any) -> str:
+        if module.num_embeddings % self._degree:
+            return f"{self._degree} ranks do not divide its {module.num_embeddings} rows"
+        return "it does more than a lookup and its scaling"
+
+    def _weight_users(self) -> dict[int, set[str]]:
+        users: dict[int, set[str]] = {}
+        for name, module in self._model.named_modules():
+            for weight in module.parameters(recurse=False):
+                users.setdefault(id(weight), set()).add(pattern(name))
+        return users
+
+    def _named(self) -> list[str]:
+        return list(self._styles)
+
+    def _row(self, name: str) -> Placement:
+        return Placement(name, self._styles[name], self._why[name], _parameters(self._model, name, self._styles))
+
+
+def _parameters(model: nn.Module, name: str, styles: Mapping[str, str]) -> int:
+    count = 0
+    for full, weight in model.named_parameters():
+        key = pattern(full)
+        if key == name or (key.rpartition(".")[0] == name and key not in styles):
+            count += weight.numel()
+    return count
+
+
+def _replicated(model: nn.Module, styles: Mapping[str, str], default: str, reasons: Mapping[str, str] | None = None) -> list[Placement]:
+    """A row for each module with weights that no style names."""
+    counts: Counter[str] = Counter()
+    for full, weight in model.named_parameters():
+        key = pattern(full)
+        owner = key.rpartition(".")[0]
+        if key not in styles and owner not in styles:
+            counts[owner] += weight.numel()
+    modules = {pattern(name): module for name, module in model.named_modules()}
+    found = []
+    for owner, count in counts.items():
+        why = (reasons or {}).get(owner) or default or _unproven(modules[owner])
+        found.append(Placement(owner, REPLICATED, why, count))
+    return found
+
+
+def _unproven(module: nn.Module) -> str:
+    """Why a module without a style is replicated, where no conflict named it."""
+    if isinstance(module, nn.Linear):
+        return NOT_REACHED if is_linear(module) else "its forward is not that of a plain linear"
+    if isinstance(module, nn.Embedding):
+        return "it is no plain lookup, or the recorded pass never called it"
+    if all(weight.ndim < 2 for weight in module.parameters(recurse=False)):
+        return "vectors: whole on every rank"
+    return f"{type(module).__name__} is neither a linear, an embedding nor experts: no style shards its weights"
+
+
+def _token_tensors(recording: Recording) -> set[int]:
+    """The model's integer inputs, and views of them."""
+    found = set(recording.tokens)
+    for event in recording.events:
+        if event.kind == "op" and event.read and event.read[0].number in found and event.function.is_view:
+            found.update(ref.number for ref in event.made if isinstance(ref, Ref))
+    return found
+
+
+def _advice(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, degree: int) -> str:
+    """The largest smaller degree that shards something."""
+    for smaller in (8, 4, 3, 2):
+        if smaller < degree and _Writer(model, recording, proven(model, inputs, recording, smaller), smaller).plan().styles:
+            return f"a degree of {smaller} works; or set tensorParallel to 1 and zero to 3"
+    return "set tensorParallel to 1 and zero to 3"
+
+
+def _common_reason(plan: TensorParallelPlan) -> str:
+    largest = max(plan.placements, key=lambda row: row.parameters)
+    return f"{largest.name}: {largest.why}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,277 @@
+"""One forward pass on the meta device, written down: which operation made which tensor, and which module called which linear.
+
+Nothing is computed and no weight is read, so a model of any size is recorded in seconds. Calls of `nn.Linear` and `nn.Embedding` are
+events of their own; all else is recorded as the ATen operations that run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+MAX_EVENTS = 400_000
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor of the recording, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """`kind` is op, linear, embedding, enter or exit; `module` is the innermost module that runs (for a call: the one called)."""
+
+    kind: str
+    module: str
+    function: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    results: Any
+
+    @property
+    def read(self) -> list[Ref]:
+        return [leaf for leaf in tree_flatten((self.arguments, self.keywords))[0] if isinstance(leaf, Ref)]
+
+    @property
+    def made(self) -> list[Ref]:
+        return [leaf for leaf in tree_flatten(self.results)[0] if isinstance(leaf, Ref)]
+
+
+@dataclass
+class Recording:
+    """Events in order, the shape of each tensor, the parameters among them, and what the model returned."""
+
+    events: list[Event] = field(default_factory=list)
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    storages: dict[int, int] = field(default_factory=dict)
+    parameters: dict[int, str] = field(default_factory=dict)
+    outputs: list[int] = field(default_factory=list)
+    inside: dict[str, set[str]] = field(default_factory=dict)
+    """The operations inside the calls of each linear and embedding."""
+    tokens: list[int] = field(default_factory=list)
+    real: set[int] = field(default_factory=set)
+    """Tensors of real numbers: the others carry no gradient."""
+    error: Exception | None = None
+
+
+def pattern(name: str) -> str:
+    """`layers.3.mlp` -> `layers.*.mlp`: numbers between dots stand for every layer, as in transformers' plans."""
+    return re.sub(r"\.\d+(?=\.|$)", ".*", name)
+
+
+def is_linear(module: nn.Module) -> bool:
+    """A module whose whole forward is `x @ weight.T + bias`; subclasses that compute something else are not."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+
+
+def is_embedding(module: nn.Module) -> bool:
+    """A lookup table with no other parameter; a subclass may scale what it finds."""
+    return isinstance(module, nn.Embedding) and [name for name, _ in module.named_parameters()] == ["weight"]
+
+
+def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
+    """Modules that hold weights of three dimensions [experts, …, …], with these weights by name."""
+    found = {
+        name: {own: weight for own, weight in module.named_parameters(recurse=False) if weight.ndim == 3 and min(weight.shape) > 1}
+        for name, module in model.named_modules()
+    }
+    return {name: weights for name, weights in found.items() if weights}
+
+
+def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size]) -> Recording:
+    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`."""
+    recorder = _Recorder(model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_as_meta(model, weights))
+        stack.enter_context(_plain_settings(model))
+        stack.enter_context(recorder.hooked())
+        given = tree_map(_meta, dict(inputs))
+        recorder.start(given)
+        try:
+            with torch.no_grad(), recorder:
+                returned = model(**given)
+        except Exception as error:  # noqa: BLE001  any module's own error: the caller says where it happened
+            recorder.recording.error = error
+            return recorder.recording
+    recorder.recording.outputs = [recorder.number(leaf) for leaf in tree_flatten(_plain(returned))[0] if isinstance(leaf, torch.Tensor)]
+    return recorder.recording
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.recording = Recording()
+        self._model = model
+        self._numbers: dict[int, int] = {}
+        self._kept: list[torch.Tensor] = []  # keeps ids unique; meta tensors hold no memory
+        self._modules = [""]
+        self._inside_call = 0
+        self._called = ""
+
+    def number(self, tensor: torch.Tensor) -> int:
+        known = self._numbers.get(id(tensor))
+        if known is not None:
+            return known
+        number = len(self._kept)
+        self._kept.append(tensor)
+        self._numbers[id(tensor)] = number
+        self.recording.shapes[number] = tuple(tensor.shape)
+        self.recording.storages[number] = tensor.untyped_storage()._cdata
+        if tensor.is_floating_point() or tensor.is_complex():
+            self.recording.real.add(number)
+        return number
+
+    def start(self, given: Mapping[str, Any]) -> None:
+        tensors = [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor)]
+        self.recording.tokens = [self.number(tensor) for tensor in tensors if tensor.dtype == torch.long]
+        for name, parameter in self._model.named_parameters(remove_duplicate=True):
+            self.recording.parameters[self.number(parameter)] = name
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return _scalar(args[0])
+        args, kwargs = tree_map(self._on_meta, (args, kwargs))
+        if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
+            args = (args[0], _places(args[1]), *args[2:])
+        results = _every_place(args[0]) if func is torch.ops.aten.nonzero.default else func(*args, **kwargs)
+        if self._inside_call:
+            self.recording.inside.setdefault(self._called, set()).add(func.overloadpacket.__name__)
+        else:
+            self._add("op", self._modules[-1], func, args, kwargs, results)
+        return results
+
+    def _on_meta(self, leaf: Any) -> Any:
+        # Tensors that a module made on the CPU beside its parameters.
+        return leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" else leaf
+
+    def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any) -> None:
+        if len(self.recording.events) >= MAX_EVENTS:
+            raise RuntimeError(f"the forward pass has more than {MAX_EVENTS} operations")
+        args, kwargs, results = tree_map(self._ref, (tuple(args), dict(kwargs), _plain(results)))
+        self.recording.events.append(Event(kind, module, function, args, kwargs, results))
+
+    def _ref(self, leaf: Any) -> Any:
+        return Ref(self.number(leaf)) if isinstance(leaf, torch.Tensor) else leaf
+
+    @contextlib.contextmanager
+    def hooked(self) -> Iterator[None]:
+        experts = experts_of(self._model)
+        handles = []
+        for name, module in self._model.named_modules():
+            kind = "linear" if is_linear(module) else "embedding" if is_embedding(module) else "experts" if name in experts else "other"
+            handles.append(module.register_forward_pre_hook(self._before(name, kind), with_kwargs=True))
+            handles.append(module.register_forward_hook(self._after(name, kind), with_kwargs=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before(self, name: str, kind: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+            if kind == "experts":
+                self._add("enter", name, None, args, kwargs, None)
+            self._modules.append(name)
+            if kind in ("linear", "embedding"):
+                self._called = self._called if self._inside_call else name
+                self._inside_call += 1
+
+        return hook
+
+    def _after(self, name: str, kind: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            self._modules.pop()
+            if kind in ("linear", "embedding"):
+                self._inside_call -= 1
+                self._add(kind, name, None, args or tuple(kwargs.values()), {}, output)
+            elif kind == "experts":
+                self._add("exit", name, None, (), {}, output)
+
+        return hook
+
+
+def _scalar(tensor: torch.Tensor) -> Any:
+    """Python asks for a value that the meta device lacks: no flag is set, and every count is zero."""
+    if tensor.device.type != "meta":
+        return tensor.tolist()
+    if tensor.dtype == torch.bool:
+        return False
+    return 0.0 if tensor.is_floating_point() else 0
+
+
+def _every_place(tensor: torch.Tensor) -> torch.Tensor:
+    """`nonzero` on the meta device, where values are unknown: all places."""
+    return torch.empty((tensor.numel(), tensor.ndim), dtype=torch.long, device="meta")
+
+
+def _places(indices: Any) -> list[Any]:
+    """Masks among the indices, as the places that they would choose."""
+    found: list[Any] = []
+    for index in indices:
+        mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+        found += list(_every_place(index).unbind(1)) if mask else [index]
+    return found
+
+
+def _meta(leaf: Any) -> Any:
+    return leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _plain(value: Any) -> Any:
+    """Containers that pytree does not know (transformers' outputs, caches) as lists of what they hold."""
+    if isinstance(value, Mapping):
+        return [_plain(item) for item in value.values()]
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@contextlib.contextmanager
+def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size]) -> Iterator[None]:
+    """Every parameter and buffer on the meta device, and back afterwards. A parameter of two modules stays one tensor."""
+    was: list[tuple[dict[str, Any], str, Any]] = []
+    replaced: dict[int, Any] = {}
+    for name, module in model.named_modules():
+        for held in (module._parameters, module._buffers):
+            for own, tensor in held.items():
+                if tensor is None:
+                    continue
+                shape = shapes.get(f"{name}.{own}" if name else own, tensor.shape)
+                if id(tensor) not in replaced:
+                    blank = torch.empty(shape, dtype=tensor.dtype, device="meta")
+                    replaced[id(tensor)] = nn.Parameter(blank, requires_grad=False) if isinstance(tensor, nn.Parameter) else blank
+                was.append((held, own, tensor))
+                held[own] = replaced[id(tensor)]
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for held, own, tensor in was:
+            held[own] = tensor
+        for module, flag in training.items():
+            module.training = flag
+
+
+@contextlib.contextmanager
+def _plain_settings(model: nn.Module) -> Iterator[None]:
+    """Attention and experts through matrix products of static shape, where the model's config offers the choice."""
+    wanted = {"_attn_implementation_internal": "eager", "_experts_implementation_internal": "batched_mm"}
+    configs = {id(found): found for module in model.modules() if (found := getattr(module, "config", None)) is not None}
+    was = [(config, name, vars(config)[name]) for config in configs.values() for name in wanted if name in getattr(config, "__dict__", {})]
+    for config, name, _ in was:
+        vars(config)[name] = wanted[name]
+    try:
+        yield
+    finally:
+        for config, name, value in was:
+            vars(config)[name] = value

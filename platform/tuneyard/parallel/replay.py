@@ -1,0 +1,112 @@
+"""The second half of the proof: the model's own code, run with each rank's shapes, must do the same operations on exactly the shards.
+
+An engine runs a module's forward on local tensors. A forward that reshapes to a fixed number of heads, or cuts at a fixed feature, then
+fails or, worse, runs on other numbers. So the recording with local weights is compared with the proven one, event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
+from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
+from tuneyard.parallel.recording import Event, Recording, pattern, record
+
+_COPIES = {"view", "_unsafe_view", "reshape", "clone"}
+
+
+def replayed(
+    model: nn.Module, inputs: Mapping[str, Any], whole: Recording, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int
+) -> None:
+    """Raises Conflict where the forward pass on local shapes departs from the shards of the whole one."""
+    local = record(model, inputs, local_weights(model, found, experts, degree))
+    here = there = 0
+    while there < len(local.events):
+        if not _same_call(whole, local, here, there):
+            # `reshape` copies where a view does not do, which depends on the strides: both sides skip to the next other operation.
+            here, there = _past_copies(whole.events, here), _past_copies(local.events, there)
+            if there == len(local.events) and local.error is not None:
+                break
+            if here == len(whole.events) or not _same_call(whole, local, here, there):
+                raise _departure(whole, found, here, "its forward takes another path with each rank's heads")
+        ours, theirs = whole.events[here], local.events[there]
+        pairs = list(zip(ours.read, theirs.read, strict=False)) + list(zip(ours.made, theirs.made, strict=True))
+        if not all(_as_expected(whole, found, one.number, local.shapes[other.number], degree) for one, other in pairs):
+            raise _departure(whole, found, here, "its forward fixes a number of heads or features, which each rank has fewer of")
+        here, there = here + 1, there + 1
+    if local.error is not None or here != len(whole.events):
+        raise _departure(whole, found, here, _words(local.error))
+
+
+def _same_call(whole: Recording, local: Recording, here: int, there: int) -> bool:
+    if here >= len(whole.events) or there >= len(local.events):
+        return False
+    ours, theirs = whole.events[here], local.events[there]
+    same = ours.kind == theirs.kind and ours.module == theirs.module and ours.function == theirs.function
+    return same and len(ours.made) == len(theirs.made) and len(ours.read) == len(theirs.read)
+
+
+def _past_copies(events: list[Event], position: int) -> int:
+    while position < len(events) and events[position].kind == "op" and events[position].function.overloadpacket.__name__ in _COPIES:
+        position += 1
+    return position
+
+
+def local_weights(model: nn.Module, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int) -> dict[str, torch.Size]:
+    """The shapes that each rank's weights have, where they differ from the model's."""
+    shapes: dict[str, torch.Size] = {}
+    for name, module in model.named_modules():
+        roles = found.roles.get(pattern(name), set())
+        cuts: dict[str, int] = {}
+        if Role.COLUMNS in roles:
+            cuts = {"weight": 0, "bias": 0}
+        elif Role.ROWS in roles:
+            cuts = {"weight": 1}
+        elif pattern(name) in experts:
+            cuts = {own: cut[0] for own, cut in experts[pattern(name)].weights.items()}
+        for own, weight in module.named_parameters(recurse=False):
+            if own in cuts:
+                shape = list(weight.shape)
+                shape[cuts[own]] //= degree
+                shapes[f"{name}.{own}" if name else own] = torch.Size(shape)
+    return shapes
+
+
+def _as_expected(whole: Recording, found: Layouts, number: int, shape: tuple[int, ...], degree: int) -> bool:
+    expected = expected_shape(whole, found, number, degree)
+    if shape == expected:
+        return True
+    layout = found.layouts.get(number, CONSTANT)
+    if not isinstance(layout, Whole) or len(shape) != len(expected):
+        return False
+    # A value repeated over the heads is repeated over each rank's heads.
+    return all(a == b or (i in layout.uniform and a == b // degree) for i, (a, b) in enumerate(zip(shape, expected, strict=True)))
+
+
+def _departure(whole: Recording, found: Layouts, position: int, reason: str) -> Conflict:
+    position = min(position, len(whole.events) - 1)
+    return Conflict(reason, _blamed(whole.events, found, position))
+
+
+def _blamed(events: list[Event], found: Layouts, position: int) -> frozenset[str]:
+    """The sharded linears whose shards the event reads or makes; else those of the nearest module around it."""
+    direct = _sources(found, events[position])
+    module = events[position].module
+    while not direct and module:
+        module = module.rpartition(".")[0]
+        inside = [event for event in events if event.module == module or event.module.startswith(f"{module}." if module else "")]
+        direct = frozenset().union(*[_sources(found, event) for event in inside])
+    return direct
+
+
+def _sources(found: Layouts, event: Event) -> frozenset[str]:
+    return sources_of([found.layouts.get(ref.number, CONSTANT) for ref in (*event.read, *event.made)])
+
+
+def _words(error: Exception | None) -> str:
+    first = str(error).splitlines()[0] if error and str(error) else "it ends early"
+    return f"its forward does not run with each rank's heads ({first})"

@@ -1,0 +1,173 @@
+"""Finds decisions under which everything is proven: every linear is sharded at first; what a Conflict names is taken back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tuneyard.parallel.layout import Conflict
+from tuneyard.parallel.propagation import Decision, ExpertLayout, Layouts, Propagation, Role
+from tuneyard.parallel.recording import Event, Recording, experts_of, is_linear, pattern
+from tuneyard.parallel.replay import replayed
+
+_CUTS = ((1, 1), (2, 1), (1, 2), (2, 2))
+_MOST_WEIGHTS = 4
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Decisions that hold, what propagation found under them, and why others were taken back (pattern -> reason)."""
+
+    decisions: dict[str, Decision]
+    experts: dict[str, ExpertLayout]
+    layouts: Layouts
+    reasons: dict[str, str]
+
+
+def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, degree: int) -> Proof:
+    """The largest sharding found for which propagation and replay agree. Ends: every round takes at least one decision back."""
+    reasons: dict[str, str] = {}
+    decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
+    for name, reason in _unpaired(model, recording).items():
+        decisions[name] = Decision.APART
+        reasons[name] = reason
+    experts = _experts(model, recording, degree, reasons)
+    rotary = _rotary_width(model)
+    while True:
+        propagation = Propagation(recording, degree, decisions, experts, rotary)
+        try:
+            found = propagation.run()
+            _one_role_each(found)
+            if experts or any(roles & {Role.COLUMNS, Role.ROWS} for roles in found.roles.values()):
+                replayed(model, inputs, recording, found, experts, degree)
+        except Conflict as conflict:
+            _take_back(conflict, decisions, experts, reasons)
+        else:
+            return Proof(decisions, experts, found, reasons)
+
+
+def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict[str, ExpertLayout], reasons: dict[str, str]) -> None:
+    before = dict(decisions), dict(experts)
+    if conflict.wants:
+        name, decision = conflict.wants
+        if decisions[name] is Decision.APART:
+            decisions[name] = Decision(decision)
+            return
+    for name in conflict.sources:
+        if name in experts:
+            del experts[name]
+            reasons[name] = conflict.reason
+        elif conflict.splits and decisions[name] is Decision.FREE:
+            decisions[name] = Decision.PACKED
+            reasons[name] = conflict.reason
+        else:
+            decisions[name] = Decision.APART
+            reasons.setdefault(name, conflict.reason)
+    if (decisions, experts) == before:
+        # No decision to blame is left to take back: shard nothing that is paired.
+        experts.clear()
+        for name in decisions:
+            decisions[name] = Decision.APART
+            reasons.setdefault(name, conflict.reason)
+        if (decisions, experts) == before:
+            raise RuntimeError(f"nothing is sharded, and still: {conflict.reason}")
+
+
+def _one_role_each(found: Layouts) -> None:
+    for name, roles in found.roles.items():
+        if len(roles) > 1:
+            sources = frozenset({name}) | found.fed_by.get(name, frozenset()) | found.joined.get(name, frozenset())
+            raise Conflict("it reads whole tensors in one place and shards in another", sources)
+
+
+def _unpaired(model: nn.Module, recording: Recording) -> dict[str, str]:
+    """Linears that cannot be paired, whatever surrounds them: their weight has another user, or their result is changed in place."""
+    found = {name: f"its weight is also that of {', '.join(sorted(others))}" for name, others in shared_weights(model).items()}
+    found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
+    found |= dict.fromkeys(changed_in_place(recording), "its result is changed in place, which DTensor refuses")
+    return {pattern(name): found[pattern(name)] for name, module in model.named_modules() if is_linear(module) and pattern(name) in found}
+
+
+def shared_weights(model: nn.Module) -> dict[str, set[str]]:
+    """Modules (as patterns) that hold a parameter of another pattern, with these others."""
+    users: dict[int, set[str]] = {}
+    for name, module in model.named_modules():
+        for weight in module.parameters(recurse=False):
+            users.setdefault(id(weight), set()).add(pattern(name))
+    found: dict[str, set[str]] = {}
+    for names in users.values():
+        for name in names if len(names) > 1 else ():
+            found.setdefault(name, set()).update(names - {name})
+    return found
+
+
+def changed_in_place(recording: Recording) -> set[str]:
+    """Linears, embeddings and experts (as patterns) into whose result a later operation writes."""
+    made: dict[int, str] = {}
+    found: set[str] = set()
+    for event in recording.events:
+        if event.kind != "op":
+            made.update({recording.storages[ref.number]: pattern(event.module) for ref in event.made})
+        elif event.function._schema.is_mutable and event.read and recording.storages[event.read[0].number] in made:
+            found.add(made[recording.storages[event.read[0].number]])
+    return found
+
+
+def read_directly(recording: Recording) -> set[str]:
+    """Modules (as patterns) whose parameters an operation reads, rather than the module's own call."""
+    numbers = {ref.number for event in recording.events if event.kind == "op" for ref in event.read}
+    return {pattern(recording.parameters[number].rpartition(".")[0]) for number in numbers if number in recording.parameters}
+
+
+def _rotary_width(model: nn.Module) -> int | None:
+    """The width of the position part that transformers' `mla_kv_a_proj` style would split off."""
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return getattr(text, "qk_rope_head_dim", None)
+
+
+def _experts(model: nn.Module, recording: Recording, degree: int, reasons: dict[str, str]) -> dict[str, ExpertLayout]:
+    """How the weights of each experts module are cut so that its result is a sum over the ranks: tried on its first call."""
+    found: dict[str, ExpertLayout] = {}
+    for name, weights in experts_of(model).items():
+        key = pattern(name)
+        if key in found or key in reasons:
+            continue
+        if key in changed_in_place(recording):
+            reasons[key] = "its result is changed in place, which DTensor refuses"
+            continue
+        events = _call_of(recording, name)
+        layout = _cut(recording, events, key, sorted(weights), degree) if events and len(weights) <= _MOST_WEIGHTS else None
+        if layout is None:
+            reasons[key] = "no cut of its weights makes its result a sum over the ranks"
+        else:
+            found[key] = layout
+    return found
+
+
+def _cut(recording: Recording, events: list[Event], key: str, weights: list[str], degree: int) -> ExpertLayout | None:
+    for cuts in sorted(itertools.product(_CUTS, repeat=len(weights)), key=lambda cuts: sum(cut[1] for cut in cuts)):
+        layout = ExpertLayout(dict(zip(weights, cuts, strict=True)))
+        try:
+            propagation = Propagation(recording, degree, {}, {key: layout}, None)
+            for event in events:
+                propagation.step(event)
+        except Conflict:
+            continue
+        return layout
+    return None
+
+
+def _call_of(recording: Recording, name: str) -> list[Event]:
+    """The events of the first call of a module, from enter to exit."""
+    kinds = [(event.kind, event.module) for event in recording.events]
+    if ("enter", name) not in kinds or ("exit", name) not in kinds:
+        return []
+    return recording.events[kinds.index(("enter", name)) : kinds.index(("exit", name)) + 1]
+
+
+__all__ = ["Proof", "changed_in_place", "proven", "read_directly", "shared_weights"]
