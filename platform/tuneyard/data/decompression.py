@@ -1,7 +1,7 @@
 """Compressed streams, decompressed while they are read: what `zcat`, `bzcat` and `zstdcat` take, and an error where data break off.
 
 gzip and bzip2 are sequences of members. Python's zlib and bz2 read one member each; the next one begins behind it. pyarrow's codecs are
-as fast (gzip 150 MB/s, bzip2 18 MB/s) and refuse a bzip2 file with an empty member and a gzip file that a tape has padded with zeros.
+4 to 7 % faster for gzip, slower for bzip2, and refuse a bzip2 file with an empty member and a gzip file that a tape has padded with zeros.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tuneyard.data.token_batch import TokenBatch
 
 
 class HeldOutRows:
-    """Rows for evaluation: those that were held out of the first splits of the first epoch. Built when they are first asked for."""
+    """Rows for evaluation: held out of the first splits of the first epoch, built when they are first read."""
 
     def __init__(self, stream: Stream, splits: int) -> None:
         self._stream = stream

@@ -110,7 +110,7 @@ def _typed(predicate: Predicate, kind: pa.DataType, uri: str) -> Predicate:
 
 
 def _whole(value: Any) -> Any:
-    """3.0 as 3. Raises ValueError for 2.5, of which pyarrow would make 2."""
+    """3.0 as 3. Raises ValueError for 2.5: pyarrow would make it 2."""
     if not isinstance(value, float):
         return value
     if not value.is_integer():
