@@ -22,6 +22,8 @@ from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
+from tuneyard.parallel import Mesh
+from tuneyard.parallel.context import ContextParallel
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
@@ -33,6 +35,7 @@ from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
+from tuneyard.training.context import SliceCollator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -132,6 +135,8 @@ class _Attempt:
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
         self.request = request
         self.world = world
+        self.mesh = Mesh.over(world.size, context=request.plan.context_parallel, tensor=request.plan.tensor_parallel)
+        self.context: ContextParallel | None = None
         self.stop = stop
         self.emit = emit
         self.scratch = Path(request.scratch)
@@ -213,8 +218,8 @@ class _Attempt:
             rows_at=order.at_each,
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
-            rank=self.world.rank,
-            workers=self.world.size,
+            rank=self.mesh.place(self.world.rank).data,
+            workers=self.mesh.data,
             start=0,
             stop=steps,
         )
@@ -265,7 +270,11 @@ class _Attempt:
                 validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
-        collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        collator: Any = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        if plan.context_parallel > 1:
+            self.context = ContextParallel(self.mesh, self.world.rank)
+            self.context.prepare(model)
+            collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         take_token_mean(trainer)
@@ -350,6 +359,8 @@ class _Attempt:
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
+            context=self.context,
+            longest_row=task.data.max_length,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

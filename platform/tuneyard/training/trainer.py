@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from transformers import Trainer
 
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
+from tuneyard.parallel.context import MASK, ContextParallel
+from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import refuse_foresight, refuse_leaks
@@ -60,10 +63,13 @@ class SteppedTrainer(Trainer):
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
+        context: ContextParallel | None = None,
+        longest_row: int = 0,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted."""
+        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
+        `context`: the ranks that hold slices of the same rows of at most `longest_row` tokens; batches are slices then."""
         self.batches = batches
         self.load = load
         self.save = save
@@ -72,6 +78,10 @@ class SteppedTrainer(Trainer):
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
+        self.context = context
+        self.longest_row = longest_row
+        if context is not None:
+            self.compute_loss_func = slice_loss
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -139,7 +149,7 @@ class SteppedTrainer(Trainer):
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         self.watch.mark("forward")
         if self.expert_load is not None:
-            self.expert_load.begin(inputs.get("attention_mask"))
+            self.expert_load.begin(inputs.get("attention_mask") if self.context is None else self.context.own(inputs[MASK]))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
@@ -156,7 +166,10 @@ class SteppedTrainer(Trainer):
         if outputs.aux_loss is None:  # a class that can have experts, with a configuration that has none (Doge)
             self.router_weight = 0.0
             return loss
-        router = outputs.aux_loss / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
+        balance = outputs.aux_loss
+        if self.context is not None:
+            balance = whole_router_loss(self.model, outputs.router_logits, inputs[MASK], self.context)
+        router = balance / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
         self._router_share = router.detach() / (self.current_gradient_accumulation_steps if num_items_in_batch is None else 1)
         return loss + self.router_weight * router.to(loss.device)
 
@@ -178,9 +191,15 @@ class SteppedTrainer(Trainer):
     def _probe(self) -> None:
         """Raises BadInput for a model whose tokens see what they must not."""
         vocabulary = int(self.model.get_input_embeddings().num_embeddings)
-        refuse_foresight(self._logits_of, vocabulary)
-        if "position_ids" in self.train_dataset.column_names:
-            refuse_leaks(self._logits_of, self.data_collator, vocabulary)
+        packed = "position_ids" in self.train_dataset.column_names
+        logits_of, collate = self._logits_of, self.data_collator
+        if self.context is not None:
+            context = self.context
+            refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
+            logits_of, collate = partial(split_logits, self._logits_of, context), self.data_collator.whole
+        refuse_foresight(logits_of, vocabulary)
+        if packed:
+            refuse_leaks(logits_of, collate, vocabulary)
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped
@@ -235,7 +254,8 @@ class SteppedTrainer(Trainer):
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
         """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""
         dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
-        rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.args.process_index, self.args.world_size)
+        batches = self.batches
+        rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, batches.rank, batches.workers)
         # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
         loader = self._loader(dataset, [batch or [0] for batch in rows])
         totals = torch.zeros(2, dtype=torch.float64, device=self.args.device)

@@ -1,0 +1,71 @@
+"""A model whose forward pass takes a slice of each row, and attends over the whole rows with the other ranks of its context group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tuneyard.api import BadInput
+from tuneyard.parallel.context.attention import ATTENTION, Group, Row, Spans, check_heads, register
+from tuneyard.parallel.context.exchange import gathered_tokens
+from tuneyard.parallel.context.row_slice import MASK, SPANS
+from tuneyard.parallel.mesh import Mesh
+
+
+class ContextParallel:
+    """The context group of this rank, and the rows of the forward pass that is running."""
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        """Makes the process groups: every rank of the mesh must call it at the same moment."""
+        groups = [(ranks, dist.new_group(ranks)) for ranks in mesh.context_groups()]
+        self.group: Group = next(group for ranks, group in groups if rank in ranks)
+        self.ranks, self.index = mesh.context, mesh.place(rank).context
+        self._spans: Spans | None = None
+
+    def prepare(self, model: Any) -> None:
+        """Have `model`, or the model under its adapter, take slices as `row_slice` makes them.
+
+        Raises BadInput where its attention does not go through transformers' attention interface, or its heads do not divide.
+        """
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if not base._can_set_attn_implementation():
+            raise BadInput(
+                f"attention of a {base.config.model_type} model cannot be exchanged: it does not call transformers' attention interface",
+                "set strategy.contextParallel to 1",
+            )
+        heads = getattr(base.config.get_text_config(), "num_attention_heads", None)
+        if isinstance(heads, int):
+            check_heads(heads, self.ranks)
+        register(self._row)
+        self._base = base
+        base.set_attn_implementation(ATTENTION)
+        model.register_forward_pre_hook(self._take_row, with_kwargs=True)
+
+    @contextmanager
+    def whole_rows(self) -> Iterator[None]:
+        """Inside, the model takes whole rows, as on one device."""
+        self._base.set_attn_implementation("sdpa")
+        try:
+            yield
+        finally:
+            self._base.set_attn_implementation(ATTENTION)
+
+    def gathered(self, slices: torch.Tensor) -> torch.Tensor:
+        """(rows, tokens of a slice, ...) -> (rows, tokens of the row, ...)."""
+        return gathered_tokens(slices, self.group)
+
+    def own(self, rows: torch.Tensor) -> torch.Tensor:
+        """(rows, tokens of the row, ...) -> this rank's slice of the tokens."""
+        return rows.chunk(self.ranks, dim=1)[self.index]
+
+    def _take_row(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self._spans = kwargs.pop(SPANS, None)
+        kwargs.pop(MASK, None)
+        return args, kwargs
+
+    def _row(self) -> Row:
+        return Row(self.group, self.ranks, self._spans)
