@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,10 +11,12 @@ from tests.forks import Call, called
 from tests.ranks import group
 from tests.zoo.configs import VOCAB, tiny_config_of
 
-from tuneyard.api import BadInput, TuneyardError
+from tuneyard.api import BadInput
 from tuneyard.parallel import Mesh
 from tuneyard.parallel.context import ContextParallel, row_slice
+from tuneyard.training.collate import Collator
 from tuneyard.training.context import refuse_unsplit, slice_loss
+from tuneyard.training.probes import refuse_leaks
 
 SEED, ROWS, LONGEST = 7, 2, 200
 Batch = dict[str, Any]
@@ -68,7 +71,7 @@ def _rank(model_types: list[str], packed: bool, changes: dict[str, Any]) -> list
 
     dist.init_process_group("gloo")
     context = ContextParallel(Mesh.over(dist.get_world_size(), context=dist.get_world_size()), dist.get_rank())
-    found = [_difference(model_type, context, packed, changes) for model_type in model_types]
+    found = [_difference(model_type, context, packed, dict(changes)) for model_type in model_types]
     dist.destroy_process_group()
     return found
 
@@ -77,20 +80,23 @@ def _difference(model_type: str, context: ContextParallel, packed: bool, changes
     from transformers import AutoModelForCausalLM
 
     batch = batch_of(packed=packed)
+    dtype = changes.pop("dtype", torch.float32)
     config = tiny_config_of(model_type)
     for name, value in changes.items():
         setattr(config, name, value)
     torch.manual_seed(SEED)
     try:
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
     except (ValueError, ImportError) as error:
         return Difference(model_type, context.ranks, refused=f"cannot be built with sdpa: {str(error).splitlines()[0][:80]}")
     model.config.use_cache = False
     try:
         context.prepare(model)
-        refuse_unsplit(lambda inputs: _logits(model, inputs), context, VOCAB, LONGEST, packed=packed)
-    except TuneyardError as error:
-        assert isinstance(error, BadInput)
+        with context.whole_rows():
+            if packed:
+                refuse_leaks(partial(_logits, model), Collator(0), VOCAB)
+        refuse_unsplit(partial(_logits, model), context, VOCAB, LONGEST, packed=packed)
+    except BadInput as error:
         return Difference(model_type, context.ranks, refused=error.cause)
     with context.whole_rows():
         expected = _run(model, batch, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,15 +71,17 @@ def refuse_unsplit(
     """
     worst, scale = 0.0, 0.0
     for whole in _rows(vocabulary, longest, context.ranks, packed=packed):
-        with context.whole_rows():
-            expected = forward(whole)
         try:
+            # Slices go first: some rotary embeddings keep the longest position that they have met.
             found = split_logits(forward, context, whole)
         except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            said = (str(error) or repr(error)).splitlines()[0]
             raise BadInput(
-                f"the model cannot be split along its rows: its forward pass fails on a slice: {(str(error) or repr(error)).splitlines()[0]}",
+                f"the model cannot be split along its rows: its forward pass fails on a slice: {said}",
                 "set strategy.contextParallel to 1",
             ) from error
+        with context.whole_rows():
+            expected = forward(whole)
         scale = max(scale, float(expected.float().abs().max()))
         noise = _NOISE.get(expected.dtype, _HALF_NOISE) * max(float(expected.float().abs().max()), 1e-6)
         change = float((found.float() - expected.float()).abs().max())
@@ -100,12 +102,18 @@ def split_logits(forward: Callable[[Batch], torch.Tensor], context: ContextParal
     return context.gathered(forward(sliced))[:, : whole["input_ids"].shape[1]]
 
 
-def _rows(vocabulary: int, longest: int, ranks: int, *, packed: bool) -> list[Batch]:
-    """Rows whose length the ranks do not divide: one sample, with positions up to the longest; and two packed samples."""
+def _rows(vocabulary: int, longest: int, ranks: int, *, packed: bool) -> Iterator[Batch]:
+    """Rows whose length the ranks do not divide: one sample, with positions up to each of several lengths, so that for each length that a
+    model may treat specially there are rows that reach it in some slices only; and two packed samples."""
     length = max(2, min(4 * ranks + 1, longest))
     ids = torch.arange(length)[None, :] * 7 % vocabulary
-    spread = torch.linspace(0, longest - 1, length).long()[None, :]
-    plain = {"input_ids": ids, "position_ids": spread, "attention_mask": torch.ones_like(ids)}
-    half = length // 2
-    joined = {"input_ids": ids, "position_ids": torch.tensor([[*range(half), *range(length - half)]])}
-    return [plain, joined] if packed else [plain]
+    most = length
+    while True:
+        spread = torch.linspace(0, most - 1, length).long()[None, :]
+        yield {"input_ids": ids, "position_ids": spread, "attention_mask": torch.ones_like(ids)}
+        if most >= longest:
+            break
+        most = min(longest, most * ranks)
+    if packed:
+        half = length // 2
+        yield {"input_ids": ids, "position_ids": torch.tensor([[*range(half), *range(length - half)]])}

@@ -189,17 +189,24 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Raises BadInput for a model whose tokens see what they must not."""
+        """Raises BadInput for a model whose tokens see what they must not, on one device or in slices of rows."""
         vocabulary = int(self.model.get_input_embeddings().num_embeddings)
         packed = "position_ids" in self.train_dataset.column_names
-        logits_of, collate = self._logits_of, self.data_collator
-        if self.context is not None:
-            context = self.context
-            refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
-            logits_of, collate = partial(split_logits, self._logits_of, context), self.data_collator.whole
-        refuse_foresight(logits_of, vocabulary)
-        if packed:
-            refuse_leaks(logits_of, collate, vocabulary)
+        context = self.context
+        collate = self.data_collator if context is None else self.data_collator.whole
+
+        def refuse_sight(logits_of: Callable[[dict[str, Any]], torch.Tensor]) -> None:
+            refuse_foresight(logits_of, vocabulary)
+            if packed:
+                refuse_leaks(logits_of, collate, vocabulary)
+
+        if context is None:
+            refuse_sight(self._logits_of)
+            return
+        with context.whole_rows():
+            refuse_sight(self._logits_of)
+        refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
+        refuse_sight(partial(split_logits, self._logits_of, context))
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped

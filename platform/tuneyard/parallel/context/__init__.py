@@ -9,6 +9,6 @@ heads, so that each rank attends over the whole row with its share of the heads;
 from tuneyard.parallel.context.attention import ATTENTION
 from tuneyard.parallel.context.exchange import gathered_tokens
 from tuneyard.parallel.context.model import ContextParallel
-from tuneyard.parallel.context.row_slice import MASK, SPANS, row_slice, targets
+from tuneyard.parallel.context.row_slice import MASK, row_slice, targets
 
-__all__ = ["ATTENTION", "MASK", "SPANS", "ContextParallel", "gathered_tokens", "row_slice", "targets"]
+__all__ = ["ATTENTION", "MASK", "ContextParallel", "gathered_tokens", "row_slice", "targets"]

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from tuneyard.api import BadInput
-from tuneyard.parallel.context.attention import ATTENTION, Group, Row, Spans, check_heads, register
-from tuneyard.parallel.context.exchange import gathered_tokens
-from tuneyard.parallel.context.row_slice import MASK, SPANS
+from tuneyard.parallel.context.attention import ATTENTION, Row, Spans, check_heads, register
+from tuneyard.parallel.context.exchange import Group, gathered_tokens
+from tuneyard.parallel.context.row_slice import LONGEST, MASK, SPANS
 from tuneyard.parallel.mesh import Mesh
 
 
@@ -25,6 +25,7 @@ class ContextParallel:
         self.group: Group = next(group for ranks, group in groups if rank in ranks)
         self.ranks, self.index = mesh.context, mesh.place(rank).context
         self._spans: Spans | None = None
+        self._longest: int | None = None
 
     def prepare(self, model: Any) -> None:
         """Have `model`, or the model under its adapter, take slices as `row_slice` makes them.
@@ -44,6 +45,10 @@ class ContextParallel:
         self._base = base
         base.set_attn_implementation(ATTENTION)
         model.register_forward_pre_hook(self._take_row, with_kwargs=True)
+        for module in base.modules():
+            if hasattr(module, "rope_type"):
+                module.register_forward_pre_hook(self._with_longest, with_kwargs=True)
+                module.register_forward_hook(self._without_longest)
 
     @contextmanager
     def whole_rows(self) -> Iterator[None]:
@@ -64,8 +69,30 @@ class ContextParallel:
 
     def _take_row(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self._spans = kwargs.pop(SPANS, None)
+        self._longest = kwargs.pop(LONGEST, None)
         kwargs.pop(MASK, None)
         return args, kwargs
+
+    def _with_longest(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Frequencies of some rotary embeddings depend on the longest position (dynamic NTK, LongRoPE), which the slice may not have: it
+        stands behind the positions of the slice while they are computed."""
+        if self._longest is None:
+            return args, kwargs
+        longest = self._longest
+
+        def longer(name: str, positions: Any) -> Any:
+            if name != "position_ids" or positions.dim() != 2:
+                return positions
+            return torch.cat([positions, torch.full_like(positions[:, :1], longest)], dim=1)
+
+        names = ("x", "position_ids")
+        found = tuple(longer(name, value) for name, value in zip(names, args, strict=False))
+        return (*found, *args[len(found) :]), {name: longer(name, value) for name, value in kwargs.items()}
+
+    def _without_longest(self, _module: Any, _args: tuple[Any, ...], made: Any) -> Any:
+        if self._longest is None:
+            return None
+        return tuple(each[:, :-1] for each in made) if isinstance(made, tuple) else made[:, :-1]
 
     def _row(self) -> Row:
         return Row(self.group, self.ranks, self._spans)

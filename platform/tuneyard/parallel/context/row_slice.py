@@ -8,7 +8,7 @@ import torch
 
 from tuneyard.parallel.context.attention import Spans
 
-SPANS, MASK = "context_spans", "context_mask"
+SPANS, MASK, LONGEST = "context_spans", "context_mask", "context_longest"
 """Keys of a slice that `ContextParallel` takes out before the model sees them."""
 _IGNORED = -100
 
@@ -33,6 +33,7 @@ def row_slice(batch: dict[str, Any], index: int, ranks: int, pad_token_id: int =
         # Without a padding mask a model would look for packed samples in the positions of its slice.
         "attention_mask": torch.ones(rows, size, dtype=torch.long, device=ids.device),
         SPANS: spans_of(_filled(positions, size * ranks, 0)) if packed else None,
+        LONGEST: int(positions.max()),
         MASK: _filled(batch.get("attention_mask", torch.ones_like(ids)), size * ranks, 0),
     }
     if "labels" in batch:
