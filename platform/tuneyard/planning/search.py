@@ -203,7 +203,7 @@ class Search:
 
     def _surely_too_large(self, layout: Layout) -> bool:
         """True where weights and optimizer states of the layers alone, in their smallest dtypes, do not fit."""
-        task, replicas = self.task, layout.data_parallel
+        task, replicas = self.task, layout.gradient_ranks
         layers = self.shape.parameters - 2 * self.shape.embedding_parameters  # embedding and head are on the ends of a pipeline
         needed = 0.0
         if layout.offload_parameters == "none":

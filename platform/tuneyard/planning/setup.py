@@ -58,6 +58,11 @@ class Layout:
         """Replicas that see different rows."""
         return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
 
+    @property
+    def gradient_ranks(self) -> int:
+        """Ranks that hold the same weights: over these, gradients are summed and ZeRO shards."""
+        return self.data_parallel * self.context_parallel
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
+from tuneyard.planning.context import EXCHANGES, exchange_s, passes, slice_tokens
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
@@ -56,8 +57,9 @@ class _Step:
         # Of one micro-batch, over all layers: each stage has its share of it.
         compute = work.total_s
         tensor = self._tensor_parallel_s()
+        context = exchange_s(self.setup, self.links, rows_of(self.setup))
         gathers, moved = self._exposed(self._gathers_s(), self._offloaded_weights_s(), self.overlap * compute)
-        busy = compute + tensor + gathers + moved
+        busy = compute + tensor + context + gathers + moved
         launch = max(0.0, self._launch_s() - busy)
         micro = busy + launch
         stage = max(micro / stages, work.head_s if stages > 1 else 0.0) + self._sends_s()
@@ -70,6 +72,7 @@ class _Step:
             attention_s=work.attention_s * times,
             elementwise_s=work.traffic_s * times,
             tensor_parallel_s=tensor * times,
+            context_parallel_s=context * times,
             data_parallel_s=reduced,
             gathers_s=gathers * times,
             pipeline_s=pipeline,
@@ -80,7 +83,7 @@ class _Step:
         )
 
     def _tokens(self) -> int:
-        return rows_of(self.setup) * self.layout.seq_len
+        return rows_of(self.setup) * slice_tokens(self.setup)
 
     def _tensor_parallel_s(self) -> float:
         """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
@@ -99,6 +102,8 @@ class _Step:
         if self.setup.gpu.is_cpu:
             return 0.0
         rings = 2 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
+        if layout.context_parallel > 1:
+            rings += EXCHANGES * passes(self.setup) * self.shape.layers
         waits = 0.0
         if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
             waits = rings * layout.tensor_parallel * self.efficiency.queue_s
@@ -119,7 +124,7 @@ class _Step:
         if layout.pipeline_parallel == 1:
             return 0.0
         size = self._tokens() * self.shape.hidden * self.width / (layout.tensor_parallel if layout.sequence_parallel else 1)
-        return 2 * self.links.send_s(size, layout.tensor_parallel * layout.data_parallel)
+        return 2 * self.links.send_s(size, layout.tensor_parallel * layout.gradient_ranks)
 
     @property
     def _shards(self) -> int:
@@ -131,14 +136,14 @@ class _Step:
     def _gathers_s(self) -> float:
         """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
         layout = self.layout
-        if layout.zero != 3 or layout.data_parallel == 1:
+        if layout.zero != 3 or layout.gradient_ranks == 1:
             return 0.0
         ring = self._ring_s(self._weight_bytes())
         again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
         return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
 
     def _ring_s(self, size: float) -> float:
-        return self.links.ring_s(size, self.layout.data_parallel, stride=self.layout.tensor_parallel)
+        return self.links.ring_s(size, self.layout.gradient_ranks, stride=self.layout.tensor_parallel)
 
     def _gradients_s(self, backward_s: float) -> float:
         """Reduction of gradients and gathering of updated weights, less what hides under backward.
@@ -146,7 +151,7 @@ class _Step:
         DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
         """
         layout = self.layout
-        if layout.data_parallel == 1 or layout.zero == 3:
+        if layout.gradient_ranks == 1 or layout.zero == 3:
             return 0.0
         gradients = self.trained * (4 if layout.engine in ("megatron", "nanotron") or layout.zero == 0 else self.width) / self._shards
         scatter = self._ring_s(gradients)
@@ -169,7 +174,7 @@ class _Step:
         if layout.offload_parameters == "none":
             return 0.0
         passes = 3 if layout.recompute else 2
-        return self._host_s(passes * self._weight_bytes() / layout.data_parallel, layout.offload_parameters)
+        return self._host_s(passes * self._weight_bytes() / layout.gradient_ranks, layout.offload_parameters)
 
     def _host_s(self, size: float, place: str) -> float:
         """Seconds to move `size` bytes of one rank to or from the host's memory or disks, which the ranks of a machine share."""
@@ -185,7 +190,7 @@ class _Step:
     def _update_s(self) -> tuple[float, float, float]:
         """Seconds of offload traffic, of the CPU's optimizer, and of the device's."""
         layout = self.layout
-        owned = self.trained / self._shards / (layout.data_parallel if layout.zero else 1)
+        owned = self.trained / self._shards / (layout.gradient_ranks if layout.zero else 1)
         if layout.offload_optimizer == "none":
             bandwidth = self.setup.gpu.memory_bandwidth_gb_s * GIGA * self.efficiency.memory
             if self.setup.gpu.is_cpu:

@@ -38,7 +38,7 @@ class States:
 def states_of(setup: Setup, *, last_stage: bool) -> States:
     """Of a rank of the first or of the last pipeline stage."""
     shape, layout = setup.shape, setup.layout
-    width, data = BYTES[layout.precision], max(1, layout.data_parallel)
+    width, data = BYTES[layout.precision], max(1, layout.gradient_ranks)
     stage = stage_parameters(setup, last_stage=last_stage)
     share = stage / shape.parameters
     adapter = setup.method.adapter is not None
