@@ -117,6 +117,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "zero": found.zero,
             "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
             "tensorParallel": found.tensor_parallel,
+            "contextParallel": found.context_parallel,
             "recompute": found.recompute,
             "precision": found.precision,
             "liger": found.liger,

@@ -73,7 +73,7 @@ def _settings(task: TrainTask) -> dict[str, Any]:
 def _layout(plan: Plan) -> dict[str, Any]:
     return {
         "workers": f"{plan.workers} x {plan.sku}",
-        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.workers})",
+        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.data_parallel})",
         "precision": plan.precision,
         "attention": plan.attention,
         "ZeRO": f"{plan.zero}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
