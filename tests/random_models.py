@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 ROWS, TOKENS, WIDTH, INNER, HEADS = 2, 6, 16, 32, 4
 Between = Callable[["Feed", Tensor, Tensor], Tensor]
@@ -76,7 +76,7 @@ def _across_heads(_: Feed, h: Tensor, __: Tensor) -> Tensor:
 
 def _attention(_: Feed, h: Tensor, __: Tensor) -> Tensor:
     q = h.view(*h.shape[:2], -1, INNER // HEADS).transpose(1, 2)
-    return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).flatten(2)
+    return functional.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).flatten(2)
 
 
 def _attention_by_hand(_: Feed, h: Tensor, __: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _random(_: Feed, h: Tensor, __: Tensor) -> Tensor:
 
 
 def _one_hot(_: Feed, h: Tensor, __: Tensor) -> Tensor:
-    return h * F.one_hot(torch.tensor([1], device=h.device), h.shape[-1])
+    return h * functional.one_hot(torch.tensor([1], device=h.device), h.shape[-1])
 
 
 BETWEEN: dict[str, Between] = {
@@ -158,9 +158,9 @@ BETWEEN: dict[str, Between] = {
     "top half": lambda _, h, __: torch.where(h >= h.median(-1, keepdim=True).values, h, 0 * h),
     "permuted": lambda block, h, __: h[..., block.order[: h.shape[-1]] % h.shape[-1]],
     "layer norm": lambda block, h, __: block.norm(h),
-    "functional norm": lambda _, h, __: F.layer_norm(h, h.shape[-1:]),
+    "functional norm": lambda _, h, __: functional.layer_norm(h, h.shape[-1:]),
     "norm of heads": lambda block, h, __: block.head_norm(h.view(*h.shape[:2], -1, INNER // HEADS)).flatten(2),
-    "group norm": lambda _, h, __: F.group_norm(h.transpose(1, 2), 4).transpose(1, 2),
+    "group norm": lambda _, h, __: functional.group_norm(h.transpose(1, 2), 4).transpose(1, 2),
     "times a parameter": lambda block, h, __: h * block.scale,
     "times a scalar parameter": lambda block, h, __: h * block.scalar,
     "plus a buffer": lambda block, h, __: h + block.shift[: h.shape[-1]],
@@ -191,12 +191,14 @@ BETWEEN: dict[str, Between] = {
     "merged tokens": lambda _, h, __: h.reshape(-1, h.shape[-1]).tanh().reshape(h.shape),
     "swapped": lambda _, h, __: h.transpose(1, 2).contiguous().view(h.shape),
     "fixed width": lambda _, h, __: h.view(-1, INNER).tanh().view(h.shape),
-    "own weight again": lambda block, h, __: h + F.linear(block.first(h.sum(-1, keepdim=True).expand(-1, -1, WIDTH)), torch.eye(INNER)),
+    "own weight again": lambda block, h, __: (
+        h + functional.linear(block.first(h.sum(-1, keepdim=True).expand(-1, -1, WIDTH)), torch.eye(INNER))
+    ),
     "first again": lambda block, h, x: h + block.first(x * 2),
     "weight read": lambda block, h, __: h * block.first.weight.norm(),
     "product with a parameter": lambda block, h, __: h @ block.square,
     "convolved over tokens": lambda block, h, __: block.depthwise(h.transpose(1, 2)).transpose(1, 2),
-    "dropout": lambda _, h, __: F.dropout(h, 0.5, training=False),
+    "dropout": lambda _, h, __: functional.dropout(h, 0.5, training=False),
     "quantised": lambda _, h, __: (h * 8 / h.abs().max()).round() / 8 + h,
     "signs": lambda _, h, __: h * (h.sum(-1, keepdim=True) > 0.05),
     "batch matrix": lambda _, h, __: torch.bmm(h.mT @ h, h.mT).mT / 50,
@@ -253,7 +255,17 @@ class Random(nn.Module):
         return x
 
 
-FITTING = ("relu", "scaled by a number", "softmax of tokens", "heads by width", "attention by hand", "norm of heads", "rotary", "folded", "repeated half")
+FITTING = (
+    "relu",
+    "scaled by a number",
+    "softmax of tokens",
+    "heads by width",
+    "attention by hand",
+    "norm of heads",
+    "rotary",
+    "folded",
+    "repeated half",
+)
 """Some of what pairs: most random models have these alone, so that a proof is tried and not only given up."""
 
 
@@ -273,5 +285,6 @@ def random_model(seed: int, names: list[str] | None = None) -> Random:
 
 
 def random_inputs(seed: int) -> dict[str, Tensor]:
+    """The keyword arguments of one forward pass."""
     torch.manual_seed(seed + 1)
     return {"x": torch.randn(ROWS, TOKENS, WIDTH)}

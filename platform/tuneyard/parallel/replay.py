@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
-from tuneyard.parallel.recording import Event, Recording, pattern, record
+from tuneyard.parallel.recording import Event, Recording, Ref, pattern, record
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
@@ -65,7 +66,8 @@ def _same_numbers(ours: Event, theirs: Event) -> bool:
 def _numbers(event: Event) -> list[Any]:
     schema = event.function._schema.arguments
     given = [*zip(schema, event.arguments, strict=False), *((each, event.keywords.get(each.name)) for each in schema)]
-    return [value for argument, value in given if argument.name.startswith("dim") or "int" not in str(argument.type)]
+    fixed = [value for argument, value in given if argument.name.startswith("dim") or "int" not in str(argument.type)]
+    return [leaf for leaf in tree_flatten(fixed)[0] if not isinstance(leaf, Ref)]
 
 
 def _past_copies(events: list[Event], position: int) -> int:
@@ -107,7 +109,9 @@ def _as_expected(whole: Recording, found: Layouts, number: int, shape: tuple[int
 
 def _adds_up_repeats(whole: Recording, local: Recording, found: Layouts, ours: Event, theirs: Event) -> bool:
     """Whether results of whole shape are made of a constant that is repeated less often on each rank: a count would differ."""
-    read = [one.number for one, other in zip(ours.read, theirs.read, strict=False) if whole.shapes[one.number] != local.shapes[other.number]]
+    read = [
+        one.number for one, other in zip(ours.read, theirs.read, strict=False) if whole.shapes[one.number] != local.shapes[other.number]
+    ]
     repeats = any(isinstance(found.layouts.get(number, CONSTANT), Whole) for number in read)
     same = [whole.shapes[one.number] == local.shapes[other.number] for one, other in zip(ours.made, theirs.made, strict=True)]
     return repeats and ours.kind == "op" and bool(same) and all(same)
