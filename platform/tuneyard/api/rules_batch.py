@@ -7,20 +7,26 @@ from tuneyard.api.tasks import WorkerRange
 
 
 def uneven_batch(case: Case) -> bool:
-    """True where no allowed number of workers makes global = micro x accumulation x workers."""
-    return not any(case.train.batch.divides_over(workers) for workers in _worker_counts(case))
+    """True where no allowed number of workers makes global = micro x accumulation x replicas: workers, or groups that share rows."""
+    return not any(case.train.batch.divides_over(replicas) for replicas in _replica_counts(case))
 
 
 def nearest_batch(case: Case) -> list[Fix]:
     """The nearest global batch, and the largest micro-batch below the wanted one that divides the wanted global batch."""
-    batch, workers = case.train.batch, min(_worker_counts(case))
+    batch, replicas = case.train.batch, min(_replica_counts(case))
     micro = batch.micro if isinstance(batch.micro, int) else 1
-    unit = micro * workers
+    unit = micro * replicas
     fixes: list[Fix] = [{"train.batch.global": max(unit, round(batch.global_ / unit) * unit)}]
-    if micro > 1 and batch.global_ % workers == 0:
-        per_worker = batch.global_ // workers
-        fixes.insert(0, {"train.batch.micro": max(m for m in range(1, min(micro, per_worker) + 1) if per_worker % m == 0)})
+    if micro > 1 and batch.global_ % replicas == 0:
+        per_replica = batch.global_ // replicas
+        fixes.insert(0, {"train.batch.micro": max(m for m in range(1, min(micro, per_replica) + 1) if per_replica % m == 0)})
     return fixes
+
+
+def _replica_counts(case: Case) -> list[int]:
+    """Whole copies of the model that the allowed numbers of workers make; at least 1, since `uneven-groups` refuses what makes none."""
+    ranks = case.train.ranks_per_replica
+    return sorted({max(1, workers // ranks) for workers in _worker_counts(case)})
 
 
 def _worker_counts(case: Case) -> range:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.rules_parallel import PARALLEL_RULES
 from tuneyard.api.train import Adapter, Preference
 from tuneyard.metrics import METRICS, needing
 
@@ -190,16 +191,6 @@ TRAIN_RULES = (
         nearest=_always({"train.strategy.liger": False}, {"train.strategy.liger": "auto"}),
         example={"train.strategy.liger": True},
         example_device=CPU,
-    ),
-    Rule(
-        id="tensor-parallel-training",
-        kind="train",
-        refused="tensor parallelism in training",
-        why="training shards by ZeRO only in this version",
-        field="train.strategy.tensorParallel",
-        breaks=lambda c: c.strategy.tensor_parallel > 1,
-        nearest=_always({"train.strategy.tensorParallel": 1, "train.strategy.zero": 3}),
-        example={"train.strategy.tensorParallel": 2},
     ),
     Rule(
         id="adapter-rank",
@@ -455,4 +446,4 @@ SCORE_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = TRAIN_RULES + SCORE_RULES
+RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + SCORE_RULES

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import TrainData
-from tuneyard.api.limits import MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
+from tuneyard.api.limits import MOST_CONTEXT_RANKS, MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -146,8 +146,16 @@ class Strategy(Fields):
 
     zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
     offload: Offload = Field(default_factory=Offload)
-    tensor_parallel: int = Field(
-        default=1, ge=1, le=MOST_GPUS_PER_NODE, description="GPUs that share each weight matrix; training refuses more than 1 so far"
+    tensor_parallel: int = Field(default=1, ge=1, le=MOST_GPUS_PER_NODE, description="ranks of one host that share each weight matrix")
+    sequence_parallel: bool = Field(
+        default=False, description="tensor-parallel ranks split what lies between the matrices too (Korthikanti et al. 2022)"
+    )
+    context_parallel: int = Field(default=1, ge=1, le=MOST_CONTEXT_RANKS, description="ranks that split each row, along its tokens")
+    shard_within: Literal["none", "host"] = Field(
+        default="none", description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks"
+    )
+    quantised_all_reduce: Literal["none", "int8", "fp8"] = Field(
+        default="none", description="gradients cross hosts in blocks of 8 bits, with error feedback"
     )
     recompute: bool | Auto = Field(default="auto", description="activation checkpointing: less memory, about a third more compute")
     precision: Precision = Field(default="auto", description="auto: bf16 where the device has it, else fp16; fp32 on cpu")
@@ -219,3 +227,13 @@ class TrainTask(Fields):
     def layout(self) -> Strategy:
         """The strategy with `auto` spelled out as a Strategy whose fields are all `auto`."""
         return Strategy() if self.strategy == "auto" else self.strategy
+
+    @property
+    def ranks_per_replica(self) -> int:
+        """Ranks that hold one copy of the model together and see the same rows: tensor-parallel times context-parallel."""
+        return self.layout.tensor_parallel * self.layout.context_parallel
+
+    def divides_over(self, workers: int) -> bool:
+        """Whether `workers` make whole replicas, which can split the global batch into equal micro-batches."""
+        replicas, rest = divmod(workers, self.ranks_per_replica)
+        return not rest and self.batch.divides_over(replicas)

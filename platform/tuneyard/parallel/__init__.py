@@ -1,8 +1,8 @@
-"""Parallel training of one model on several devices: how its weights are sharded. Here: automatic tensor parallelism.
+"""Parallel training of one model on several devices: who holds what. `mesh` says which ranks share a model, and which share rows.
 
-A forward pass is recorded on the meta device (`recording`); layouts are carried through it by a rule for each operation (`layout`,
-`operators`, `propagation`); the model's own code is run again with each rank's shapes (`replay`); what conflicts is taken back (`search`);
-what is left is written as styles (`plan`). No list of models and no names of modules take part.
+Automatic tensor-parallel plans: a forward pass is recorded on the meta device (`recording`); layouts are carried through it by a rule for
+each operation (`layout`, `operators`, `propagation`); the model's own code is run again with each rank's shapes (`replay`); what conflicts
+is taken back (`search`); what is left is written as styles (`plan`). No list of models and no names of modules take part.
 
 A plan is applied to a model (`applied`): its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
 with differentiable collectives (`collectives`). `adapters` knows where PEFT's LoRA has put the modules of a planned model.
@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuneyard.parallel.applied import Shards, shard_model
+    from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
     from tuneyard.parallel.shares import Box, Share
 
-_AT = {
+_PLACES = {
     **dict.fromkeys(("Shards", "shard_model"), "applied"),
+    "Mesh": "mesh",
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
 }
-__all__ = ["Box", "Placement", "Shards", "Share", "TensorParallelPlan", "explain_tensor_parallel", "shard_model", "tensor_parallel_plan"]
+
+__all__ = [
+    *("Box", "Mesh", "Placement", "Share", "Shards", "TensorParallelPlan"),
+    *("explain_tensor_parallel", "shard_model", "tensor_parallel_plan"),
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _AT:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tuneyard.parallel.{_AT[name]}"), name)
+    return getattr(importlib.import_module(f"tuneyard.parallel.{_PLACES[name]}"), name)

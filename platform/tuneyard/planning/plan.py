@@ -76,6 +76,10 @@ class Plan:
     nvme_path: str = "/tmp/tuneyard-nvme"
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    sequence_parallel: bool = False
+    context_parallel: int = 1
+    shard_within: Literal["none", "host"] = "none"
+    quantised_all_reduce: Literal["none", "int8", "fp8"] = "none"
     recompute: bool = False
     precision: Literal["bf16", "fp16", "fp32"]
     attention: Literal["flash", "sdpa", "eager"]
@@ -90,7 +94,8 @@ class Plan:
 
     @property
     def data_parallel(self) -> int:
-        return self.workers // (self.tensor_parallel * self.pipeline_parallel)
+        """Replicas that see different rows."""
+        return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
 
     @property
     def global_batch(self) -> int:

@@ -122,6 +122,9 @@ class Search:
                     tensor_parallel=tensor,
                     pipeline_parallel=pipeline,
                     sequence_parallel=tensor > 1,
+                    context_parallel=asked.context_parallel,
+                    shard_within=asked.shard_within,
+                    quantised_all_reduce=asked.quantised_all_reduce,
                     engine="megatron" if pipeline > 1 else "deepspeed",
                 )
 
@@ -141,7 +144,10 @@ class Search:
             offload_parameters=plan.offload_parameters,
             tensor_parallel=plan.tensor_parallel,
             pipeline_parallel=plan.pipeline_parallel,
-            sequence_parallel=plan.tensor_parallel > 1,
+            sequence_parallel=plan.sequence_parallel,
+            context_parallel=plan.context_parallel,
+            shard_within=plan.shard_within,
+            quantised_all_reduce=plan.quantised_all_reduce,
             engine="megatron" if plan.pipeline_parallel > 1 else "deepspeed",
         )
 
@@ -152,7 +158,7 @@ class Search:
             if self.shape.heads % tensor or self.shape.kv_heads % tensor:
                 continue
             for pipeline in self.pipeline_parallel:
-                if self.workers % (tensor * pipeline) == 0 and pipeline <= self.shape.layers:
+                if self.workers % (tensor * pipeline * self._strategy.context_parallel) == 0 and pipeline <= self.shape.layers:
                     yield tensor, pipeline
 
     def _stages(self) -> tuple[Zero, ...]:
@@ -171,7 +177,7 @@ class Search:
     def _check_batch(self) -> None:
         """Raises BadInput where the global batch divides into the ranks of no layout."""
         batch = self.task.batch
-        replicas = sorted({self.workers // (tensor * pipeline) for tensor, pipeline in self._degrees()})
+        replicas = sorted({self.workers // (tensor * pipeline * self._strategy.context_parallel) for tensor, pipeline in self._degrees()})
         if not replicas:
             raise BadInput(
                 f"{self.workers} workers cannot hold a model of {self.shape.heads} heads and {self.shape.kv_heads} key heads in parts",
@@ -244,6 +250,10 @@ class Search:
             nvme_path=self._strategy.offload.nvme_path,
             tensor_parallel=layout.tensor_parallel,
             pipeline_parallel=layout.pipeline_parallel,
+            sequence_parallel=layout.sequence_parallel,
+            context_parallel=layout.context_parallel,
+            shard_within=layout.shard_within,
+            quantised_all_reduce=layout.quantised_all_reduce,
             recompute=layout.recompute,
             precision=layout.precision,
             attention=layout.attention,

@@ -21,7 +21,7 @@ tensor parallelism has gathered for backward, and 16-bit gradients beside the fp
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a step is laid out over `workers` devices: `data_parallel * tensor_parallel * pipeline_parallel`."""
+    """How a step is laid out over `workers` devices: `data_parallel * tensor_parallel * pipeline_parallel * context_parallel`."""
 
     workers: int
     zero: Literal[0, 1, 2, 3]
@@ -40,6 +40,11 @@ class Layout:
     pipeline_parallel: int = 1
     sequence_parallel: bool = False
     """Activations outside of the matmuls are split over the tensor-parallel ranks too (Korthikanti et al. 2022)."""
+    context_parallel: int = 1
+    """Ranks that split each row along its tokens."""
+    shard_within: Literal["none", "host"] = "none"
+    """`host`: ZeRO-3 shards over the ranks of a host, and replicates across hosts."""
+    quantised_all_reduce: Literal["none", "int8", "fp8"] = "none"
     engine: Engine = "deepspeed"
     fused_loss: bool = False
     """A cross-entropy that writes its gradient over the logits (Unsloth's, FMS's kernels): it keeps them, but no copies."""
@@ -50,7 +55,8 @@ class Layout:
 
     @property
     def data_parallel(self) -> int:
-        return self.workers // (self.tensor_parallel * self.pipeline_parallel)
+        """Replicas that see different rows."""
+        return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
 
 
 @dataclass(frozen=True, kw_only=True)

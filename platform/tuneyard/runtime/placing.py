@@ -71,13 +71,13 @@ def choose_workers(task: Task, machine: Machine) -> int:
     """
     assert task.train is not None
     rows = task.train.batch.global_
-    least, most = _asked(task.resources, machine)
+    least, most = _asked(task.resources, machine, at_least=task.train.ranks_per_replica)
     if machine.has_gpus and least > machine.devices:
         raise BadInput(
             f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
             f"set resources.workers to {machine.devices} or less, or to auto",
         )
-    fitting = [count for count in range(least, most + 1) if task.train.batch.divides_over(count)]
+    fitting = [count for count in range(least, most + 1) if task.train.divides_over(count)]
     if not fitting:
         micro = "" if _micro(task) == 1 else f" times batch.micro {_micro(task)}"
         raise BadInput(
@@ -87,13 +87,13 @@ def choose_workers(task: Task, machine: Machine) -> int:
     return fitting[-1]
 
 
-def _asked(resources: Resources, machine: Machine) -> tuple[int, int]:
-    usual = machine.devices if machine.has_gpus else min(WORKERS_ON_CPU, machine.devices)
+def _asked(resources: Resources, machine: Machine, *, at_least: int) -> tuple[int, int]:
+    usual = machine.devices if machine.has_gpus else max(at_least, min(WORKERS_ON_CPU, machine.devices))
     if isinstance(resources.workers, WorkerRange):
         return resources.workers.min, max(resources.workers.min, min(resources.workers.max, usual))
     if isinstance(resources.workers, int):
         return resources.workers, resources.workers
-    return 1, usual
+    return min(at_least, usual), usual
 
 
 def _micro(task: Task) -> int:

@@ -77,3 +77,9 @@ def test_full_rows_are_assumed_of_packed_ones_and_of_data_that_were_not_read() -
     for length in (length_of(task({"pack": True}), counted()), length_of(task(steps=3), None)):
         assert length is not None
         assert length.padded(4, 100) == 100
+
+
+def test_rounding_of_a_mean_adds_no_token() -> None:
+    length = length_of(task({"maxLength": 8}), counted(80, 1, 1, 12, 12, 12))
+    assert length is not None
+    assert length.padded(55, 8) == length.padded(110, 8) == 3
