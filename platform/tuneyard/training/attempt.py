@@ -18,7 +18,6 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
-from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
@@ -48,7 +47,7 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.stop import StopRequest, listening
-from tuneyard.training.tensor_parallel import check_supported, shard, tensor_plan
+from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -195,6 +194,9 @@ class _Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
+        if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
+            trust = task.model.trust_remote_code
+            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name

@@ -69,6 +69,12 @@ class World:
         """Ranks that hold the same weights."""
         return self.size // self.mesh.tensor
 
+    @property
+    def holders(self) -> list[int]:
+        """Ranks that save parts of this rank's training state, where it is sharded: the first of each tensor group saves what all in the
+        group hold."""
+        return sorted({self.rank, *(range(0, self.size, self.mesh.tensor) if self.mesh.tensor > 1 else ())})
+
 
 @contextmanager
 def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[World]:
@@ -131,7 +137,7 @@ def _refuse_spread(world: World) -> None:
     for ranks in world.mesh.tensor_groups():
         if len({machines[rank] for rank in ranks}) > 1:
             raise BadInput(
-                f"ranks {ranks[0]} to {ranks[-1]} share each weight matrix (tensorParallel {world.mesh.tensor}), and are on several machines",
+                f"ranks {ranks[0]} to {ranks[-1]} share each weight (tensorParallel {world.mesh.tensor}), and are on several machines",
                 "start as many ranks on each machine as tensorParallel divides, or lower strategy.tensorParallel",
             )
 

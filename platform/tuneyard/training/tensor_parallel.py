@@ -18,6 +18,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, shard_model
@@ -44,6 +45,20 @@ def check_supported(plan: Plan) -> None:
     for combination, (is_asked, remedy) in refused.items():
         if is_asked:
             raise BadInput(f"{combination} is not there yet", remedy)
+
+
+def plan_from_config(source: str, degree: int, *, revision: str | None, trust_remote_code: bool) -> TensorParallelPlan:
+    """How the causal language model whose config.json is in `source` (a folder, or a name) is cut; no weight is read.
+
+    Raises BadInput where there is no such model, or nothing of it can be cut.
+    """
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, ImportError) as error:
+        raise BadInput(f"{source} has no model to cut: {str(error).splitlines()[0]}", "name a causal language model") from error
+    return explain_tensor_parallel(model, degree)
 
 
 def tensor_plan(model: Any, degree: int) -> TensorParallelPlan | None:

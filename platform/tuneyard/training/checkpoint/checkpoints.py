@@ -309,8 +309,7 @@ class Checkpoints:
         manifest, indices, state = found
         same_layout = manifest.extra["layout"] == self._layout
         if same_layout and self._layout["zero"] > 0:
-            # The first ranks of tensor groups have written what all in a group hold.
-            needed = [each for each in indices if each.rank == self._world.rank or (self._world.mesh.tensor > 1 and self._is_first(each))]
+            needed = [indices[rank] for rank in self._world.holders]
         else:
             needed = indices
         folder = (self._local or self._scratch) / commit.name
@@ -321,9 +320,6 @@ class Checkpoints:
         random = indices[self._world.rank].random if same_mesh else None
         replicated = self._layout["zero"] == before["zero"] == 0
         return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
-
-    def _is_first(self, index: RankIndex) -> bool:
-        return self._world.mesh.place(index.rank).tensor == 0
 
     def _read_small(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:
         """On rank 0: all but the tensors; None if something is missing or damaged. Storage that is away is neither, and raises."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tuneyard.parallel import Share, Shards
+from tuneyard.parallel import Shards, Share
 from tuneyard.training.checkpoint.layout import Box, whole
 from tuneyard.training.distributed import World
 
