@@ -12,7 +12,6 @@ from tests.ranks import group
 from tests.zoo.configs import VOCAB, tiny_config_of
 
 from tuneyard.api import BadInput
-from tuneyard.parallel import Mesh
 from tuneyard.parallel.context import ContextParallel, row_slice
 from tuneyard.training.collate import Collator
 from tuneyard.training.context import refuse_unsplit, slice_loss
@@ -20,6 +19,7 @@ from tuneyard.training.probes import refuse_leaks
 
 SEED, ROWS, LONGEST = 7, 2, 200
 Batch = dict[str, Any]
+Run = tuple[float, dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _rank(model_types: list[str], packed: bool, changes: dict[str, Any]) -> list
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    context = ContextParallel(Mesh.over(dist.get_world_size(), context=dist.get_world_size()), dist.get_rank())
+    context = ContextParallel(dist.group.WORLD)
     found = [_difference(model_type, context, packed, dict(changes)) for model_type in model_types]
     dist.destroy_process_group()
     return found
@@ -101,10 +101,16 @@ def _difference(model_type: str, context: ContextParallel, packed: bool, changes
     with context.whole_rows():
         expected = _run(model, batch, None)
     found = _run(model, batch, context)
+    return compared(model_type, context.ranks, expected, found)
+
+
+def compared(model_type: str, ranks: int, expected: Run, found: Run) -> Difference:
+    """Each run is a loss with the gradients of all weights."""
+    # A gradient that vanishes by symmetry is rounding alone: its error counts beside a thousandth of the largest gradient.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected[1].values())
     gradients = {name: _relative(found[1].get(name), gradient, floor) for name, gradient in expected[1].items()}
     worst = max(gradients, key=lambda name: gradients[name])
-    return Difference(model_type, context.ranks, abs(found[0] / expected[0] - 1), gradients[worst], worst)
+    return Difference(model_type, ranks, abs(found[0] / expected[0] - 1), gradients[worst], worst)
 
 
 def _logits(model: Any, inputs: Batch) -> torch.Tensor:
@@ -115,7 +121,7 @@ def _logits(model: Any, inputs: Batch) -> torch.Tensor:
     return logits
 
 
-def _run(model: Any, batch: Batch, context: ContextParallel | None) -> tuple[float, dict[str, torch.Tensor]]:
+def _run(model: Any, batch: Batch, context: ContextParallel | None) -> Run:
     """The loss over all counting tokens, and its gradients: those of the ranks are added up, as data parallelism adds them."""
     import torch.distributed as dist
 

@@ -158,8 +158,9 @@ def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
     asked = task.layout.liger
     if asked is True and gpu.is_cpu:
         raise BadInput("Liger kernels run on GPUs only", "set strategy.liger to auto")
-    if task.layout.context_parallel > 1:
-        if asked is True:
-            raise BadInput("Liger's fused loss does not take slices of rows (contextParallel)", "set strategy.liger to auto")
-        return False
-    return available and not gpu.is_cpu if asked == "auto" else asked
+    if task.layout.context_parallel > 1 and asked is True:
+        raise BadInput("Liger's fused loss does not take slices of rows (contextParallel)", "set strategy.liger to auto")
+    if asked == "auto":
+        # The fused loss multiplies by the head's whole weight, and shifts labels inside of a row.
+        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1 and task.layout.context_parallel == 1
+    return asked

@@ -13,17 +13,15 @@ from tuneyard.api import BadInput
 from tuneyard.parallel.context.attention import ATTENTION, Row, Spans, check_heads, register
 from tuneyard.parallel.context.exchange import Group, gathered_tokens
 from tuneyard.parallel.context.row_slice import LONGEST, MASK, SPANS
-from tuneyard.parallel.mesh import Mesh
 
 
 class ContextParallel:
     """The context group of this rank, and the rows of the forward pass that is running."""
 
-    def __init__(self, mesh: Mesh, rank: int) -> None:
-        """Makes the process groups: every rank of the mesh must call it at the same moment."""
-        groups = [(ranks, dist.new_group(ranks)) for ranks in mesh.context_groups()]
-        self.group: Group = next(group for ranks, group in groups if rank in ranks)
-        self.ranks, self.index = mesh.context, mesh.place(rank).context
+    def __init__(self, group: Group) -> None:
+        """`group`: the ranks that share rows, in the order of their slices."""
+        self.group = group
+        self.ranks, self.index = dist.get_world_size(group), dist.get_rank(group)
         self._spans: Spans | None = None
         self._longest: int | None = None
 
