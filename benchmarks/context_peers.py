@@ -1,4 +1,4 @@
-"""The same models split over the same ranks by others: DeepSpeed's Ulysses for transformers, and torch's ring attention as accelerate uses it.
+"""The same models split over the same ranks by others: DeepSpeed's Ulysses, and torch's ring attention as accelerate uses it.
 
 Each takes rows whose length the ranks divide, full rows or packed ones, and is compared with one process: loss and every gradient.
 """
