@@ -36,6 +36,8 @@ from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
+from tuneyard.training.gradients import exchange_gradients
+from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
@@ -82,7 +84,8 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
                 "set strategy.tensorParallel to 1 and zero to 3",
             )
         try:
-            return _Attempt(request, world, stop, emit if world.is_first else silent).run()
+            with sharded_within_hosts(plan, world) as placed:
+                return _Attempt(request, placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
@@ -288,10 +291,14 @@ class _Attempt:
             keep=task.checkpoint.keep,
             every=task.checkpoint.every_steps,
             made_by=made_by,
-            layout={"workers": plan.workers, "zero": plan.zero},
+            layout={"workers": plan.workers, "zero": plan.zero, **self._hosts()},
             world=self.world,
             emit=self.emit,
         )
+
+    def _hosts(self) -> dict[str, int]:
+        """Replicas of the shards, where there are several: part of the layout that a checkpoint names."""
+        return {"hosts": self.world.host_groups.hosts} if self.world.host_groups else {}
 
     def _train(
         self,
@@ -350,6 +357,7 @@ class _Attempt:
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
+            exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

@@ -23,14 +23,30 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
+class HostGroups:
+    """Process groups of this rank where hosts are replicas: `inside` is its host, `across` has the rank with its place in each host."""
+
+    inside: Any
+    across: Any
+    hosts: int
+    host: int
+
+
+@dataclass(frozen=True)
 class World:
-    """This rank's place. `local_*` count the ranks of this machine only."""
+    """This rank's place. `local_*` count the ranks of this machine only. `host_groups`: with `shardWithin: host`."""
 
     rank: int
     size: int
     local_rank: int
     local_size: int
     device: torch.device
+    host_groups: HostGroups | None = None
+
+    @property
+    def holders(self) -> list[int]:
+        """Ranks that hold this rank's shards of the training state, where it is sharded."""
+        return [self.rank] if self.host_groups is None else list(range(self.local_rank, self.size, self.local_size))
 
     @property
     def is_first(self) -> bool:

@@ -18,6 +18,7 @@ from transformers import Trainer
 
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import refuse_foresight, refuse_leaks
@@ -60,10 +61,12 @@ class SteppedTrainer(Trainer):
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
+        exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted."""
+        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
+        `exchange`: takes over the averaging of gradients, once the model is wrapped."""
         self.batches = batches
         self.load = load
         self.save = save
@@ -72,6 +75,8 @@ class SteppedTrainer(Trainer):
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
+        self.exchange: GradientExchange | None = None
+        self._take_exchange = exchange
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -171,6 +176,7 @@ class SteppedTrainer(Trainer):
                 step()
 
             engine.step = timed_step
+        self.exchange = self._take_exchange(self)
         self.load()
         self._probe()
         return prepared

@@ -309,7 +309,7 @@ class Checkpoints:
         manifest, indices, state = found
         same_layout = manifest.extra["layout"] == self._layout
         if same_layout and self._layout["zero"] > 0:
-            needed = [indices[self._world.rank]]
+            needed = [indices[rank] for rank in self._world.holders]
         else:
             needed = indices
         folder = (self._local or self._scratch) / commit.name

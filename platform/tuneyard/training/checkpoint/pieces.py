@@ -2,8 +2,8 @@
 
 What DeepSpeed keeps where (0.19): stages 1 and 2 flatten each parameter group, and a rank owns one run of it, in fp32, with the
 optimizer's states of the same length; a parameter's share is its `_hp_mapping`. Stage 3 flattens and cuts each parameter by itself,
-`ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`).
-Without DeepSpeed every rank has everything, and each saves an equal share.
+`ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`); with `shardWithin: host` over the
+ranks of a host, and each host saves an equal share of every shard. Without DeepSpeed every rank has everything, and each saves an equal share.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Group:
 def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_share: bool) -> Iterator[Group]:
     """The pieces of this rank. `saved`: optimizer states that must exist; they are made where they do not yet.
 
-    `only_own_share`: without DeepSpeed, this rank's share of what all ranks have; else all of it.
+    `only_own_share`: this rank's share of what several ranks have (all, without DeepSpeed; hosts, with `shardWithin: host`); else all of it.
     """
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
     elif trainer.deepspeed.zero_optimization_stage() == 3:
-        yield from _stage_3(trainer.deepspeed, saved)
+        yield from _stage_3(trainer.deepspeed, world if only_own_share else None, saved)
     else:
         yield _stage_1_or_2(trainer.deepspeed, saved)
 
@@ -135,7 +135,8 @@ def _stage_1_or_2(engine: Any, saved: Saved) -> Group:
     return Group(pieces, opaque)
 
 
-def _stage_3(engine: Any, saved: Saved) -> Iterator[Group]:
+def _stage_3(engine: Any, sharing: World | None, saved: Saved) -> Iterator[Group]:
+    """`sharing`: where hosts are replicas, this host's share of what all hosts have; None: all of it."""
     zero = engine.optimizer
     for index, (flat, parameters) in enumerate(zip(zero.fp32_partitioned_groups_flat, zero.fp16_groups, strict=True)):
         swaps = zero._swappable_optimizer_subgroup(index)
@@ -149,14 +150,23 @@ def _stage_3(engine: Any, saved: Saved) -> Iterator[Group]:
             _, offset, elements = zero.grad_position[zero.get_param_id(parameter)]
             start = elements * zero._get_param_partition_rank(parameter)
             own = min(elements, parameter.ds_numel - start)  # the rest is padding
-            if own <= 0:
+            first, last = _share(own, sharing)
+            if first >= last:
                 continue
-            views = _cut({WEIGHT: flat, **per_element}, offset, own)
+            views = _cut({WEIGHT: flat, **per_element}, offset + first, last - first)
             shape = tuple(parameter.ds_shape)
-            pieces.append(Piece(zero.param_names[parameter], shape, start, views, whole(shape)))
+            pieces.append(Piece(zero.param_names[parameter], shape, start + first, views, whole(shape)))
         yield Group(pieces, opaque)
         if swaps:
             zero._optimizer_states_and_gradient_swap_out(index)
+
+
+def _share(elements: int, sharing: World | None) -> tuple[int, int]:
+    """First and last (exclusive) of `elements` that this host saves."""
+    groups = sharing.host_groups if sharing is not None else None
+    if groups is None:
+        return 0, elements
+    return elements * groups.host // groups.hosts, elements * (groups.host + 1) // groups.hosts
 
 
 def _cut(tensors: Mapping[str, torch.Tensor], start: int, elements: int) -> dict[str, torch.Tensor]:
