@@ -128,8 +128,8 @@ class CompressedAllReduce:
     _errors: dict[int, Errors] = field(default_factory=dict)
 
     def __call__(self, flat: torch.Tensor, slot: int, content: Hashable) -> None:
-        """`flat`: one dimension, any floating dtype, equally long on all ranks. `slot`: which of the tensors of a step it is; `content`: what
-        it holds. Errors are kept per slot, and dropped when its content changes."""
+        """`flat`: one dimension, any floating dtype, equally long on all ranks. `slot`: its number among the tensors of a step; `content`:
+        what it holds. Errors are kept per slot, and dropped when its content changes."""
         ranks, elements = dist.get_world_size(self.group), flat.numel()
         if ranks == 1 or elements == 0:
             return

@@ -1,8 +1,8 @@
 """Averages buckets of gradients over a group of ranks while backward goes on, plain or in 8 bits.
 
 `start` is called for each bucket as soon as backward has filled it, in the same order on every rank, and `finish` before the optimizer
-reads them. Plain buckets are asynchronous all-reduces. Compressed ones are two collectives with arithmetic between, which one thread does in
-turn; the group is used by nothing else, so that its collectives meet in the same order everywhere.
+reads them. Plain buckets are asynchronous all-reduces. Compressed ones are two collectives with arithmetic between, which one thread does
+in turn; the group is used by nothing else, so that its collectives meet in the same order everywhere.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ Quantised = Literal["none", "int8", "fp8"]
 
 @dataclass
 class GradientExchange:
-    """`group`: ranks that hold the same gradients of other rows. `unit`: see `CompressedAllReduce`.
+    """`group`: ranks whose gradients are averaged. With `inside`, compressed buckets are scattered over the ranks of a host, exchanged with
+    the ranks of other hosts in `group`, and gathered inside. `unit`: see `CompressedAllReduce`.
 
     Errors of a collective are raised by `finish`.
     """
 
     group: Any
     quantised: Quantised = "none"
+    inside: Any = None
     unit: Callable[[], float] = lambda: 1.0
     plain_bytes: int = 0
     _under_way: list[tuple[Any, torch.Tensor, Sequence[torch.Tensor]]] = field(default_factory=list)
@@ -69,7 +71,7 @@ class GradientExchange:
         def compress(slot: int, ready: Any) -> None:
             try:
                 self._compress(slot, content, flat, ready, lambda: mean.set_result(flat))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - DDP raises it where it waits
                 mean.set_exception(error)
 
         self._thread.submit(compress, bucket.index(), _ready(flat))
@@ -101,9 +103,24 @@ class GradientExchange:
             if ready is not None:
                 self._stream.wait_event(ready)
                 flat.record_stream(self._stream)
-            self._compressed(flat, slot, content)
+            if self.inside is None:
+                self._compressed(flat, slot, content)
+            else:
+                self._through_host(self._compressed, flat, slot, content)
             then()
             return self._stream.record_event() if flat.is_cuda else None
+
+    def _through_host(self, compressed: CompressedAllReduce, flat: torch.Tensor, slot: int, content: Hashable) -> None:
+        """Each rank of a host has one share of the bucket cross the network, so that no byte crosses twice."""
+        ranks = dist.get_world_size(self.inside)
+        share = -(-flat.numel() // ranks)
+        whole = flat.new_zeros(ranks * share)
+        whole[: flat.numel()].copy_(flat).div_(ranks)
+        own = flat.new_empty(share)
+        dist.reduce_scatter_tensor(own, whole, group=self.inside)
+        compressed(own, slot, content)
+        dist.all_gather_into_tensor(whole, own, group=self.inside)
+        flat.copy_(whole[: flat.numel()])
 
 
 def _ready(flat: torch.Tensor) -> Any:

@@ -27,7 +27,7 @@ from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
 from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
-from tuneyard.training.arguments import training_arguments
+from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
@@ -36,9 +36,9 @@ from tuneyard.training.collate import Collator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
+from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.host_sharding import sharded_within_hosts
-from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
@@ -358,6 +358,7 @@ class _Attempt:
             expert_load=self.expert_load,
             mixed=material.data.mixed,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
+            optimizer=optimizer_of(task),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

@@ -12,7 +12,7 @@ from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import Plan
 from tuneyard.training.checkpoint.pieces import after_load
 from tuneyard.training.distributed import World
-from tuneyard.training.host_sharding import spread_masters, spread_weights
+from tuneyard.training.host_sharding import host_groups, spread_masters, spread_weights, whole_hosts
 
 
 def exchange_gradients(trainer: Any, world: World, plan: Plan) -> GradientExchange | None:
@@ -23,7 +23,7 @@ def exchange_gradients(trainer: Any, world: World, plan: Plan) -> GradientExchan
         after_load(trainer)
         return _across_hosts(trainer.deepspeed, world.host_groups.across, plan)
     if plan.quantised_all_reduce != "none" and isinstance(trainer.model_wrapped, DistributedDataParallel):
-        return _in_buckets_of_ddp(trainer, plan)
+        return _in_buckets_of_ddp(trainer, world, plan)
     return None
 
 
@@ -48,10 +48,14 @@ def _across_hosts(engine: Any, across: Any, plan: Plan) -> GradientExchange:
     return exchange
 
 
-def _in_buckets_of_ddp(trainer: Any, plan: Plan) -> GradientExchange:
+def _in_buckets_of_ddp(trainer: Any, world: World, plan: Plan) -> GradientExchange:
     scaler = trainer.accelerator.scaler
+    groups = host_groups(world) if whole_hosts(world) and 1 < world.local_size < world.size else None
     exchange = GradientExchange(
-        dist.new_group(), plan.quantised_all_reduce, unit=lambda: float(scaler.get_scale()) if scaler is not None else 1.0
+        groups.across if groups else dist.new_group(),
+        plan.quantised_all_reduce,
+        groups.inside if groups else None,
+        unit=lambda: float(scaler.get_scale()) if scaler is not None else 1.0,
     )
     # DDP compares annotations with its classes; those of a method are strings here
     trainer.model_wrapped.register_comm_hook(exchange, lambda exchange, bucket: exchange.average_bucket(bucket))

@@ -1,4 +1,4 @@
-"""ZeRO-3 inside a host, replicas across hosts: `strategy.shardWithin: host` (DHEN, Zhang et al. 2022: hybrid sharding; MiCS, Zhang et al. 2022).
+"""ZeRO-3 inside a host, replicas across hosts: `strategy.shardWithin: host` (hybrid sharding: DHEN, and MiCS; both Zhang et al. 2022).
 
 DeepSpeed 0.19 has a partition group for every parameter (`ds_process_group`), over which ZeRO-3 gathers, scatters and takes norms. Here it
 is the ranks of a host instead of all ranks. Two things are added: hosts start from one set of weights, and gradients are averaged across
@@ -30,7 +30,7 @@ def sharded_within_hosts(plan: Plan, world: World) -> Iterator[World]:
         yield world
         return
     _check_hosts(world)
-    groups = _host_groups(world)
+    groups = host_groups(world)
     from deepspeed.runtime.zero.partition_parameters import Init
 
     original = Init.__init__
@@ -62,13 +62,18 @@ def spread_masters(engine: Any, groups: HostGroups) -> None:
             _broadcast(flat, groups)
 
 
-def _check_hosts(world: World) -> None:
+def whole_hosts(world: World) -> bool:
+    """Whether hosts have equally many ranks, numbered host by host. Collective."""
     local = world.local_size
     places = gather_objects(world, (world.local_rank, local))
-    if world.size % local or any(place != (rank % local, local) for rank, place in enumerate(places)):
-        sizes = ", ".join(str(size) for size in sorted({size for _, size in places}))
+    return not world.size % local and all(place == (rank % local, local) for rank, place in enumerate(places))
+
+
+def _check_hosts(world: World) -> None:
+    local = world.local_size
+    if not whole_hosts(world):
         raise BadInput(
-            f"shardWithin: host needs equally many ranks on each host, numbered host by host; hosts here have {sizes} of {world.size}",
+            f"shardWithin: host needs equally many ranks on each host, numbered host by host; one here has {local} of {world.size}",
             "choose resources.workers so that each host gets equally many, or set strategy.shardWithin to none",
         )
     if local == world.size:
@@ -83,8 +88,8 @@ def _check_hosts(world: World) -> None:
         )
 
 
-def _host_groups(world: World) -> HostGroups:
-    """Every rank makes every group, in one order, as torch asks."""
+def host_groups(world: World) -> HostGroups:
+    """Groups over hosts that are whole. Every rank makes every group, in one order, as torch asks."""
     local, hosts = world.local_size, world.size // world.local_size
     inside = [dist.new_group(list(range(host * local, (host + 1) * local))) for host in range(hosts)]
     across = [dist.new_group(list(range(place, world.size, local))) for place in range(local)]

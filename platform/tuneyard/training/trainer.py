@@ -62,11 +62,13 @@ class SteppedTrainer(Trainer):
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
+        optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
         `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
-        `exchange`: takes over the averaging of gradients, once the model is wrapped."""
+        `exchange`: takes over the averaging of gradients, once the model is wrapped. `optimizer`: class and settings of
+        one that transformers does not know."""
         self.batches = batches
         self.load = load
         self.save = save
@@ -76,6 +78,8 @@ class SteppedTrainer(Trainer):
         self.expert_load = expert_load
         self.mixed = mixed
         self.exchange: GradientExchange | None = None
+        if optimizer is not None:
+            self.optimizer_cls_and_kwargs = optimizer
         self._take_exchange = exchange
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)

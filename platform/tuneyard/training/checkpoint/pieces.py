@@ -3,7 +3,7 @@
 What DeepSpeed keeps where (0.19): stages 1 and 2 flatten each parameter group, and a rank owns one run of it, in fp32, with the
 optimizer's states of the same length; a parameter's share is its `_hp_mapping`. Stage 3 flattens and cuts each parameter by itself,
 `ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`); with `shardWithin: host` over the
-ranks of a host, and each host saves an equal share of every shard. Without DeepSpeed every rank has everything, and each saves an equal share.
+ranks of a host, and each host saves an equal share of every shard. Without DeepSpeed every rank has everything, and saves an equal share.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Group:
 def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_share: bool) -> Iterator[Group]:
     """The pieces of this rank. `saved`: optimizer states that must exist; they are made where they do not yet.
 
-    `only_own_share`: this rank's share of what several ranks have (all, without DeepSpeed; hosts, with `shardWithin: host`); else all of it.
+    `only_own_share`: this rank's share of what several ranks have (all without DeepSpeed, those of equal place in hosts with
+    `shardWithin: host`); else all of it.
     """
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
@@ -188,7 +189,7 @@ def _states(optimizer: Any, parameter: torch.Tensor, saved: Saved, names: Sequen
     state = optimizer.state[parameter] if parameter in optimizer.state or kinds or opaque else {}
     for kind in kinds:
         if kind not in state:
-            state[kind] = torch.zeros_like(parameter, requires_grad=False)
+            state[kind] = torch.zeros_like(parameter, dtype=getattr(optimizer, "states_dtype", None), requires_grad=False)
     for kind, tensor in opaque.items():
         if kind not in state:
             state[kind] = tensor.to(parameter.device)
