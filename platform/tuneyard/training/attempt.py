@@ -22,6 +22,7 @@ from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
@@ -142,6 +143,7 @@ class _Attempt:
         self.libraries_gb = 0.0
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
+        self.exchange: GradientExchange | None = None
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -371,6 +373,9 @@ class _Attempt:
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
         self.router_weight = trainer.router_weight
+        self.exchange = trainer.exchange
+        if self.exchange is not None:
+            self.exchange.close()
         ledger.finish()
         checkpoints.settle()
         return ledger
@@ -410,6 +415,13 @@ class _Attempt:
         stream = data.work_of(material.data)
         return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
 
+    def _exchange(self, steps: int) -> dict[str, Any]:
+        """What this rank sent to average gradients in this attempt, where training does it itself."""
+        exchange, plan = self.exchange, self.request.plan
+        if exchange is None or not steps:
+            return {}
+        return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
+
     def _result(
         self,
         status: str,
@@ -444,6 +456,7 @@ class _Attempt:
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, progress),
                 **self._streams(material, progress),
+                **self._exchange(len(progress.losses) - (restored.step if restored else 0)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },
