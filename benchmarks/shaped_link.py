@@ -42,7 +42,7 @@ def two_hosts(gbit_s: float, delay_ms: float) -> Iterator[Hosts]:
     tag = str(os.getpid())
     hosts = Hosts((f"hosta{tag}", f"hostb{tag}"), ("10.77.0.1", "10.77.0.2"))
     relay = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.shaped_link", str(gbit_s), str(delay_ms), tag],
+        [sys.executable, __file__, str(gbit_s), str(delay_ms), tag],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
