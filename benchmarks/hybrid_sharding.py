@@ -1,8 +1,8 @@
 """Hybrid sharding beside full sharding over a slow link: two hosts of two ranks each, at five link speeds, plain and in 8 bits.
 
-`python benchmarks/hybrid_sharding.py`: as root, 25 minutes; `--speeds 1 --rounds 1` is a short look. Writes docs/benchmarks/hybrid_sharding.md
-and its pictures. The ranks of a speed are started once and run the layouts in turn, so that each pair has the same machine. `--bf16` measures
-bf16 optimizer states alone, on one host.
+`python benchmarks/hybrid_sharding.py --states --page`: as root; writes docs/benchmarks/hybrid_sharding.md and its picture. It can be made in
+several goes: `--speeds 1 --rounds 1` measures one speed and keeps it, `--speeds --states` the bf16 states, `--speeds --page` writes what is
+kept. The ranks of a speed are started once and run the layouts in turn, so that each pair has the same machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from philly_figures import standalone
 from shaped_link import Hosts, two_hosts
-from training_cases import ROOT, request_of, task_of, write_material, write_page
+from training_cases import ROOT, request_of, run_in_ranks, task_of, write_material, write_page
 
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.planning import Layout, Setup, estimate_speed
@@ -44,6 +44,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "hybrid, int8": {"zero": 3, "shard_within": "host", "quantised_all_reduce": "int8"},
     "hybrid, fp8": {"zero": 3, "shard_within": "host", "quantised_all_reduce": "fp8"},
 }
+SHOWN = ("full", "hybrid", "hybrid, int8")
+STATES_STEPS = 300
 RESULTS = Path(tempfile.gettempdir()) / "hybrid_sharding.json"
 """Of speeds that were measured, so that a long benchmark can be made in several goes."""
 
@@ -141,19 +143,137 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--speeds", type=float, nargs="*", default=SPEEDS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--page", action="store_true", help="write the page from what was measured before")
+    parser.add_argument("--page", action="store_true", help="write the page from what was measured")
+    parser.add_argument("--states", action="store_true", help="measure bf16 optimizer states")
     parser.add_argument("--rank", type=Path, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank:
         rank_main(*given.rank)
         return
     kept: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if not given.page:
-        for speed in given.speeds:
-            courses = measured(speed, given.rounds)
-            kept[str(speed)] = {layout: [asdict(course) for course in each] for layout, each in courses.items()}
-            RESULTS.write_text(json.dumps(kept))
-            print(speed, {layout: [round(course.steps_s, 3) for course in each] for layout, each in courses.items()}, flush=True)
+    for speed in given.speeds:
+        courses = measured(speed, given.rounds)
+        kept[str(speed)] = {layout: [asdict(course) for course in each] for layout, each in courses.items()}
+        RESULTS.write_text(json.dumps(kept))
+        print(speed, {layout: [round(course.steps_s, 3) for course in each] for layout, each in courses.items()}, flush=True)
+    if given.states or given.page:
+        kept["states"] = states() if given.states else kept["states"]
+        RESULTS.write_text(json.dumps(kept))
+    if given.page:
+        write(kept)
+
+
+def states() -> dict[str, Any]:
+    """Losses, bytes of tensors and time of the optimizer with fp32 and with bf16 states, two seeds each."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model, text = write_material(folder)
+        for seed in (42, 43):
+            for kind in ("fp32", "bf16"):
+                optimizer = {"learningRate": 1e-3, "states": kind}
+                task = task_of(model, text, optimizer=optimizer, steps=STATES_STEPS, seed=seed)
+                answer = run_in_ranks(request_of(folder / f"{kind}{seed}", task, workers=1), torchrun=False)
+                split = answer.result.split
+                found[f"{kind}, seed {seed}"] = {
+                    "losses": answer.result.losses,
+                    "tensors_mb": answer.tensor_bytes / 1e6,
+                    "optimizer_ms": 1e3 * split["optimizer_s"] / STATES_STEPS,
+                    "step_ms": 1e3 * sum(split[part] for part in ("forward_s", "backward_s", "optimizer_s")) / STATES_STEPS,
+                }
+                print(kind, seed, {key: value for key, value in found[f"{kind}, seed {seed}"].items() if key != "losses"}, flush=True)
+    return found
+
+
+def write(kept: Mapping[str, Any]) -> None:
+    """The page and its picture."""
+    speeds = sorted(float(speed) for speed in kept if speed != "states")
+    rates = {speed: {layout: [course["steps_s"] for course in courses] for layout, courses in kept[str(speed)].items()} for speed in speeds}
+    planned = {speed: {layout: predicted(speed, fields) for layout, fields in LAYOUTS.items()} for speed in speeds}
+    rounds = len(rates[speeds[0]]["full"])
+    lines = [
+        f"Two network namespaces of two ranks each, joined by a link of a chosen speed with {DELAY_MS:g} ms of delay each way",
+        "(`benchmarks/shaped_link.py`: a relay between TUN devices that holds packets; this kernel has no netem). All four ranks share the",
+        "machine's two cores. A 10-million-parameter Llama shape, full training in fp32, one row of 96 tokens per rank and step, gloo.",
+        f"Steps per second after the first step, median of {rounds} runs of {STEPS} steps; the layouts run in turn in the same processes. Ratios",
+        "are medians over the rounds, each of two runs that stood next to each other.",
+        "",
+        "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid, fp8 | hybrid over full | int8 over hybrid | fp8 over hybrid |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_row(speed, rates[speed]) for speed in speeds),
+        "",
+        "![Steps per second by speed of the link](hybrid_sharding.svg)",
+        "",
+        "The planner's prediction for the same steps, before anything runs:",
+        "",
+        "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid over full | int8 over hybrid |",
+        "|---|---|---|---|---|---|",
+        *(_planned_row(speed, planned[speed]) for speed in speeds),
+        "",
+        "Bytes that a host sends over the link in a step, as its interface counts them, and what training counts for a rank's exchange:",
+        "",
+        "| layout | MB over the link | exchange, MB per rank | largest relative difference of losses to full sharding |",
+        "|---|---|---|---|",
+        *(_bytes_row(kept, layout) for layout in LAYOUTS),
+        "",
+        "gloo makes a reduce-scatter from an all-reduce, so full sharding sends more here than ZeRO-3 does by NCCL.",
+        "",
+        "## bf16 optimizer states",
+        "",
+        f"{STATES_STEPS} steps of a 6-million-parameter Llama shape, one process, ZeRO 0, fp32, AdamW with `optimizer.states` fp32 and bf16.",
+        "Losses are means over steps: of the last 50, and the largest distance to the run with fp32 states in any window of 20.",
+        "",
+        "| states | loss at the end | distance | tensors after the last step, MB | optimizer, ms per step | forward to optimizer, ms |",
+        "|---|---|---|---|---|---|",
+        *_states_rows(kept["states"]),
+    ]
+    drawn = [
+        Line(layout, [(speed, statistics.median(rates[speed][layout])) for speed in speeds], f"s{at}") for at, layout in enumerate(SHOWN)
+    ]
+    drawn.append(Line("planner, hybrid", [(speed, planned[speed]["hybrid"]) for speed in speeds], "s3"))
+    chart = standalone(drawn, "Steps per second", over="Gbit/s")
+    (ROOT / "docs" / "benchmarks" / "hybrid_sharding.svg").write_text(chart, encoding="utf-8")
+    write_page("hybrid_sharding", "Hybrid sharding over a slow link, and bf16 optimizer states", lines)
+
+
+def _ratio(rates: Mapping[str, Sequence[float]], one: str, other: str) -> float:
+    return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+
+
+def _row(speed: float, rates: Mapping[str, Sequence[float]]) -> str:
+    cells = [f"{speed:g}", *(f"{statistics.median(rates[layout]):.3f}" for layout in LAYOUTS)]
+    cells += [f"{_ratio(rates, *pair):.2f}" for pair in (("hybrid", "full"), ("hybrid, int8", "hybrid"), ("hybrid, fp8", "hybrid"))]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _planned_row(speed: float, planned: Mapping[str, float]) -> str:
+    cells = [f"{speed:g}", *(f"{planned[layout]:.3f}" for layout in SHOWN)]
+    cells += [f"{planned['hybrid'] / planned['full']:.2f}", f"{planned['hybrid, int8'] / planned['hybrid']:.2f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _bytes_row(kept: Mapping[str, Any], layout: str) -> str:
+    courses = [course for speed in kept if speed != "states" for course in kept[speed][layout]]
+    full = [course["losses"] for speed in kept if speed != "states" for course in kept[speed]["full"]]
+    apart = max(abs(a / b - 1) for course, there in zip(courses, full, strict=True) for a, b in zip(course["losses"], there, strict=True))
+    link = statistics.median(course["link_mb"] for course in courses)
+    exchange = statistics.median(course["exchange_mb"] for course in courses)
+    return f"| {layout} | {link:.1f} | {exchange:.1f} | {apart:.1e} |"
+
+
+def _states_rows(found: Mapping[str, Any]) -> list[str]:
+    def smooth(losses: Sequence[float]) -> list[float]:
+        return [statistics.fmean(losses[at : at + 20]) for at in range(len(losses) - 19)]
+
+    rows = []
+    for name, values in found.items():
+        fp32 = found[f"fp32, {name.partition(', ')[2]}"]["losses"]
+        apart = max(abs(a - b) for a, b in zip(smooth(values["losses"]), smooth(fp32), strict=True))
+        rows.append(
+            f"| {name} | {statistics.fmean(values['losses'][-50:]):.4f} | {apart:.4f} | {values['tensors_mb']:.1f} "
+            f"| {values['optimizer_ms']:.1f} | {values['step_ms']:.1f} |"
+        )
+    return rows
 
 
 if __name__ == "__main__":

@@ -71,12 +71,13 @@ def _settings(task: TrainTask) -> dict[str, Any]:
 
 
 def _layout(plan: Plan) -> dict[str, Any]:
+    within = " inside hosts" if plan.shard_within == "host" else ""
     return {
         "workers": f"{plan.workers} x {plan.sku}",
         "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.workers})",
         "precision": plan.precision,
         "attention": plan.attention,
-        "ZeRO": f"{plan.zero}{' inside hosts' if plan.shard_within == 'host' else ''}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
+        "ZeRO": f"{plan.zero}{within}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
         "recompute": "yes" if plan.recompute else "no",
     }
 
