@@ -27,8 +27,15 @@ _PLACES = {
 }
 
 __all__ = [
-    *("Box", "Mesh", "Placement", "Share", "Shards", "TensorParallelPlan"),
-    *("explain_tensor_parallel", "shard_model", "tensor_parallel_plan"),
+    "Box",
+    "Mesh",
+    "Placement",
+    "Shards",
+    "Share",
+    "TensorParallelPlan",
+    "explain_tensor_parallel",
+    "shard_model",
+    "tensor_parallel_plan",
 ]
 
 
