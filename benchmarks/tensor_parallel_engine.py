@@ -92,8 +92,8 @@ def page(rows: list[Row]) -> str:
         f"`python benchmarks/tensor_parallel_engine.py`, {datetime.date.today()}, {os.cpu_count()} cores, no GPU: torch {version('torch')}, "
         f"transformers {version('transformers')}, DeepSpeed {version('deepspeed')}, PEFT {version('peft')}, gloo, float32.",
         "",
-        "Each model type, built from a small config, with the weights of one process. *equal*: logits and every gradient of the first batch",
-        "within 1e-5 of one process (relative to the largest value; one below a thousandth of the largest gradient counts beside that),",
+        "Each model type, built from a small config, with the weights of one process. *equal*: logits and gradients of the first batch",
+        "within 1e-5 of one process (relative to the largest value; beside a thousandth of the largest gradient, where it is below),",
         "and the loss of each of 20 steps of AdamW, each of two micro-batches, within 1e-4. Of peers the losses alone are compared.",
         "LoRA of rank 4 is on every linear but the head. Dropout is off.",
         "",
