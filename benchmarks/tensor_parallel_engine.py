@@ -89,8 +89,8 @@ def page(rows: list[Row]) -> str:
     lines = [
         "# Tensor parallelism on plain shards: 20 steps beside one process, and beside peers",
         "",
-        f"`python benchmarks/tensor_parallel_engine.py`, {datetime.date.today()}, {os.cpu_count()} cores, no GPU: torch {version('torch')}, "
-        f"transformers {version('transformers')}, DeepSpeed {version('deepspeed')}, PEFT {version('peft')}, gloo, float32.",
+        f"`python benchmarks/tensor_parallel_engine.py`, {datetime.date.today()}, {os.cpu_count()} cores, no GPU, gloo, float32: "
+        f"torch {version('torch')}, transformers {version('transformers')}, DeepSpeed {version('deepspeed')}, PEFT {version('peft')}.",
         "",
         "Each model type, built from a small config, with the weights of one process. *equal*: logits and gradients of the first batch",
         "within 1e-5 of one process (relative to the largest value; beside a thousandth of the largest gradient, where it is below),",
