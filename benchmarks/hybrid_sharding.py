@@ -1,8 +1,8 @@
 """Hybrid sharding beside full sharding over a slow link: two hosts of two ranks each, at five link speeds, plain and in 8 bits.
 
-`python benchmarks/hybrid_sharding.py --states --page`: as root; writes docs/benchmarks/hybrid_sharding.md and its picture. It can be made in
-several goes: `--speeds 1 --rounds 1` measures one speed and keeps it, `--speeds --states` the bf16 states, `--speeds --page` writes what is
-kept. The ranks of a speed are started once and run the layouts in turn, so that each pair has the same machine.
+`python benchmarks/hybrid_sharding.py --states --page`: as root; writes docs/benchmarks/hybrid_sharding.md and its picture. It can be made
+in several goes: `--speeds 1 --rounds 1` measures one speed and keeps it, `--speeds --states` the bf16 states, `--speeds --page` writes what
+is kept. The ranks of a speed are started once and run the layouts in turn, so that each pair has the same machine.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def write(kept: Mapping[str, Any]) -> None:
         f"Two network namespaces of two ranks each, joined by a link of a chosen speed with {DELAY_MS:g} ms of delay each way",
         "(`benchmarks/shaped_link.py`: a relay between TUN devices that holds packets; this kernel has no netem). All four ranks share the",
         "machine's two cores. A 10-million-parameter Llama shape, full training in fp32, one row of 96 tokens per rank and step, gloo.",
-        f"Steps per second after the first step, median of {rounds} runs of {STEPS} steps; the layouts run in turn in the same processes. Ratios",
-        "are medians over the rounds, each of two runs that stood next to each other.",
+        f"Steps per second after the first step, median of {rounds} runs of {STEPS} steps; the layouts run in turn in the same processes.",
+        "Ratios are medians over the rounds, each of two runs that stood next to each other.",
         "",
         "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid, fp8 | hybrid over full | int8 over hybrid | fp8 over hybrid |",
         "|---|---|---|---|---|---|---|---|",
@@ -220,7 +220,7 @@ def write(kept: Mapping[str, Any]) -> None:
         "",
         "## bf16 optimizer states",
         "",
-        f"{STATES_STEPS} steps of a 6-million-parameter Llama shape, one process, ZeRO 0, fp32, AdamW with `optimizer.states` fp32 and bf16.",
+        f"{STATES_STEPS} steps of a 6-million-parameter Llama shape, one process, ZeRO 0, fp32, AdamW with both kinds of states.",
         "Losses are means over steps: of the last 50, and the largest distance to the run with fp32 states in any window of 20.",
         "",
         "| states | loss at the end | distance | tensors after the last step, MB | optimizer, ms per step | forward to optimizer, ms |",
