@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
     from tuneyard.parallel.shares import Box, Share
 
-_PLACES = {
-    **dict.fromkeys(("Shards", "shard_model"), "applied"),
+_AT = {
     "Mesh": "mesh",
+    **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
 }
-
 __all__ = [
     "Box",
     "Mesh",
@@ -40,6 +39,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _AT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tuneyard.parallel.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"tuneyard.parallel.{_AT[name]}"), name)
