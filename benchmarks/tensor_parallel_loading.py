@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.applied_models import Case
 from tests.forks import Call, called
 from tests.ranks import group

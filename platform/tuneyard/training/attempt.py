@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
-from transformers import PrinterCallback
+from transformers import AutoConfig, PrinterCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
@@ -201,7 +201,8 @@ class _Attempt:
         check_vocabulary(tokenizer, request, start)
         if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
             trust = task.model.trust_remote_code
-            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
+            config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
+            plan_from_config(config, plan.tensor_parallel, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
