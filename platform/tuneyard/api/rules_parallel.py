@@ -10,24 +10,19 @@ def _whole_groups(case: Case) -> bool:
     return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
 
 
+def _averages_itself(case: Case) -> bool:
+    """Gradients are averaged by Tuneyard, over groups that know of data parallelism alone."""
+    return case.strategy.shard_within == "host" or case.strategy.quantised_all_reduce != "none"
+
+
 PARALLEL_RULES = (
-    Rule(
-        id="tensor-parallel-training",
-        kind="train",
-        refused="tensor parallelism in training",
-        why="training shards by ZeRO only in this version",
-        field="train.strategy.tensorParallel",
-        breaks=lambda c: c.strategy.tensor_parallel > 1 and _whole_groups(c),
-        nearest=lambda _: ({"train.strategy.tensorParallel": 1, "train.strategy.zero": 3},),
-        example={"train.strategy.tensorParallel": 2, "train.batch.global": 32, "resources.workers": 2},
-    ),
     Rule(
         id="sequence-parallel",
         kind="train",
-        refused="sequence parallelism without tensor parallelism",
-        why="it splits what the ranks of a tensor-parallel group would otherwise all hold",
+        refused="sequence parallelism",
+        why="what lies between the matrices is whole on each rank of a tensor-parallel group in this version",
         field="train.strategy.sequenceParallel",
-        breaks=lambda c: c.strategy.sequence_parallel and c.strategy.tensor_parallel == 1,
+        breaks=lambda c: c.strategy.sequence_parallel,
         nearest=lambda _: ({"train.strategy.sequenceParallel": False},),
         example={"train.strategy.sequenceParallel": True},
     ),
@@ -37,7 +32,7 @@ PARALLEL_RULES = (
         refused="context parallelism",
         why="rows are not split over ranks in this version",
         field="train.strategy.contextParallel",
-        breaks=lambda c: c.strategy.context_parallel > 1 and _whole_groups(c),
+        breaks=lambda c: c.strategy.context_parallel > 1 and _whole_groups(c) and not _averages_itself(c),
         nearest=lambda _: ({"train.strategy.contextParallel": 1},),
         example={"train.strategy.contextParallel": 2, "resources.workers": 2},
     ),
@@ -50,25 +45,5 @@ PARALLEL_RULES = (
         breaks=lambda c: not _whole_groups(c),
         nearest=lambda _: ({"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1},),
         example={"train.strategy.tensorParallel": 2, "resources.workers": 3, "train.batch.global": 30},
-    ),
-    Rule(
-        id="shard-within-host",
-        kind="train",
-        refused="hybrid sharding (shardWithin: host)",
-        why="training shards over all ranks in this version",
-        field="train.strategy.shardWithin",
-        breaks=lambda c: c.strategy.shard_within == "host",
-        nearest=lambda _: ({"train.strategy.shardWithin": "none"},),
-        example={"train.strategy.shardWithin": "host"},
-    ),
-    Rule(
-        id="quantised-all-reduce",
-        kind="train",
-        refused="a quantised all-reduce of gradients",
-        why="gradients are reduced as they are in this version",
-        field="train.strategy.quantisedAllReduce",
-        breaks=lambda c: c.strategy.quantised_all_reduce != "none",
-        nearest=lambda _: ({"train.strategy.quantisedAllReduce": "none"},),
-        example={"train.strategy.quantisedAllReduce": "int8"},
     ),
 )

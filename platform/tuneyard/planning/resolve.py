@@ -93,8 +93,9 @@ def _tokens_per_s(plan: Plan) -> float:
     return plan.speed.tokens_per_s if plan.speed else 0.0
 
 
-def _complexity(plan: Plan) -> tuple[int, int, bool, int, int]:
-    return plan.pipeline_parallel, plan.tensor_parallel, plan.recompute, plan.zero, -plan.micro_batch
+def _complexity(plan: Plan) -> tuple[int, int, bool, int, bool, int]:
+    within_host = plan.shard_within == "host"
+    return plan.pipeline_parallel, plan.tensor_parallel, plan.recompute, plan.zero, within_host, -plan.micro_batch
 
 
 def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:
@@ -153,4 +154,6 @@ def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
     asked = task.layout.liger
     if asked is True and gpu.is_cpu:
         raise BadInput("Liger kernels run on GPUs only", "set strategy.liger to auto")
-    return available and not gpu.is_cpu if asked == "auto" else asked
+    if asked == "auto":
+        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1  # the fused loss multiplies by the head's whole weight
+    return asked

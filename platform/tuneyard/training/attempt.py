@@ -18,16 +18,17 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
-from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
+from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
 from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
-from tuneyard.training.arguments import training_arguments
+from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
@@ -37,6 +38,8 @@ from tuneyard.training.distributed import World, barrier, gather_objects, joined
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
+from tuneyard.training.gradients import exchange_gradients
+from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
@@ -47,6 +50,7 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.stop import StopRequest, listening
+from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -71,18 +75,13 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
     plan = request.plan
-    with joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0) as world, listening(should_stop) as stop, _clean_libraries():
-        if world.size != plan.workers:
-            raise BadInput(
-                f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
-            )
-        if plan.tensor_parallel > 1:
-            raise BadInput(
-                f"tensor parallel training over {plan.tensor_parallel} GPUs is not there yet",
-                "set strategy.tensorParallel to 1 and zero to 3",
-            )
+    check_supported(plan)
+    mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
+    joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
+    with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
-            return _Attempt(request, world, stop, emit if world.is_first else silent).run()
+            with sharded_within_hosts(plan, world) as placed:
+                return _Attempt(request, placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
@@ -139,6 +138,8 @@ class _Attempt:
         self.libraries_gb = 0.0
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
+        self.shards: Shards | None = None
+        self.exchange: GradientExchange | None = None
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -159,7 +160,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end)
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()
@@ -198,6 +199,9 @@ class _Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
+        if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
+            trust = task.model.trust_remote_code
+            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -213,8 +217,8 @@ class _Attempt:
             rows_at=order.at_each,
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
-            rank=self.world.rank,
-            workers=self.world.size,
+            rank=self.world.data_rank,
+            workers=self.world.mesh.data,
             start=0,
             stop=steps,
         )
@@ -250,8 +254,10 @@ class _Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
+        cuts = tensor_plan(model, plan.tensor_parallel)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
+        self.shards = shard(model, cuts, self.world)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -289,10 +295,15 @@ class _Attempt:
             keep=task.checkpoint.keep,
             every=task.checkpoint.every_steps,
             made_by=made_by,
-            layout={"workers": plan.workers, "zero": plan.zero},
+            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
             world=self.world,
             emit=self.emit,
         )
+
+    def _groups(self) -> dict[str, int]:
+        """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
+        tensor, hosts = self.world.mesh.tensor, self.world.host_groups
+        return {**({"tensor": tensor} if tensor > 1 else {}), **({"hosts": hosts.hosts} if hosts else {})}
 
     def _train(
         self,
@@ -344,6 +355,7 @@ class _Attempt:
         batches = replace(material.batches, start=start)
         trainer.prepare_run(
             batches,
+            self.world,
             load=go_on,
             save=save,
             on_lap=ledger.on_lap,
@@ -351,6 +363,9 @@ class _Attempt:
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
+            shards=self.shards,
+            exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
+            optimizer=optimizer_of(task),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None
@@ -363,6 +378,9 @@ class _Attempt:
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
         self.router_weight = trainer.router_weight
+        self.exchange = trainer.exchange
+        if self.exchange is not None:
+            self.exchange.close()
         ledger.finish()
         checkpoints.settle()
         return ledger
@@ -402,6 +420,13 @@ class _Attempt:
         stream = data.work_of(material.data)
         return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
 
+    def _exchange(self, steps: int) -> dict[str, Any]:
+        """What this rank sent to average gradients in this attempt, where training does it itself."""
+        exchange, plan = self.exchange, self.request.plan
+        if exchange is None or not steps:
+            return {}
+        return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
+
     def _result(
         self,
         status: str,
@@ -436,6 +461,7 @@ class _Attempt:
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, progress),
                 **self._streams(material, progress),
+                **self._exchange(len(progress.losses) - (restored.step if restored else 0)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },

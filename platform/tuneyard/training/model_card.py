@@ -53,7 +53,7 @@ def _data(task: TrainTask) -> str:
 def _settings(task: TrainTask) -> dict[str, Any]:
     optimizer = task.optimizer
     settings = {
-        "optimizer": optimizer.name,
+        "optimizer": optimizer.name + (", states in bf16" if optimizer.states == "bf16" else ""),
         "learning rate": optimizer.learning_rate,
         "schedule": f"{optimizer.schedule}, warm-up {optimizer.warmup:g}",
         "weight decay": optimizer.weight_decay,
@@ -73,12 +73,20 @@ def _settings(task: TrainTask) -> dict[str, Any]:
 def _layout(plan: Plan) -> dict[str, Any]:
     return {
         "workers": f"{plan.workers} x {plan.sku}",
-        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.workers})",
+        **_mesh(plan),
+        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.data_parallel})",
         "precision": plan.precision,
         "attention": plan.attention,
-        "ZeRO": f"{plan.zero}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
+        "ZeRO": f"{plan.zero}{' inside hosts' if plan.shard_within == 'host' else ''}",
+        "offload": f"optimizer {plan.offload_optimizer}, parameters {plan.offload_parameters}",
         "recompute": "yes" if plan.recompute else "no",
     }
+
+
+def _mesh(plan: Plan) -> dict[str, Any]:
+    axes = {"data": plan.data_parallel, "context": plan.context_parallel, "tensor": plan.tensor_parallel}
+    shown = " x ".join(f"{size} {axis}" for axis, size in axes.items() if size > 1 or axis == "data")
+    return {"mesh": f"{shown} parallel"} if plan.workers > plan.data_parallel else {}
 
 
 def _table(rows: Mapping[str, Any]) -> str:

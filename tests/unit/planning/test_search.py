@@ -128,7 +128,7 @@ def test_fewer_key_heads_than_ranks_are_no_obstacle() -> None:
 
 
 def test_a_refusal_names_tensor_parallelism_where_that_alone_makes_it_fit() -> None:
-    words = {said: changed for said, changed in changes(search(train(strategy={"tensorParallel": 1, "zero": 1}), "a100-40gb", 8))}
+    words = dict(changes(search(train(strategy={"tensorParallel": 1, "zero": 1}), "a100-40gb", 8)))
     assert words["set strategy.tensorParallel to 8"].plans()
 
 
