@@ -132,15 +132,16 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
     yield from (d for d in _DEGREES if workers % d == 0 and gpus_per_node % d == 0 and heads_divide(shape, d))
 
 
-def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int) -> None:
-    """Raises BadInput for a degree that cuts nothing of the model, leaves a machine, or stands beside another way to cut the weights."""
+def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int | None) -> None:
+    """Raises BadInput for a degree that cuts nothing of the model, leaves a machine (of so many GPUs, where that is known), or stands
+    beside another way to cut the weights."""
     asked = task.layout
     degree = asked.tensor_parallel
     if degree == 1:
         return
     if not cuts_something(shape, degree):
         raise BadInput(f"{degree} ranks can share no matrix of a {shape.model_type} model", "set strategy.tensorParallel to 1")
-    if not gpu.is_cpu and gpus_per_node % degree:
+    if not gpu.is_cpu and gpus_per_node is not None and gpus_per_node % degree:
         inside = " or ".join(str(each) for each in range(1, gpus_per_node + 1) if gpus_per_node % each == 0)
         raise BadInput(
             f"machines of {gpus_per_node} {gpu.sku} hold no whole number of tensor-parallel groups of {degree}",
