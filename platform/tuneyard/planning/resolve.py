@@ -102,7 +102,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
     """The search that `resolve` and `plans` make. Raises BadInput for a setting that cannot work on the device."""
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
-    refuse_tensor_degree(task, shape, gpu, site.get("gpus_per_node", 8))
+    refuse_tensor_degree(task, shape, gpu, site.get("gpus_per_node"))
     return Search(
         task=task,
         shape=shape,

@@ -114,8 +114,8 @@ class Search:
             for zero in self._stages():
                 if pipeline > 1 and zero > 1:
                     continue  # stages 2 and 3 reduce gradients after each micro-batch, of which a pipeline has many in flight
-                if tensor > 1 and zero == 3:
-                    continue  # two ways to cut the same weights: training takes one
+                if tensor > 1 and (zero == 3 or (zero == 0 and self.precision == "fp16")):
+                    continue  # two ways to cut the same weights; and torch's loss scaler knows nothing of parts
                 for within in self._shardings(zero, tensor * pipeline):
                     yield Layout(
                         workers=self.workers,
@@ -124,7 +124,7 @@ class Search:
                         attention=self.attention,
                         micro_batch=1,
                         seq_len=self.seq_len,
-                        liger=self.liger,
+                        liger=self.liger and (tensor == 1 or pipeline > 1),
                         offload_optimizer=asked.offload.optimizer,
                         offload_parameters=asked.offload.parameters,
                         tensor_parallel=tensor,

@@ -29,18 +29,18 @@ _DEGREES = (2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Messages:
     """Elements per token that one rank adds up (all-reduce) and gathers in all layers, and how often, in a forward or a backward pass."""
 
     summed: int = 0
     gathered: int = 0
     collectives: int = 0
 
-    def __add__(self, other: Exchange) -> Exchange:
-        return Exchange(self.summed + other.summed, self.gathered + other.gathered, self.collectives + other.collectives)
+    def __add__(self, other: Messages) -> Messages:
+        return Messages(self.summed + other.summed, self.gathered + other.gathered, self.collectives + other.collectives)
 
-    def times(self, layers: int) -> Exchange:
-        return Exchange(self.summed * layers, self.gathered * layers, self.collectives * layers)
+    def times(self, layers: int) -> Messages:
+        return Messages(self.summed * layers, self.gathered * layers, self.collectives * layers)
 
 
 @lru_cache(maxsize=4096)
@@ -92,23 +92,23 @@ def cuts_something(shape: ModelShape, degree: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def exchanges(shape: ModelShape, degree: int) -> tuple[Exchange, Exchange]:
-    """What a rank exchanges in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input."""
-    forward, backward = Exchange(), Exchange()
+def messages(shape: ModelShape, degree: int) -> tuple[Messages, Messages]:
+    """What a rank messages in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input."""
+    forward, backward = Messages(), Messages()
     for p in shape.projections:
-        there, back = _EXCHANGES[cuts(shape, degree)[key(p)]](p)
+        there, back = _MESSAGES[cuts(shape, degree)[key(p)]](p)
         forward, backward = forward + there.times(p.layers * p.active), backward + back.times(p.layers * p.active)
     if _vocabulary_divides(shape, degree):
-        forward += Exchange(summed=shape.hidden, collectives=1)  # lookups
+        forward += Messages(summed=shape.hidden, collectives=1)  # lookups
     return forward, backward
 
 
-_EXCHANGES: Mapping[Cut, Callable[[Projection], tuple[Exchange, Exchange]]] = {
-    "columns": lambda p: (Exchange(), Exchange(summed=p.inputs, collectives=1)),
-    "rows": lambda p: (Exchange(summed=p.outputs, collectives=1), Exchange()),
-    "gathered columns": lambda p: (Exchange(gathered=p.outputs, collectives=1), Exchange(summed=p.inputs, collectives=1)),
-    "split rows": lambda p: (Exchange(summed=p.outputs, collectives=1), Exchange(gathered=p.inputs, collectives=1)),
-    "whole": lambda _: (Exchange(), Exchange()),
+_MESSAGES: Mapping[Cut, Callable[[Projection], tuple[Messages, Messages]]] = {
+    "columns": lambda p: (Messages(), Messages(summed=p.inputs, collectives=1)),
+    "rows": lambda p: (Messages(summed=p.outputs, collectives=1), Messages()),
+    "gathered columns": lambda p: (Messages(gathered=p.outputs, collectives=1), Messages(summed=p.inputs, collectives=1)),
+    "split rows": lambda p: (Messages(summed=p.outputs, collectives=1), Messages(gathered=p.inputs, collectives=1)),
+    "whole": lambda _: (Messages(), Messages()),
 }
 
 
@@ -132,15 +132,16 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
     yield from (d for d in _DEGREES if workers % d == 0 and gpus_per_node % d == 0 and heads_divide(shape, d))
 
 
-def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int) -> None:
-    """Raises BadInput for a degree that cuts nothing of the model, leaves a machine, or stands beside another way to cut the weights."""
+def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int | None) -> None:
+    """Raises BadInput for a degree that cuts nothing of the model, leaves a machine (of so many GPUs, where that is known), or stands
+    beside another way to cut the weights."""
     asked = task.layout
     degree = asked.tensor_parallel
     if degree == 1:
         return
     if not cuts_something(shape, degree):
         raise BadInput(f"{degree} ranks can share no matrix of a {shape.model_type} model", "set strategy.tensorParallel to 1")
-    if not gpu.is_cpu and gpus_per_node % degree:
+    if not gpu.is_cpu and gpus_per_node is not None and gpus_per_node % degree:
         inside = " or ".join(str(each) for each in range(1, gpus_per_node + 1) if gpus_per_node % each == 0)
         raise BadInput(
             f"machines of {gpus_per_node} {gpu.sku} hold no whole number of tensor-parallel groups of {degree}",

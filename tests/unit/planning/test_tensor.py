@@ -12,7 +12,7 @@ from tuneyard.api import Method
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.catalog.families import _FAMILIES
 from tuneyard.planning import Layout, Setup
-from tuneyard.planning.tensor import exchanges, rank_adapter_parameters, rank_parameters
+from tuneyard.planning.tensor import messages, rank_adapter_parameters, rank_parameters
 
 WHOLE = {"replicated", "replicated_with_grad_allreduce", "mla_kv_a_proj"}
 NOT_HERE = {"gemma3": "has a vision tower", "deepseek_v2": "its config class has no defaults that make a model"}
@@ -56,7 +56,7 @@ def test_a_vocabulary_that_does_not_divide_is_whole_on_every_rank() -> None:
 
 
 def test_layers_of_llama_add_up_twice_forward_and_once_per_matrix_that_reads_the_stream_backward() -> None:
-    forward, backward = exchanges(LLAMA_8B, 2)
+    forward, backward = messages(LLAMA_8B, 2)
 
     assert forward.summed == (2 * LLAMA_8B.layers + 1) * LLAMA_8B.hidden
     assert backward.summed == (5 * LLAMA_8B.layers + 1) * LLAMA_8B.hidden
