@@ -91,8 +91,9 @@ def _tokens_per_s(plan: Plan) -> float:
     return plan.speed.tokens_per_s if plan.speed else 0.0
 
 
-def _complexity(plan: Plan) -> tuple[bool, int, int, int, int]:
-    return plan.recompute, plan.pipeline_parallel, plan.tensor_parallel, plan.zero, -plan.micro_batch
+def _complexity(plan: Plan) -> tuple[bool, int, int, int, bool, int]:
+    within_host = plan.shard_within == "host"
+    return plan.recompute, plan.pipeline_parallel, plan.tensor_parallel, plan.zero, within_host, -plan.micro_batch
 
 
 def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:

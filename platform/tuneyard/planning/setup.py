@@ -68,6 +68,7 @@ class Setup:
     layout: Layout
     method: Method = field(default_factory=lambda: Method(full=Full()))
     optimizer: str = "adamw"
+    optimizer_states: Literal["fp32", "bf16"] = "fp32"
     objective: Literal["sft", "clm", "dpo"] = "sft"
     gpus_per_node: int = 8
     network_gb_s: float | None = None
@@ -75,4 +76,23 @@ class Setup:
     @classmethod
     def of(cls, task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Setup:
         """What a train task asks for, laid out so."""
-        return cls(shape=shape, gpu=gpu, layout=layout, method=task.method, optimizer=task.optimizer.name, objective=task.objective)
+        return cls(
+            shape=shape,
+            gpu=gpu,
+            layout=layout,
+            method=task.method,
+            optimizer=task.optimizer.name,
+            optimizer_states=task.optimizer.states,
+            objective=task.objective,
+        )
+
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks on `cpu` share one machine, unless the network between several is given."""
+        return self.layout.workers if self.gpu.is_cpu and self.network_gb_s is None else self.gpus_per_node
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which ZeRO shards."""
+        replicas = max(1, self.layout.data_parallel)
+        return min(replicas, self.ranks_per_host) if self.layout.shard_within == "host" else replicas

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
+from tuneyard.planning.exchange import exchange_s, exchanges
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
@@ -19,6 +20,9 @@ _MATRICES = 7
 """Of a layer: query, key, value, output, gate, up and down."""
 _STATE_TRAFFIC = {"adamw": 24.0, "adamw-8bit": 12.0, "adafactor": 16.0, "sgd": 8.0}
 """Bytes per trained parameter that an optimizer step reads and writes, beside its fp32 gradient and the 16-bit weight."""
+
+_MEANS_SAVED = 8.0
+"""Of these, with both means in bf16."""
 
 
 def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
@@ -131,14 +135,14 @@ class _Step:
     def _gathers_s(self) -> float:
         """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
         layout = self.layout
-        if layout.zero != 3 or layout.data_parallel == 1:
+        if layout.zero != 3 or self.setup.shards == 1:
             return 0.0
         ring = self._ring_s(self._weight_bytes())
         again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
         return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
 
     def _ring_s(self, size: float) -> float:
-        return self.links.ring_s(size, self.layout.data_parallel, stride=self.layout.tensor_parallel)
+        return self.links.ring_s(size, self.setup.shards, stride=self.layout.tensor_parallel)
 
     def _gradients_s(self, backward_s: float) -> float:
         """Reduction of gradients and gathering of updated weights, less what hides under backward.
@@ -146,6 +150,8 @@ class _Step:
         DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
         """
         layout = self.layout
+        if exchanges(self.setup):
+            return max(0.0, exchange_s(self.setup, self.links, self.trained) - self.overlap * backward_s)
         if layout.data_parallel == 1 or layout.zero == 3:
             return 0.0
         gradients = self.trained * (4 if layout.engine in ("megatron", "nanotron") or layout.zero == 0 else self.width) / self._shards
@@ -182,17 +188,21 @@ class _Step:
     def _ranks_here(self) -> int:
         return min(self.layout.workers, self.links.gpus_per_node)
 
+    @property
+    def _state_traffic(self) -> float:
+        return _STATE_TRAFFIC[self.setup.optimizer] - (_MEANS_SAVED if self.setup.optimizer_states == "bf16" else 0.0)
+
     def _update_s(self) -> tuple[float, float, float]:
         """Seconds of offload traffic, of the CPU's optimizer, and of the device's."""
         layout = self.layout
-        owned = self.trained / self._shards / (layout.data_parallel if layout.zero else 1)
+        owned = self.trained / self._shards / (self.setup.shards if layout.zero else 1)
         if layout.offload_optimizer == "none":
             bandwidth = self.setup.gpu.memory_bandwidth_gb_s * GIGA * self.efficiency.memory
             if self.setup.gpu.is_cpu:
                 bandwidth /= layout.workers
-            return 0.0, 0.0, owned * (_STATE_TRAFFIC[self.setup.optimizer] + 4 + self.width) / bandwidth
+            return 0.0, 0.0, owned * (self._state_traffic + 4 + self.width) / bandwidth
         gradients = self._host_s(owned * self.width * (layout.grad_accum if layout.zero >= 2 else 1), "cpu")
         traffic = gradients + self._host_s(owned * self.width, "cpu")
         if layout.offload_optimizer == "nvme":
-            traffic += self._host_s(owned * _STATE_TRAFFIC[self.setup.optimizer], "nvme")
+            traffic += self._host_s(owned * self._state_traffic, "nvme")
         return traffic, owned * self._ranks_here / self.calibration.cpu_optimizer_parameters_s, 0.0

@@ -38,12 +38,13 @@ class States:
 def states_of(setup: Setup, *, last_stage: bool) -> States:
     """Of a rank of the first or of the last pipeline stage."""
     shape, layout = setup.shape, setup.layout
-    width, data = BYTES[layout.precision], max(1, layout.data_parallel)
+    width, data = BYTES[layout.precision], setup.shards
     stage = stage_parameters(setup, last_stage=last_stage)
     share = stage / shape.parameters
     adapter = setup.method.adapter is not None
     trained = trainable_parameters(shape, setup.method) * share if adapter else stage
-    moments = MOMENT_BYTES[setup.optimizer]
+    halved = setup.optimizer_states == "bf16"
+    moments = MOMENT_BYTES[setup.optimizer] * (0.5 if halved else 1.0)
     if layout.engine == "fsdp":
         # Without mixed precision what is loaded in 16 bits stays so, and the moments take its dtype; PEFT's adapters are fp32.
         trained_width = FP32 if adapter or (layout.mixed_precision and layout.zero == 3) else width
@@ -70,7 +71,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         gradients /= data
     if masters and width < FP32 and layout.engine == "deepspeed":
         step = FP32 * trained / data  # an fp32 copy of this rank's gradients
-    elif not masters:
+    elif not masters and not halved:  # training's own AdamW works through a tensor piece by piece
         step = STEP_COPIES * trained * FP32 if setup.optimizer == "adamw" else 0.0
     if layout.zero == 3:
         weights /= data

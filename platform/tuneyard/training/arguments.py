@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainingArguments
 
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
+from tuneyard.training.bf16_states import Bf16AdamW
 from tuneyard.training.deepspeed_config import deepspeed_config
 
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd"}
@@ -61,6 +63,15 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -
 def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> TrainingArguments:
     """Must be made before the model: with ZeRO-3 it is what tells transformers to partition weights while they load."""
     return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch))
+
+
+def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
+    """Class and settings of an optimizer that transformers does not know; None for those of `OPTIMIZERS`."""
+    settings = task.optimizer
+    if settings.states == "fp32":
+        return None
+    names = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
+    return Bf16AdamW, {**names, "seed": task.seed}
 
 
 def warmup_steps(warmup: float, steps: int) -> int:

@@ -12,6 +12,9 @@ from tuneyard.planning import Plan
 # Elements per bucket of a reduction; DeepSpeed's default of 5e8 would hold 1 to 2 GB of buffers per rank whatever the model.
 BUCKET_ELEMENTS = 50_000_000
 
+EXCHANGED_ELEMENTS = 4_000_000
+"""The same where each bucket is averaged across hosts next: small enough that most of them are on their way while backward goes on."""
+
 
 def deepspeed_config(plan: Plan, *, max_grad_norm: float) -> dict[str, Any] | None:
     """Settings for `deepspeed.initialize`; None for ZeRO 0, which is plain data parallelism without DeepSpeed.
@@ -43,7 +46,7 @@ def _zero(plan: Plan) -> dict[str, Any]:
         "stage": plan.zero,
         "overlap_comm": plan.sku != "cpu",
         "contiguous_gradients": True,
-        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "reduce_bucket_size": EXCHANGED_ELEMENTS if plan.shard_within == "host" else BUCKET_ELEMENTS,
         "allgather_bucket_size": BUCKET_ELEMENTS,
     }
     if plan.offload_optimizer != "none":
