@@ -70,22 +70,35 @@ def _compared(cases: list[Case], degree: int) -> list[Difference]:
 
 
 def difference_here(case: Case, degree: int) -> Difference:
-    """As `differences_of` for one case, on a rank of a group that exists."""
+    """As `differences_of` for one case, on a rank of a group that exists. Ranks after the first know their own half alone."""
     import torch.distributed as dist
 
-    from tuneyard.parallel import explain_tensor_parallel, shard_model
+    from tuneyard.parallel import shard_model
 
-    plan = explain_tensor_parallel(case.model(meta=True), degree)
-    expected = _run(case.trained(), case.micro_batches)
+    plan = plan_here(case, degree)
     model = case.trained()
     shards = shard_model(model, plan, dist.group.WORLD)
     logits, local = _run(model, case.micro_batches)
     gradients = {name: shards.gather(name, gradient) for name, gradient in local.items()}
+    if dist.get_rank():
+        return Difference(case.model_type, 0.0, 0.0, "", len(plan.styles))
+    expected = _run(case.trained(), case.micro_batches)
     # A gradient that vanishes by symmetry is rounding alone: its error counts beside a thousandth of the largest gradient.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected[1].values())
     errors = {name: relative(gradients.get(name), gradient, floor) for name, gradient in expected[1].items()}
     worst = max(errors, key=lambda name: errors[name])
     return Difference(case.model_type, relative(logits, expected[0]), errors[worst], worst, len(plan.styles))
+
+
+def plan_here(case: Case, degree: int) -> Any:
+    """Tuneyard's plan of a case, made by the first rank of a group that exists."""
+    import torch.distributed as dist
+
+    from tuneyard.parallel import explain_tensor_parallel
+
+    plan = [explain_tensor_parallel(case.model(meta=True), degree) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(plan)
+    return plan[0]
 
 
 def batch_of(model: Any, number: int = 0) -> dict[str, torch.Tensor]:

@@ -23,7 +23,7 @@ def slice_tokens(setup: Setup) -> int:
     return -(-setup.layout.seq_len // setup.layout.context_parallel)
 
 
-def exchange_s(setup: Setup, links: Links, rows: int) -> float:
+def row_exchange_s(setup: Setup, links: Links, rows: int) -> float:
     """Seconds that a rank exchanges in the forward and backward pass of a micro-batch of `rows` rows."""
     layout, shape = setup.layout, setup.shape
     degree = layout.context_parallel

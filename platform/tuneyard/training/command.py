@@ -61,7 +61,9 @@ def _request(options: argparse.Namespace) -> TrainRequest:
     assert task.model.name is not None
     out = options.out.absolute() / options.task
     workers = int(os.environ.get("WORLD_SIZE", "1"))
-    plan = resolve(task, _shape(task), gpu(local_sku()), workers)
+    kind, per_host = gpu(local_sku()), int(os.environ.get("LOCAL_WORLD_SIZE", str(workers)))
+    network_gb_s = kind.network_gb_s if per_host < workers else None  # ranks on cpu share a machine where none is given
+    plan = resolve(task, _shape(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
     return TrainRequest(
         job=job.metadata.name,
         name=options.task,

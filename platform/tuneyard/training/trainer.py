@@ -21,6 +21,7 @@ from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
 from tuneyard.parallel import Shards
 from tuneyard.parallel.context import MASK, ContextParallel
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
@@ -70,12 +71,15 @@ class SteppedTrainer(Trainer):
         shards: Shards | None = None,
         context: ContextParallel | None = None,
         longest_row: int = 0,
+        exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
+        optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
         `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
         `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks that hold slices of
-        the same rows of at most `longest_row` tokens; batches are slices then."""
+        the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging of gradients, once
+        the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -90,6 +94,10 @@ class SteppedTrainer(Trainer):
         self.longest_row = longest_row
         if context is not None:
             self.compute_loss_func = slice_loss
+        self.exchange: GradientExchange | None = None
+        if optimizer is not None:
+            self.optimizer_cls_and_kwargs = optimizer
+        self._take_exchange = exchange
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -193,6 +201,7 @@ class SteppedTrainer(Trainer):
                 step()
 
             engine.step = timed_step
+        self.exchange = self._take_exchange(self)
         self.load()
         self._probe()
         return prepared
