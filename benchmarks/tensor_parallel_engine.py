@@ -32,7 +32,7 @@ MODELS = (
     *("glm4", "glm4_moe", "smollm3", "llama4_text", "gpt_oss", "mamba", "mamba2", "jamba", "nemotron", "persimmon", "mbart", "pegasus"),
     *("exaone4", "minimax"),
 )
-PER_GROUP, ADAPTER_RANK = 6, 4
+PER_GROUP, ADAPTER_RANK = 3, 4
 OURS = ("full, 2", "LoRA, 2", "full, 4", "LoRA, 4")
 
 
