@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tuneyard.api import BadInput
+from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, is_embedding, is_linear, pattern, record
 from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
@@ -39,6 +40,8 @@ class TensorParallelPlan:
     degree: int
     styles: dict[str, str]
     placements: tuple[Placement, ...]
+    ends: frozenset[str] = frozenset()
+    """Linears whose results the model returns, changed value by value at most: an engine may leave these in shards."""
 
     @property
     def sharded_share(self) -> float:
@@ -122,7 +125,7 @@ class _Writer:
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
         rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
-        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows))
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), ends_of(self._recording))
 
     def _give(self, name: str, style: str, why: str) -> None:
         self._styles[name], self._why[name] = style, why
