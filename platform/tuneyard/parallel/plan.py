@@ -107,6 +107,7 @@ class _Writer:
         self._model, self._recording, self._proof, self._degree = model, recording, proof, degree
         self._styles: dict[str, str] = {}
         self._why: dict[str, str] = {}
+        self._divides = False
         self._modules: dict[str, nn.Module] = {}
         for name, module in model.named_modules():
             self._modules.setdefault(pattern(name), module)
@@ -121,6 +122,7 @@ class _Writer:
         self._paired()
         self._experts()
         self._joined()
+        self._divides = bool(self._styles)
         self._apart()
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
@@ -185,7 +187,7 @@ class _Writer:
             return "its parameters are used elsewhere too"
         if module.in_features * module.out_features * 4 < self._width**2:
             return "too small to cut alone"
-        columns, rows = module.out_features % self._degree == 0, module.in_features % self._degree == 0 and len(users) == 1
+        columns, rows = self._cuts(module.out_features), self._cuts(module.in_features) and len(users) == 1
         prefers_rows = module.out_features < module.in_features or (
             module.out_features == module.in_features and previous == "colwise_gather_output"
         )
@@ -194,6 +196,10 @@ class _Writer:
         if columns:
             return "colwise_gather_output"
         return f"{self._degree} ranks divide neither its {module.out_features} outputs nor its {module.in_features} inputs"
+
+    def _cuts(self, size: int) -> bool:
+        """Whether a dimension may be cut alone: into unequal shares too, where the degree divides something of the model."""
+        return size % self._degree == 0 or (self._divides and size >= self._degree)
 
     def _cut_as_vocabulary(self, users: set[str]) -> bool:
         """Whether all users of a tied weight can hold the same rows of it."""
@@ -206,7 +212,7 @@ class _Writer:
     def _is_cuttable_table(self, module: nn.Module) -> bool:
         if not is_embedding(module) or any(done - _LOOKUP for done in self._inside.get(id(module), ())):
             return False
-        return module.num_embeddings % self._degree == 0 and module.max_norm is None and not module.sparse
+        return self._cuts(module.num_embeddings) and module.max_norm is None and not module.sparse
 
     def _embeddings(self) -> None:
         tokens = _token_tensors(self._recording)
@@ -232,7 +238,7 @@ class _Writer:
                     self._give(table, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
 
     def _table_reason(self, module: Any) -> str:
-        if module.num_embeddings % self._degree:
+        if not self._cuts(module.num_embeddings):
             return f"{self._degree} ranks do not divide its {module.num_embeddings} rows"
         return "it does more than a lookup and its scaling"
 
