@@ -11,12 +11,14 @@ import argparse
 import datetime
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.applied_models import Case, linears_of
 from tests.tensor_engines import EQUAL, Ran, by_deepspeed, by_transformers, in_ranks, one_process, ours
 

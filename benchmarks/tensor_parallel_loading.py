@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.applied_models import Case
 from tests.forks import Call, called
 from tests.sharded_loading import in_ranks, measured_in_shards, measured_whole, saved
