@@ -62,7 +62,8 @@ def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = Fals
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, ImportError) as error:
-        raise BadInput(f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}", "name a causal language model") from error
+        first = str(error).splitlines()[0]
+        raise BadInput(f"a {config.model_type} model cannot be built: {first}", "name a causal language model") from error
     return explain_tensor_parallel(model, degree)
 
 
@@ -76,9 +77,14 @@ def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards |
     if plan is None:
         return None
     shards = shard_model(model, plan, world.tensor_group)
+    mark(model, shards)
+    return shards
+
+
+def mark(model: Any, shards: Shards) -> None:
+    """Have each parameter say whether this rank has a part of it: DeepSpeed and `clip` ask."""
     for name, parameter in model.named_parameters():
         setattr(parameter, _IS_SHARD, not shards.replicated(name))
-    return shards
 
 
 @dataclass
