@@ -39,6 +39,8 @@ class Case:
     seed: int = 0
     steps: int = 30
     every_steps: int = 2
+    per_host: int | None = None
+    """Ranks that take themselves for those of one host; None: all."""
     on_s3: bool = False
     outages: bool = False
     """Stop the S3 server at random, and start it again."""
@@ -183,7 +185,8 @@ class _Run:
             from tuneyard.training import train
 
             if workers > 1:
-                values = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": workers, "MASTER_PORT": port}
+                local = self.case.per_host or workers
+                values = {"RANK": rank, "WORLD_SIZE": workers, "LOCAL_RANK": rank % local, "LOCAL_WORLD_SIZE": local, "MASTER_PORT": port}
                 os.environ.update({key: str(value) for key, value in values.items()}, MASTER_ADDR="127.0.0.1")
 
             def emit(event: Event) -> None:

@@ -43,7 +43,7 @@ from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import adapter_source, find_start, largest_parameter, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
@@ -239,12 +239,13 @@ class _Attempt:
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
+        largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
-            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         else:
-            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         parts = load_parts(request, material.start, material.tokenizer, self.world)

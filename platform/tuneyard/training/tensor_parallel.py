@@ -62,8 +62,8 @@ def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = Fals
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, ImportError) as error:
-        first = str(error).splitlines()[0]
-        raise BadInput(f"a {config.model_type} model cannot be built: {first}", "name a causal language model") from error
+        cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
+        raise BadInput(cause, "name a causal language model") from error
     return explain_tensor_parallel(model, degree)
 
 
