@@ -31,6 +31,11 @@ class Placement:
     why: str
     parameters: int
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether each rank holds a part of it."""
+        return self.style not in (REPLICATED, *_WHOLE)
+
 
 @dataclass(frozen=True)
 class TensorParallelPlan:
@@ -44,7 +49,7 @@ class TensorParallelPlan:
     def sharded_share(self) -> float:
         """The share of the model's parameters of which each rank holds 1/degree."""
         total = sum(row.parameters for row in self.placements)
-        return sum(row.parameters for row in self.placements if row.style not in (REPLICATED, *_WHOLE)) / max(total, 1)
+        return sum(row.parameters for row in self.placements if row.is_cut) / max(total, 1)
 
 
 _LOOKUP = {"embedding", "mul", "_to_copy"}

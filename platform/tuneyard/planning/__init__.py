@@ -11,12 +11,14 @@ from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
+from tuneyard.planning.states import SWAPPED_ELEMENTS
 
 __all__ = [
     "DEFAULT",
     "LIBRARIES_GB",
     "PACKED",
     "SMALL_STALL",
+    "SWAPPED_ELEMENTS",
     "Calibration",
     "DataCount",
     "DataRate",

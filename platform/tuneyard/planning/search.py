@@ -19,6 +19,7 @@ from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Plan, Speed
 from tuneyard.planning.setup import BYTES, Attention, Layout, Precision, Setup
 from tuneyard.planning.speed import estimate_speed
+from tuneyard.planning.tensor import cuts_something, heads_divide
 
 USABLE = 0.92
 """Share of a device's memory that a plan may fill; the rest is for what an estimate misses."""
@@ -100,8 +101,11 @@ class Search:
 
     def smallest(self) -> Layout:
         """The layout of all allowed that takes least, for saying how much that is."""
-        layout = replace(list(self.layouts())[-1], recompute=self._strategy.recompute is not False)
-        return self.with_batch(layout, (self.micro_batches(layout) or [1])[-1])
+        recompute = self._strategy.recompute is not False
+        legal = [replace(each, recompute=recompute) for each in self.layouts() if self.micro_batches(each)]
+        return min(
+            (self.with_batch(each, self.micro_batches(each)[-1]) for each in legal), key=lambda each: self.estimate(each).device.total_gb
+        )
 
     def layouts(self) -> Iterator[Layout]:
         """Every legal layout, without recomputation and micro-batch."""
@@ -110,6 +114,8 @@ class Search:
             for zero in self._stages():
                 if pipeline > 1 and zero > 1:
                     continue  # stages 2 and 3 reduce gradients after each micro-batch, of which a pipeline has many in flight
+                if tensor > 1 and (zero == 3 or (zero == 0 and self.precision == "fp16")):
+                    continue  # two ways to cut the same weights; and torch's loss scaler knows nothing of parts
                 for within in self._shardings(zero, tensor * pipeline):
                     yield Layout(
                         workers=self.workers,
@@ -118,12 +124,12 @@ class Search:
                         attention=self.attention,
                         micro_batch=1,
                         seq_len=self.seq_len,
-                        liger=self.liger,
+                        liger=self.liger and (tensor == 1 or pipeline > 1),
                         offload_optimizer=asked.offload.optimizer,
                         offload_parameters=asked.offload.parameters,
                         tensor_parallel=tensor,
                         pipeline_parallel=pipeline,
-                        sequence_parallel=asked.sequence_parallel if asked.tensor_parallel > 1 else tensor > 1,
+                        sequence_parallel=(tensor > 1 and pipeline > 1) or asked.sequence_parallel,
                         context_parallel=asked.context_parallel,
                         shard_within=within,
                         quantised_all_reduce=asked.quantised_all_reduce,
@@ -154,12 +160,13 @@ class Search:
         )
 
     def _degrees(self) -> Iterator[tuple[int, int]]:
-        """Tensor and pipeline degrees that divide the workers and the model."""
+        """Tensor and pipeline degrees that divide the workers and the model. In training here heads need not divide: attention is whole
+        then; beside a pipeline they must."""
         asked = self._strategy.tensor_parallel
         for tensor in (asked,) if asked > 1 else self.tensor_parallel:
-            if asked == 1 and (self.shape.heads % tensor or self.shape.kv_heads % tensor):
-                continue  # what was asked for is cut where it can be: the plan of the model says where
             for pipeline in self.pipeline_parallel:
+                if not (heads_divide(self.shape, tensor) or (pipeline == 1 and asked > 1 and cuts_something(self.shape, tensor))):
+                    continue
                 if self.workers % (tensor * pipeline * self._strategy.context_parallel) == 0 and pipeline <= self.shape.layers:
                     yield tensor, pipeline
 

@@ -54,6 +54,11 @@ class Layout:
     """Hidden states between layers are fp32: PEFT's `prepare_model_for_kbit_training`, and adapters under FSDP with mixed precision."""
 
     @property
+    def is_ours(self) -> bool:
+        """Whether tensor-parallel ranks hold and exchange what `tensor` says, as in training here; not what another engine divides."""
+        return self.engine == "deepspeed"
+
+    @property
     def data_parallel(self) -> int:
         """Replicas that see different rows."""
         return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
-from tuneyard.planning.exchange import exchange_s, exchanges
+from tuneyard.planning.exchange import averages_itself, exchange_s
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.tensor import messages, rank_parameters
 
 _KERNELS_PER_COLLECTIVE = 2
 """What the call of a collective costs the CPU, in launches of kernels."""
@@ -89,11 +90,19 @@ class _Step:
     def _tensor_parallel_s(self) -> float:
         """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
 
-        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes.
+        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. In training here, what the plan of the model
+        makes necessary (`tensor.messages`): backward adds up a gradient per matrix, and logits are gathered.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
             return 0.0
+        if self.layout.is_ours:
+            forward, backward = messages(self.shape, degree)
+            passes = [forward, backward, *([forward] if self.layout.recompute else [])]
+            elements = sum(2 * each.summed + each.gathered for each in passes)  # an all-reduce is two gathers
+            steps = sum(2 * each.collectives for each in passes)
+            latency = self.links.ring_s(0.0, degree)
+            return self.links.ring_s(self._tokens() * elements * self.width, degree) + (steps - 1) * latency
         size = self._tokens() * self.shape.hidden * self.width
         return self._synchronisations() * 2 * self.links.ring_s(size, degree)
 
@@ -102,7 +111,7 @@ class _Step:
         layout = self.layout
         if self.setup.gpu.is_cpu:
             return 0.0
-        rings = 2 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
+        rings = 2.0 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
         waits = 0.0
         if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
             waits = rings * layout.tensor_parallel * self.efficiency.queue_s
@@ -114,6 +123,9 @@ class _Step:
 
     def _synchronisations(self) -> int:
         """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
+        if self.layout.is_ours:
+            forward, backward = messages(self.shape, self.layout.tensor_parallel)
+            return forward.collectives * (2 if self.layout.recompute else 1) + backward.collectives
         passes = 3 if self.layout.recompute else 2
         return 2 * passes * self.shape.layers + 2
 
@@ -130,7 +142,10 @@ class _Step:
         return self.layout.tensor_parallel * self.layout.pipeline_parallel
 
     def _weight_bytes(self) -> float:
-        return self.work.model.parameters * self.width / self._shards
+        layout = self.layout
+        ours = layout.is_ours and layout.pipeline_parallel == 1
+        held = rank_parameters(self.shape, layout.tensor_parallel) if ours else self.work.model.parameters / self._shards
+        return held * self.width
 
     def _gathers_s(self) -> float:
         """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
@@ -150,7 +165,7 @@ class _Step:
         DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
         """
         layout = self.layout
-        if exchanges(self.setup):
+        if averages_itself(self.setup):
             return max(0.0, exchange_s(self.setup, self.links, self.trained) - self.overlap * backward_s)
         if layout.data_parallel == 1 or layout.zero == 3:
             return 0.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
-from transformers import PrinterCallback
+from transformers import AutoConfig, PrinterCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
@@ -43,7 +43,7 @@ from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import adapter_source, find_start, largest_parameter, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
@@ -201,7 +201,8 @@ class _Attempt:
         check_vocabulary(tokenizer, request, start)
         if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
             trust = task.model.trust_remote_code
-            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
+            config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
+            plan_from_config(config, plan.tensor_parallel, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -237,12 +238,13 @@ class _Attempt:
 
     def _build_trainer(self, material: _Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
+        largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
-            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         else:
-            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = load_model(request, material.start, self.world)

@@ -111,6 +111,15 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     return model
 
 
+def largest_parameter(request: TrainRequest, start: str) -> int:
+    """Elements of the model's largest weight. Nothing is loaded; TrainingArguments must not exist yet."""
+    trust = request.task.model.trust_remote_code
+    config = AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
+    return max(int(parameter.numel()) for parameter in model.parameters())
+
+
 def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:
     """What is said of a model with vision whose language part alone is loaded, and so saved; None where all of it is."""
     trust = request.task.model.trust_remote_code
