@@ -6,7 +6,6 @@ import math
 
 from tuneyard.api import FailureKind, JobFailed
 
-
 _REMEDIES = {
     "fp16": "use precision bf16 or fp32, or lower optimizer.learningRate",
     "bf16": "lower optimizer.learningRate, raise optimizer.warmup, or use precision fp32 to rule out overflow",
