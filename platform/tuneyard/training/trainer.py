@@ -136,14 +136,19 @@ class SteppedTrainer(Trainer):
             self.watch.mark("optimizer")
         return loss
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The loss of a micro-batch as it goes into the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
+        loss: torch.Tensor = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
         self.watch.mark("forward")
         if self.expert_load is not None:
             self.expert_load.begin(inputs.get("attention_mask"))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = self.loss_of(model, inputs, num_items_in_batch)
         if self.expert_load is not None:
             self.expert_load.end()
         self.watch.mark("backward")
@@ -246,7 +251,7 @@ class SteppedTrainer(Trainer):
             batch.pop("tokens"), batch.pop("squares")
             weight = self.weight_of(batch) if indices else 0
             with torch.no_grad():
-                loss = super().compute_loss(model, self._prepare_inputs(batch))
+                loss = self.loss_of(model, self._prepare_inputs(batch))
             if weight:
                 totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
         model.train()
@@ -258,6 +263,6 @@ class SteppedTrainer(Trainer):
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def weight_of(self, batch: dict[str, Any]) -> int:
+    def weight_of(self, batch: dict[str, Any]) -> float:
         """How much a batch counts in the mean: tokens that are predicted and count."""
         return int((batch["labels"][:, 1:] != -100).sum())
