@@ -100,8 +100,8 @@ def example_data(name: str, folder: Path) -> Path:
     return path
 
 
-def example_request(folder: Path, name: str, data: Path, plan: dict[str, Any] | None = None, **changes: Any) -> TrainRequest:
-    return program_request(folder, program_task(f"{name}:{CLASSES[name]}", EXAMPLES, data, **changes), plan)
+def example_request(folder: Path, name: str, source: Path, plan: dict[str, Any] | None = None, **changes: Any) -> TrainRequest:
+    return program_request(folder, program_task(f"{name}:{CLASSES[name]}", EXAMPLES, source, **changes), plan)
 
 
 def made_data() -> ModuleType:

@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GPT2Config, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
 
 SIDE = 16
-WORDS = "<end> a small large red green blue square disc above below left right of the middle".split()
+WORDS = ["<end>", "a", "small", "large", "red", "green", "blue", "square", "disc", "above", "below", "left", "right", "of", "the", "middle"]
 NUMBERS = {word: number for number, word in enumerate(WORDS)}
 END, UNSCORED = 0, -100
 

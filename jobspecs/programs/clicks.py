@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
-CATEGORIES = {"user": 200, "item": 100, "hour": 24}
+CATEGORIES = {"user": 100, "item": 50, "hour": 24}
 WIDTH = 8
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def clicks(count: int = 4000) -> pa.Table:
+def clicks(count: int = 20000) -> pa.Table:
     """Adverts shown: whether one is clicked depends on tastes of its user, on its item, and on its price."""
     draw = np.random.default_rng(1)
-    tastes, kinds = draw.normal(size=(200, 3)), draw.normal(size=(100, 3))
-    user, item, hour = draw.integers(200, size=count), draw.integers(100, size=count), draw.integers(24, size=count)
+    tastes, kinds = draw.normal(size=(100, 2)), draw.normal(size=(50, 2))
+    user, item, hour = draw.integers(100, size=count), draw.integers(50, size=count), draw.integers(24, size=count)
     price = draw.uniform(size=count).astype(np.float32)
     logit = 1.5 * (tastes[user] * kinds[item]).sum(1) - 2.0 * price + 0.5 * np.sin(hour / 24 * 2 * np.pi)
     clicked = draw.uniform(size=count) < 1 / (1 + np.exp(-logit))

@@ -1,4 +1,4 @@
-"""Learning to learn (MAML, Finn et al. 2017): a start from which one step of gradient descent on five points fits any sine. A row is a task."""
+"""Learning to learn (MAML, Finn et al. 2017): weights from which two steps on five points fit a sine. Each row is a task."""
 
 import torch
 from torch import nn

@@ -48,7 +48,9 @@ def module_files(program: str, folder: Path) -> set[Path]:
     own = set(_module(name, folder))
     if not (_source(name, folder)):
         return set()
-    return {Path(os.path.normpath(path)) for path in own | {each for path in own if path.suffix == ".py" for each in _imports(path, folder)}}
+    return {
+        Path(os.path.normpath(path)) for path in own | {each for path in own if path.suffix == ".py" for each in _imports(path, folder)}
+    }
 
 
 def missing_object(program: str, folder: Path) -> str | None:

@@ -98,7 +98,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "!has(self.programDir) || self.programDir.contains('://') || self.programDir.startsWith('/')",
             f"programDir: a path beside the file: {ADVICE}",
         ),
-        _rule("!has(self.model) || self.model.init != 'scratch' || has(self.method.full)", "an adapter needs pretrained weights; use method: {full: {}}"),
+        _rule(
+            "!has(self.model) || self.model.init != 'scratch' || has(self.method.full)",
+            "an adapter needs pretrained weights; use method: {full: {}}",
+        ),
     ),
     "ScoreTask": (
         _rule(

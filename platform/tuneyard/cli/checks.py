@@ -69,8 +69,8 @@ def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
 
 def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str:
     if file.what == "program" and program is not None:
-        there = module_files(program, base_dir)
-        return missing_object(program, base_dir) or ("" if there else f"{file.text}: no such module beside the JobSpec")
+        found = module_files(program, base_dir)
+        return missing_object(program, base_dir) or ("" if found else f"{file.text}: no such module beside the JobSpec")
     there = base_dir / Path(file.text).expanduser()
     if file.what == "data" and re.search(r"[*?\[]", file.text):
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"

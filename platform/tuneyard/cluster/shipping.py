@@ -147,11 +147,11 @@ def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[
         if named := named_files(line, base_dir):
             reason = f"names {', '.join(named)} beside the file, and setup runs where no file has been shipped to: put it into the image"
             problems.append(Problem(f"spec.setup[{index}]", reason))
-    for named, field, paths in _code(job, base_dir, problems):
+    for code, field, paths in _code(job, base_dir, problems):
         try:
             files = {_name_below(base_dir, _checked(path, base_dir)): path for path in paths}
         except BadInput as error:
-            problems.append(Problem(dotted(named), error.cause))
+            problems.append(Problem(dotted(code), error.cause))
             continue
         if files:
             yield Parcel(field, ", ".join(sorted(files)), job.spec.tasks[int(field[2])].name, files)

@@ -28,13 +28,12 @@ FORMAT = "rows"
 _HASHES = "hashes.npy"
 
 
-def prepare_rows(
-    spec: TrainData, *, seed: int, cache_dir: str | Path | None = None, emit: Emit = silent, task: str = ""
-) -> Prepared:
-    """The rows that `spec` names, with `from` resolved to `source` already. Several processes may call it at once: one reads, the others wait.
+def prepare_rows(spec: TrainData, *, seed: int, cache_dir: str | Path | None = None, emit: Emit = silent, task: str = "") -> Prepared:
+    """The rows that `spec` names, with `from` resolved to `source` already.
 
-    Rows of `validationFraction` are chosen by their content, so that no row, nor its duplicate, is on both sides. Raises BadInput (no data,
-    too many bad rows, no row left), StorageError (source not reachable, disk full).
+    Several processes may call it at once: one reads, the others wait. Rows of `validationFraction` are chosen by their content, so that no
+    row, nor its duplicate, is on both sides. Raises BadInput (no data, too many bad rows, no row left), StorageError (source not reachable,
+    disk full).
     """
     emit(Stage(task=task, name="reading rows"))
     located = located_source(spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu
 from tuneyard.planning.plan import Plan
@@ -19,7 +21,7 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
     layout, batch = task.layout, task.batch
     if task.ranks_per_replica > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
         raise BadInput(
-            "programs train data-parallel alone: not with tensorParallel, sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
+            "programs train data-parallel: not with tensorParallel, sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
             "leave these out; strategy.zero 3 shards the weights of a model that is too large for one device",
         )
     rows, rest = divmod(batch.global_, workers)
@@ -30,7 +32,7 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
             f"set batch.global to a multiple of {workers * micro}",
         )
     parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
-    least = 3 if parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
+    least: Literal[0, 2, 3] = 3 if parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
     return Plan(
         sku=gpu.sku,
         workers=workers,

@@ -24,8 +24,8 @@ _SHOWN = 5
 
 
 def inputs_of(task: Task, base_dir: Path) -> Inputs:
-    """The data of a train or score task that lie in files, the code of its program, and the scripts of a process task. What another task makes, and Hugging Face
-    data sets, are left out.
+    """The data of a train or score task that lie in files, the code of its program, and the scripts of a process task.
+    What another task makes, and Hugging Face data sets, are left out.
 
     Local files are read whole; of remote ones the store's own word counts (size and e-tag, or modification time). Raises BadInput where
     there is no data, StorageError where a store does not answer.

@@ -397,7 +397,11 @@ class Attempt:
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()
-        figures: dict[str, Any] = {"steps": len(progress.losses), throughput.unit: progress.tokens, "last training loss": progress.losses[-1]}
+        figures: dict[str, Any] = {
+            "steps": len(progress.losses),
+            throughput.unit: progress.tokens,
+            "last training loss": progress.losses[-1],
+        }
         if progress.eval_losses:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""

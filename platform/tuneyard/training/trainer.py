@@ -38,7 +38,7 @@ class StepAccount:
     expert_load: torch.Tensor | None
     tokens: int
     part_tokens: list[int]
-    squares: int
+    squares: float
     grad_norm: Any
     learning_rate: float
 
@@ -81,7 +81,7 @@ class SteppedTrainer(Trainer):
         self._step_loss = torch.zeros((), device=self.args.device)
         self._step_router_loss = torch.zeros((), device=self.args.device)
         self._step_tokens = 0
-        self._step_squares = 0
+        self._step_squares: float = 0
         self._step_part_tokens = [0] * (self.mixed.parts if self.mixed is not None else 0)
 
     # Data

@@ -1,4 +1,4 @@
-"""What a program leaves: its weights as safetensors by the names of its own model, its source, and `program.json` that says how to load them."""
+"""What a program leaves: weights as safetensors by the names of its own model, its source, and `program.json` that says how they load."""
 
 from __future__ import annotations
 

@@ -22,10 +22,11 @@ from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.program.artifacts import save_program_artifacts
 from tuneyard.training.program.checks import mean_warning, refuse_differing_weights, refuse_untrainable
+from tuneyard.training.program.contract import Row
 from tuneyard.training.program.loading import Loaded, load_program
 from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.program.predictions import write_predictions
-from tuneyard.training.program.rows import ProgramCollator, Row, RowsInOrder
+from tuneyard.training.program.rows import ProgramCollator, RowsInOrder
 from tuneyard.training.program.start import find_program_start, loaded_by_transformers, made_by_program
 from tuneyard.training.program.trainer import ProgramTrainer
 from tuneyard.training.progress import Progress
@@ -88,14 +89,13 @@ class ProgramAttempt(Attempt):
         module = ProgramModule(self.loaded, model)
         if made is None and plan.zero != 3:
             self._probe(module, rows.__getitems__(range(plan.micro_batch)), collator)
-        trainer = ProgramTrainer(
+        return ProgramTrainer(
             model=module, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out, world=self.world
         )
-        return trainer
 
     def _probe(self, module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> None:
-        """Raises BadInput, on every rank, for a loss that cannot be trained on; warns of one that depends on how batches are cut. The rows are
-        those of the first step, the same on every rank."""
+        """Raises BadInput, on every rank, for a loss that cannot be trained on; warns of one that depends on how batches are cut. The rows
+        are those of the first step, the same on every rank."""
         said = self._together(lambda: self._probed(module, rows, collator))
         if said is not None:
             self.emit(Warned(task=self.request.name, message=said))
@@ -121,13 +121,13 @@ class ProgramAttempt(Attempt):
     def _save_model_files(self, trainer: Any, material: Material) -> None:
         """Nothing: a program's weights are loaded by the program, and `tuneyard checkpoints convert` says so."""
 
-    def _throughput(self, trainer: Any, progress: Progress, peak: float) -> Throughput:
+    def _throughput(self, trainer: Any, progress: Progress, peak: float) -> Throughput:  # noqa: ARG002 - as of Attempt
         return Throughput(progress, lambda rows, flops_per_row: rows * flops_per_row, peak, unit="rows")
 
     def _made_by(self) -> dict[str, Any]:
         return {**super()._made_by(), "program": self.request.task.program}
 
-    def _save(self, trainer: Any, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
+    def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         self._stage("saving the model")
         figures = self._figures(progress, throughput)
         artifacts = save_program_artifacts(trainer, self.loaded, self.request, self.world, program_card(self.request, figures))

@@ -114,13 +114,13 @@ def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[
     scale = max(abs(together), abs(mean), 1e-6)
     if abs(together - again) > _NOISE * scale:
         return (
-            f"the loss of {module.loaded.name} draws random numbers (one batch has {together:.4g} and {again:.4g}): they depend on the number "
-            "of workers; drawn in collate, by row.generator(), they depend on the row alone"
+            f"the loss of {module.loaded.name} draws random numbers (one batch has {together:.4g} and {again:.4g}): they depend on the "
+            "number of workers; drawn in collate, by row.generator(), they depend on the row alone"
         )
     if abs(together - mean) > _NOISE * scale:
         return (
-            f"the loss of {module.loaded.name} is no mean over its rows: {len(rows)} rows have {together:.4g}, and the mean of their halves is "
-            f"{mean:.4g}; training depends on workers and batch.micro. If it is a mean over something else, have collate return that as count"
+            f"the loss of {module.loaded.name} is no mean over its rows: {len(rows)} rows have {together:.4g}, and their halves on average "
+            f"{mean:.4g}; training depends on workers and batch.micro. If it is a mean over something else, have collate return count"
         )
     return None
 

@@ -18,8 +18,8 @@ COUNT = "count"
 class Row(dict[str, Any]):
     """A row of the data: column -> value, as Arrow gives it (number, text, bytes, list, dict, None).
 
-    `seed`: 63 bits that depend on the task's seed and the row's place in the stream of all epochs alone, so that what is drawn with it is the
-    same on any number of workers, and after a resume; of a held-out row always the same.
+    `seed`: 63 bits that depend on the task's seed and the row's place in the stream of all epochs alone, so that what is drawn with it is
+    the same on any number of workers, and after a resume; of a held-out row always the same.
     """
 
     seed: int = 0
@@ -66,7 +66,7 @@ class Program(Protocol):
         """The mean loss of a batch, a scalar. `model` is the one that `model` made; it may be called any number of times.
 
         The loss of a step is the mean over the global batch, sum(loss * count) / sum(count) over all micro-batches of all ranks: it does
-        not depend on how the batch was cut, if the loss of a batch is a mean over `count` things.
+        not depend on how the batch was cut, if the loss of a batch is a mean over `count` things. Gradients are on in evaluation too.
         """
 
     def predict(self, model: nn.Module, batch: Batch) -> list[dict[str, Any]]:

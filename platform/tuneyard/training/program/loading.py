@@ -41,8 +41,8 @@ class Loaded:
 
 
 def load_program(name: str, folder: Path) -> Loaded:
-    """The program `module:object`. Raises BadInput for a module or object that is not there, an error while it is imported or made (with the
-    line of the user's own code), and an object without `collate` and `loss`."""
+    """The program `module:object`. Raises BadInput for a module or object that is not there, an error while it is imported or made (with
+    the line of the user's own code), and an object without `collate` and `loss`."""
     module_name, _, wanted = name.partition(":")
     files = tuple(sorted(module_files(name, folder)))
     _prefer(folder, module_name, local=bool(files))
@@ -52,7 +52,9 @@ def load_program(name: str, folder: Path) -> Loaded:
             "check train.program: module:object, the module beside the JobSpec, in train.programDir, or installed where ranks run",
         )
     home = folder if files else _home_of(module_name)
-    with blamed(f"importing {module_name}", home, "correct the module; `python -c 'import " + module_name + "'` in its folder shows it all"):
+    with blamed(
+        f"importing {module_name}", home, "correct the module; `python -c 'import " + module_name + "'` in its folder shows it all"
+    ):
         module = importlib.import_module(module_name)
     found = getattr(module, wanted, None)
     if found is None:

@@ -7,10 +7,13 @@ reduced.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tuneyard.api import BadInput
 from tuneyard.training.program.blame import blamed
@@ -21,6 +24,42 @@ MODEL_PREFIX = "model."
 """In front of the names that the program's own model gives its parameters."""
 
 
+class WholeWeights(TorchFunctionMode):
+    """Refuses operations on weights that ZeRO-3 has cut: outside of their module's forward they are empty, and a sum over them is 0.
+
+    A program that reads or replaces weights itself (a penalty on their norm, functional_call) would compute something else, without a word.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in _OF_DEEPSPEED and any(_is_cut(each) for each in _tensors(args, kwargs)):
+            raise BadInput(
+                f"{self._what} reads weights outside of their module's forward ({getattr(func, '__name__', func)}), and under ZeRO-3 "
+                "they are not whole there",
+                "set strategy.zero to 2 or lower, or use these weights inside of a forward alone",
+            )
+        return func(*args, **kwargs)
+
+
+_OF_DEEPSPEED = frozenset(
+    {"__get__", "__set__", "__delete__", "numel", "size", "dim", "stride", "data_ptr", "__hash__", "is_floating_point"}
+)
+"""What its hooks ask and set on weights that they gather and cut."""
+
+
+def _tensors(args: Any, kwargs: Any) -> Iterator[Any]:
+    for each in (*args, *kwargs.values()):
+        yield from (each if isinstance(each, list | tuple) else (each,))
+
+
+def _is_cut(value: Any) -> bool:
+    return isinstance(value, nn.Parameter) and getattr(value, "ds_numel", 0) > 0 and value.data.numel() == 0
+
+
 class ProgramModule(nn.Module):
     """Called with a batch: its loss. Called with `predicting`: its predictions."""
 
@@ -28,6 +67,7 @@ class ProgramModule(nn.Module):
         super().__init__()
         self.model = model
         self._loaded = [loaded]  # in a list: a program may be a module itself, and is not to be trained as a part of this one
+        self._watched: set[tuple[str, bool]] = set()
 
     @property
     def loaded(self) -> Loaded:
@@ -37,20 +77,21 @@ class ProgramModule(nn.Module):
         """Raises BadInput for a loss that is no scalar with a gradient, and for predictions that are not one per row."""
         given = Batch(batch)
         if predicting:
-            with blamed(f"predict of {self.loaded.name}", self.loaded.folder):
+            with self._watching("predict"), blamed(f"predict of {self.loaded.name}", self.loaded.folder):
                 return self.loaded.program.predict(self.model, given)
-        with blamed(f"loss of {self.loaded.name}", self.loaded.folder, self._advice()):
+        # In evaluation too: a loss may take gradients of its own. The wrappers around see none, and prepare no reduction.
+        with torch.enable_grad(), self._watching("loss"), blamed(f"loss of {self.loaded.name}", self.loaded.folder):
             loss = self.loaded.program.loss(self.model, given)
         self._check(loss)
-        return loss.reshape(())
+        return loss.reshape(()) if torch.is_grad_enabled() else loss.detach().reshape(())
 
-    def _advice(self) -> str:
-        if any(hasattr(parameter, "ds_id") for parameter in self.model.parameters()):
-            return (
-                "correct the program; under ZeRO-3 weights are whole only inside of a module's own forward: one that reads or replaces "
-                "parameters itself (functional_call, MAML) needs strategy.zero 2 or lower"
-            )
-        return ""
+    def _watching(self, function: str) -> AbstractContextManager[Any]:
+        """Under ZeRO-3, the first call of a function is watched for weights that are not there."""
+        known = (function, self.training)
+        if known in self._watched or not any(hasattr(parameter, "ds_id") for parameter in self.model.parameters()):
+            return nullcontext()
+        self._watched.add(known)
+        return WholeWeights(f"{function} of {self.loaded.name}")
 
     def _check(self, loss: Any) -> None:
         name = self.loaded.name
@@ -62,8 +103,10 @@ class ProgramModule(nn.Module):
                 "return its mean (loss.mean()); where that is not a mean over rows, have collate give the number of things as count",
             )
         if not loss.is_floating_point():
-            raise BadInput(f"loss of {name} is a {loss.dtype}, and no floating-point number", "return the loss itself, not a count of errors")
-        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise BadInput(
+                f"loss of {name} is a {loss.dtype}, and no floating-point number", "return the loss itself, not a count of errors"
+            )
+        if not loss.requires_grad:
             raise BadInput(
                 f"loss of {name} depends on no trained parameter: it has no gradient",
                 "compute it from what model(…) returns, without detach(), item() or no_grad(); see requires_grad of the parameters",

@@ -1,10 +1,9 @@
-"""What a program predicts for the held-out rows: `predictions.jsonl` in the task's output, a line for each row, in the order of the rows."""
+"""What a program predicts for the held-out rows: `predictions.jsonl` in the task's output, a line for each row, in their order."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,16 +45,18 @@ def write_predictions(trainer: ProgramTrainer, loaded: Loaded, request: TrainReq
 
 def _lines(predicted: Any, numbers: Sequence[int], loaded: Loaded) -> list[tuple[int, str]]:
     if not isinstance(predicted, list) or not all(isinstance(each, Mapping) for each in predicted):
-        raise BadInput(f"predict of {loaded.name} returned {type(predicted).__name__}, and not a list of dicts", "return a dict for each row")
+        raise BadInput(
+            f"predict of {loaded.name} returned {type(predicted).__name__}, and not a list of dicts", "return a dict for each row"
+        )
     if len(predicted) != len(numbers):
         raise BadInput(
-            f"predict of {loaded.name} returned {len(predicted)} predictions for {len(numbers)} rows", "return a dict for each row, in order"
+            f"predict of {loaded.name} returned {len(predicted)} predictions for {len(numbers)} rows",
+            "return a dict for each row, in order",
         )
     try:
         return [(number, json.dumps({"row": number, **each})) for number, each in zip(numbers, predicted, strict=True)]
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"predict of {loaded.name} returned what JSON cannot hold: {error}", "return numbers, texts and lists: tensor.tolist(), float(x)"
+            f"predict of {loaded.name} returned what JSON cannot hold: {error}",
+            "return numbers, texts and lists: tensor.tolist(), float(x)",
         ) from error
-
-

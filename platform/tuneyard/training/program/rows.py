@@ -36,9 +36,7 @@ class RowsInOrder:
     def __getitems__(self, places: Sequence[int]) -> list[Row]:
         numbers = list(places) if self.order is None else self.order.at_each(np.asarray(places, dtype=np.int64)).tolist()
         kind = "held out" if self.order is None else "train"
-        return [
-            Row.at(self.rows[number], seed=self.seed, place=f"{kind}/{place}") for place, number in zip(places, numbers, strict=True)
-        ]
+        return [Row.at(self.rows[number], seed=self.seed, place=f"{kind}/{place}") for place, number in zip(places, numbers, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,14 @@ class ProgramCollator:
     def _check(self, key: Any, value: Any) -> None:
         name = self.loaded.name
         if not isinstance(key, str) or key in RESERVED:
-            raise BadInput(f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are those of the account")
+            raise BadInput(
+                f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are those of the account"
+            )
         if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
             shapes = ", ".join(str(list(each.shape)) for each in value[:3])
-            raise BadInput(f"collate of {name} returned {key} as {len(value)} tensors ({shapes} …)", "pad them to one length, and stack them")
+            raise BadInput(
+                f"collate of {name} returned {key} as {len(value)} tensors ({shapes} …)", "pad them to one length, and stack them"
+            )
         if not torch.is_tensor(value):
             raise BadInput(f"collate of {name} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
         if value.requires_grad:
@@ -78,6 +80,7 @@ def _count(value: Any, name: str) -> float:
     number = value.item() if torch.is_tensor(value) and value.numel() == 1 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
         raise BadInput(
-            f"collate of {name} returned count as {number!r}", "count is the number of things that the loss is a mean over: one number, 0 or more"
+            f"collate of {name} returned count as {number!r}",
+            "count is the number of things that the loss is a mean over: one number, 0 or more",
         )
     return float(number)

@@ -63,7 +63,8 @@ def made_by_program(request: TrainRequest, loaded: Loaded, start: str) -> nn.Mod
         wants_start = bool(inspect.signature(make).parameters)
     if start and not trained and not wants_start:
         raise BadInput(
-            f"the task names a model, and model of {loaded.name} takes none", "write it as model(self, start), with the folder; or leave train.model out"
+            f"the task names a model, and model of {loaded.name} takes none",
+            "write it as model(self, start), with the folder; or leave train.model out",
         )
     set_seed(request.task.seed)
     with blamed(f"model of {loaded.name}", loaded.folder):
@@ -85,7 +86,9 @@ def loaded_by_transformers(request: TrainRequest, loaded: Loaded, start: str) ->
     model = request.task.model
     options: dict[str, Any] = {"revision": model.revision, "trust_remote_code": model.trust_remote_code}
     if (Path(start) / ABOUT).is_file():
-        raise BadInput(f"{request.model_uri} was trained by a program, and {loaded.name} has no model()", "name the program that has made it")
+        raise BadInput(
+            f"{request.model_uri} was trained by a program, and {loaded.name} has no model()", "name the program that has made it"
+        )
     try:
         name = (AutoConfig.from_pretrained(start, **options).architectures or [""])[0]
         kind = getattr(transformers, name, None) or transformers.AutoModel

@@ -67,7 +67,9 @@ class ProgramTrainer(SteppedTrainer):
             if "finished reduction in the prior iteration" not in str(error):
                 raise
             name = self.module.loaded.name
-            raise BadInput(f"the loss of {name} did not depend on all parameters at step {self.state.global_step}", UNTRAINED_ADVICE) from error
+            raise BadInput(
+                f"the loss of {name} did not depend on all parameters at step {self.state.global_step}", UNTRAINED_ADVICE
+            ) from error
         if num_items_in_batch is None:
             return loss
         share = self._counts.popleft() * self.args.world_size / float(num_items_in_batch)
