@@ -84,10 +84,10 @@ def difference_here(model_type: str, changes: Any, plan: Any, degree: int) -> Di
         found = _run(sharded)
     except Exception as error:  # noqa: BLE001  the caller sees the words of any failure
         return Difference(model_type, float("inf"), float("inf"), "", 0, f"{type(error).__name__}: {str(error)[:300]}")
-    logits = _relative(found[0], expected[0])
+    logits = relative(found[0], expected[0])
     # A gradient that vanishes by symmetry is rounding alone: its error counts beside a thousandth of the largest gradient.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected[1].values())
-    gradients = {name: _relative(found[1].get(name), gradient, floor) for name, gradient in expected[1].items()}
+    gradients = {name: relative(found[1].get(name), gradient, floor) for name, gradient in expected[1].items()}
     worst = max(gradients, key=lambda name: gradients[name])
     return Difference(model_type, logits, gradients[worst], worst, len(styles))
 
@@ -108,7 +108,7 @@ def _full(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def _relative(found: torch.Tensor | None, expected: torch.Tensor, floor: float = 1e-12) -> float:
+def relative(found: torch.Tensor | None, expected: torch.Tensor, floor: float = 1e-12) -> float:
     if found is None or found.shape != expected.shape:
         return float("inf")
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=floor))

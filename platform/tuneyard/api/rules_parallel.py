@@ -12,22 +12,12 @@ def _whole_groups(case: Case) -> bool:
 
 PARALLEL_RULES = (
     Rule(
-        id="tensor-parallel-training",
-        kind="train",
-        refused="tensor parallelism in training",
-        why="training shards by ZeRO only in this version",
-        field="train.strategy.tensorParallel",
-        breaks=lambda c: c.strategy.tensor_parallel > 1 and _whole_groups(c),
-        nearest=lambda _: ({"train.strategy.tensorParallel": 1, "train.strategy.zero": 3},),
-        example={"train.strategy.tensorParallel": 2, "train.batch.global": 32, "resources.workers": 2},
-    ),
-    Rule(
         id="sequence-parallel",
         kind="train",
-        refused="sequence parallelism without tensor parallelism",
-        why="it splits what the ranks of a tensor-parallel group would otherwise all hold",
+        refused="sequence parallelism",
+        why="what lies between the matrices is whole on each rank of a tensor-parallel group in this version",
         field="train.strategy.sequenceParallel",
-        breaks=lambda c: c.strategy.sequence_parallel and c.strategy.tensor_parallel == 1,
+        breaks=lambda c: c.strategy.sequence_parallel,
         nearest=lambda _: ({"train.strategy.sequenceParallel": False},),
         example={"train.strategy.sequenceParallel": True},
     ),

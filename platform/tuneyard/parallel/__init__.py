@@ -3,6 +3,9 @@
 Automatic tensor-parallel plans: a forward pass is recorded on the meta device (`recording`); layouts are carried through it by a rule for
 each operation (`layout`, `operators`, `propagation`); the model's own code is run again with each rank's shapes (`replay`); what conflicts
 is taken back (`search`); what is left is written as styles (`plan`). No list of models and no names of modules take part.
+
+A plan is applied to a model (`applied`): its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
+with differentiable collectives (`collectives`). `adapters` knows where PEFT's LoRA has put the modules of a planned model.
 """
 
 from __future__ import annotations
@@ -11,15 +14,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tuneyard.parallel.applied import Shards, shard_model
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
+    from tuneyard.parallel.shares import Box, Share
 
-_PLACES = {"Mesh": "mesh"}
-
-__all__ = ["Mesh", "Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"]
+_AT = {
+    "Mesh": "mesh",
+    **dict.fromkeys(("Shards", "shard_model"), "applied"),
+    **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
+    **dict.fromkeys(("Box", "Share"), "shares"),
+}
+__all__ = [
+    "Box",
+    "Mesh",
+    "Placement",
+    "Shards",
+    "Share",
+    "TensorParallelPlan",
+    "explain_tensor_parallel",
+    "shard_model",
+    "tensor_parallel_plan",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _AT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tuneyard.parallel.{_PLACES.get(name, 'plan')}"), name)
+    return getattr(importlib.import_module(f"tuneyard.parallel.{_AT[name]}"), name)

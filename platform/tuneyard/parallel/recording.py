@@ -37,6 +37,8 @@ class Event:
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
     results: Any
+    constants: tuple[torch.Tensor, ...] = ()
+    """Tensors that Python made from numbers for it, with their values: those alone are on a device."""
 
     @property
     def read(self) -> list[Ref]:
@@ -141,6 +143,7 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
             return _scalar(args[0])
+        constants = tuple(leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta")
         args, kwargs = tree_map(self._on_meta, (args, kwargs))
         if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
             args = (args[0], _places(args[1]), *args[2:])
@@ -148,18 +151,18 @@ class _Recorder(TorchDispatchMode):
         if self._inside_call:
             self.recording.inside.setdefault(self._called, set()).add(func.overloadpacket.__name__)
         else:
-            self._add("op", self._modules[-1], func, args, kwargs, results)
+            self._add("op", self._modules[-1], func, args, kwargs, results, constants)
         return results
 
     def _on_meta(self, leaf: Any) -> Any:
         # Tensors that a module made on the CPU beside its parameters.
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" else leaf
 
-    def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any) -> None:
+    def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any, constants: Any = ()) -> None:
         if len(self.recording.events) >= MAX_EVENTS:
             raise RuntimeError(f"the forward pass has more than {MAX_EVENTS} operations")
         args, kwargs, results = tree_map(self._ref, (tuple(args), dict(kwargs), _plain(results)))
-        self.recording.events.append(Event(kind, module, function, args, kwargs, results))
+        self.recording.events.append(Event(kind, module, function, args, kwargs, results, constants))
 
     def _ref(self, leaf: Any) -> Any:
         return Ref(self.number(leaf)) if isinstance(leaf, torch.Tensor) else leaf

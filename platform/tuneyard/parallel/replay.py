@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
-from tuneyard.parallel.recording import Event, Recording, pattern, record
+from tuneyard.parallel.recording import Event, Recording, Ref, pattern, record
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
@@ -34,9 +35,13 @@ def replayed(
             if here == len(whole.events) or not _same_call(whole, local, here, there):
                 raise _departure(whole, found, here, "its forward takes another path with each rank's heads")
         ours, theirs = whole.events[here], local.events[there]
+        if ours.kind == "op" and not _same_numbers(ours, theirs):
+            raise _departure(whole, found, here, "its forward computes with the number of features or heads, which each rank has fewer of")
         pairs = list(zip(ours.read, theirs.read, strict=False)) + list(zip(ours.made, theirs.made, strict=True))
         if not all(_as_expected(whole, found, one.number, local.shapes[other.number], degree) for one, other in pairs):
             raise _departure(whole, found, here, "its forward fixes a number of heads or features, which each rank has fewer of")
+        if _adds_up_repeats(whole, local, found, ours, theirs):
+            raise _departure(whole, found, here, "its forward adds up a value that is repeated over heads or features")
         here, there = here + 1, there + 1
     if local.error is not None or here != len(whole.events):
         raise _departure(whole, found, here, _words(local.error))
@@ -48,6 +53,21 @@ def _same_call(whole: Recording, local: Recording, here: int, there: int) -> boo
     ours, theirs = whole.events[here], local.events[there]
     same = ours.kind == theirs.kind and ours.module == theirs.module and ours.function == theirs.function
     return same and len(ours.made) == len(theirs.made) and len(ours.read) == len(theirs.read)
+
+
+def _same_numbers(ours: Event, theirs: Event) -> bool:
+    """Whether both compute with the same numbers, such as a scale. Sizes, which are whole numbers of ATen's, differ: layouts decide those.
+    A tensor that Python made from numbers has to hold the same, unless its shape differs."""
+    if any(one.shape == other.shape and not torch.equal(one, other) for one, other in zip(ours.constants, theirs.constants, strict=False)):
+        return False
+    return _numbers(ours) == _numbers(theirs)
+
+
+def _numbers(event: Event) -> list[Any]:
+    schema = event.function._schema.arguments
+    given = [*zip(schema, event.arguments, strict=False), *((each, event.keywords.get(each.name)) for each in schema)]
+    fixed = [value for argument, value in given if argument.name.startswith("dim") or "int" not in str(argument.type)]
+    return [leaf for leaf in tree_flatten(fixed)[0] if not isinstance(leaf, Ref)]
 
 
 def _past_copies(events: list[Event], position: int) -> int:
@@ -85,6 +105,16 @@ def _as_expected(whole: Recording, found: Layouts, number: int, shape: tuple[int
         return False
     # A value repeated over the heads is repeated over each rank's heads.
     return all(a == b or (i in layout.uniform and a == b // degree) for i, (a, b) in enumerate(zip(shape, expected, strict=True)))
+
+
+def _adds_up_repeats(whole: Recording, local: Recording, found: Layouts, ours: Event, theirs: Event) -> bool:
+    """Whether results of whole shape are made of a constant that is repeated less often on each rank: a count would differ."""
+    read = [
+        one.number for one, other in zip(ours.read, theirs.read, strict=False) if whole.shapes[one.number] != local.shapes[other.number]
+    ]
+    repeats = any(isinstance(found.layouts.get(number, CONSTANT), Whole) for number in read)
+    same = [whole.shapes[one.number] == local.shapes[other.number] for one, other in zip(ours.made, theirs.made, strict=True)]
+    return repeats and ours.kind == "op" and bool(same) and all(same)
 
 
 def _departure(whole: Recording, found: Layouts, position: int, reason: str) -> Conflict:

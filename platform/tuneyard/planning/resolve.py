@@ -151,4 +151,6 @@ def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
     asked = task.layout.liger
     if asked is True and gpu.is_cpu:
         raise BadInput("Liger kernels run on GPUs only", "set strategy.liger to auto")
-    return available and not gpu.is_cpu if asked == "auto" else asked
+    if asked == "auto":
+        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1  # the fused loss multiplies by the head's whole weight
+    return asked

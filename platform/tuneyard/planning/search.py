@@ -121,7 +121,7 @@ class Search:
                     offload_parameters=asked.offload.parameters,
                     tensor_parallel=tensor,
                     pipeline_parallel=pipeline,
-                    sequence_parallel=tensor > 1,
+                    sequence_parallel=asked.sequence_parallel if asked.tensor_parallel > 1 else tensor > 1,
                     context_parallel=asked.context_parallel,
                     shard_within=asked.shard_within,
                     quantised_all_reduce=asked.quantised_all_reduce,
@@ -155,8 +155,8 @@ class Search:
         """Tensor and pipeline degrees that divide the workers and the model."""
         asked = self._strategy.tensor_parallel
         for tensor in (asked,) if asked > 1 else self.tensor_parallel:
-            if self.shape.heads % tensor or self.shape.kv_heads % tensor:
-                continue
+            if asked == 1 and (self.shape.heads % tensor or self.shape.kv_heads % tensor):
+                continue  # what was asked for is cut where it can be: the plan of the model says where
             for pipeline in self.pipeline_parallel:
                 if self.workers % (tensor * pipeline * self._strategy.context_parallel) == 0 and pipeline <= self.shape.layers:
                     yield tensor, pipeline
@@ -172,7 +172,7 @@ class Search:
             return (2, 3) if self.workers > 1 and self.task.method.qlora is None else (2,)
         if self.workers == 1 or self.task.optimizer.name == "adafactor":
             return (0,)
-        return (0, 1, 2) if self.task.method.qlora else (0, 1, 2, 3)
+        return (0, 1, 2) if self.task.method.qlora or self._strategy.tensor_parallel > 1 else (0, 1, 2, 3)
 
     def _check_batch(self) -> None:
         """Raises BadInput where the global batch divides into the ranks of no layout."""

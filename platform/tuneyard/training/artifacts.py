@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from tuneyard.api import StorageError
+from tuneyard.parallel import Shards
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking.events import Emit, Stage
 from tuneyard.training.distributed import World, broadcast_object
@@ -65,12 +66,36 @@ def save_artifacts(
 
 def gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
     """Whole weights, on rank 0 where they had to be gathered; None where the model holds them itself."""
+    if trainer.shards is not None:
+        return _joined_weights(trainer, trainer.shards, request)
     if not trainer.is_deepspeed_enabled:
         return None
     if request.plan.zero == 3:
         frozen = {"exclude_frozen_parameters": True} if request.task.method.adapter is not None else {}
         return dict(trainer.deepspeed._zero3_consolidated_16bit_state_dict(**frozen) or {})
     return dict(trainer.accelerator.get_state_dict(trainer.deepspeed))
+
+
+def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainRequest) -> dict[str, torch.Tensor]:
+    """Whole weights in host memory of rank 0, joined one tensor at a time over its tensor group; empty on the other ranks."""
+    is_full = request.task.method.adapter is None
+    dtype = DTYPES[request.plan.precision] if is_full else None
+    if is_full:
+        trainer.model.to(dtype)  # config.json says the dtype that the model has
+    found: dict[str, torch.Tensor] = {}
+    joined: dict[int, torch.Tensor] = {}
+    if trainer.world.gradient_rank > 0:
+        return found
+    trained = {name for name, value in trainer.model.named_parameters() if value.requires_grad}
+    for name, value in trainer.model.state_dict(keep_vars=True).items():
+        if not is_full and name not in trained:
+            continue
+        if id(value) not in joined:  # a tie is one tensor in the file too
+            joined[id(value)] = (shards.gather(name, value.data) if name in shards.shares else value.detach()).cpu()
+        found[name] = joined[id(value)]
+        if not trainer.world.is_first:
+            joined[id(value)] = torch.empty(0)
+    return found if trainer.world.is_first else {}
 
 
 def _write(

@@ -18,10 +18,10 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
-from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
+from tuneyard.parallel import Mesh, Shards
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
@@ -47,6 +47,7 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.stop import StopRequest, listening
+from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -71,16 +72,10 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
     plan = request.plan
-    with joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0) as world, listening(should_stop) as stop, _clean_libraries():
-        if world.size != plan.workers:
-            raise BadInput(
-                f"the plan is for {plan.workers} workers, and {world.size} were started", "start as many ranks as the plan has workers"
-            )
-        if plan.tensor_parallel > 1:
-            raise BadInput(
-                f"tensor parallel training over {plan.tensor_parallel} GPUs is not there yet",
-                "set strategy.tensorParallel to 1 and zero to 3",
-            )
+    check_supported(plan)
+    mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
+    joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
+    with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
             return _kind_of_attempt(request)(request, world, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
@@ -147,6 +142,7 @@ class Attempt:
         self.libraries_gb = 0.0
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
+        self.shards: Shards | None = None
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -186,7 +182,7 @@ class Attempt:
         return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
     def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end)
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
 
     def _throughput(self, trainer: SteppedTrainer, progress: Progress, peak: float) -> Throughput:
         return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
@@ -214,6 +210,9 @@ class Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
+        if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
+            trust = task.model.trust_remote_code
+            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -229,8 +228,8 @@ class Attempt:
             rows_at=order.at_each,
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
-            rank=self.world.rank,
-            workers=self.world.size,
+            rank=self.world.data_rank,
+            workers=self.world.mesh.data,
             start=0,
             stop=steps,
         )
@@ -265,8 +264,10 @@ class Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
+        cuts = tensor_plan(model, plan.tensor_parallel)
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
+        self.shards = shard(model, cuts, self.world)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -296,7 +297,7 @@ class Attempt:
             keep=task.checkpoint.keep,
             every=task.checkpoint.every_steps,
             made_by=self._made_by(),
-            layout={"workers": plan.workers, "zero": plan.zero},
+            layout={"workers": plan.workers, "zero": plan.zero, **({"tensor": plan.tensor_parallel} if plan.tensor_parallel > 1 else {})},
             world=self.world,
             emit=self.emit,
         )
@@ -363,6 +364,7 @@ class Attempt:
         batches = replace(material.batches, start=start)
         trainer.prepare_run(
             batches,
+            self.world,
             load=go_on,
             save=save,
             on_lap=ledger.on_lap,
@@ -370,6 +372,7 @@ class Attempt:
             router_weight=self.router_weight,
             expert_load=self.expert_load,
             mixed=material.data.mixed,
+            shards=self.shards,
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None

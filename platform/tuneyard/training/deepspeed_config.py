@@ -21,7 +21,8 @@ def deepspeed_config(plan: Plan, *, max_grad_norm: float) -> dict[str, Any] | No
     if plan.zero == 0:
         return None
     return {
-        "train_batch_size": plan.global_batch,
+        # transformers and accelerate count rows by ranks, also where several ranks read the same ones.
+        "train_batch_size": plan.micro_batch * plan.grad_accum * plan.workers,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": plan.grad_accum,
         "gradient_clipping": max_grad_norm,

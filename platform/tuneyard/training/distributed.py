@@ -11,13 +11,16 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tuneyard.api import BadInput
+from tuneyard.parallel import Mesh
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
@@ -31,6 +34,11 @@ class World:
     local_rank: int
     local_size: int
     device: torch.device
+    mesh: Mesh
+    tensor_group: Any = None
+    """Process group of the ranks that hold one copy of the weights together; None where each rank has all of them."""
+    gradient_group: Any = None
+    """Process group of the ranks that hold the same weights; None where these are all ranks."""
 
     @property
     def is_first(self) -> bool:
@@ -41,17 +49,44 @@ class World:
         """True for one rank of each machine: the one that writes to its disk for all."""
         return self.local_rank == 0
 
+    @property
+    def data_rank(self) -> int:
+        """Which share of the rows this rank reads: the same on all ranks of a tensor group."""
+        return self.mesh.place(self.rank).data
+
+    @property
+    def tensor_index(self) -> int:
+        """Which share of the weights this rank holds."""
+        return self.mesh.place(self.rank).tensor
+
+    @property
+    def gradient_rank(self) -> int:
+        """This rank among those that hold the same weights."""
+        return self.rank // self.mesh.tensor
+
+    @property
+    def gradient_size(self) -> int:
+        """Ranks that hold the same weights."""
+        return self.size // self.mesh.tensor
+
+    @property
+    def holders(self) -> list[int]:
+        """Ranks that save parts of this rank's training state, where it is sharded: the first of each tensor group saves what all in the
+        group hold."""
+        return sorted({self.rank, *(range(0, self.size, self.mesh.tensor) if self.mesh.tensor > 1 else ())})
+
 
 @contextmanager
-def joined_world(*, on_gpu: bool, with_deepspeed: bool) -> Iterator[World]:
+def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[World]:
     """The world, with a process group if there is more than one rank, or DeepSpeed, which asks for one even alone.
 
     A group made here is left at the end, except that DeepSpeed's lives as long as the process: DeepSpeed never lets go of it.
+    Raises BadInput where other ranks were started than `mesh` has, or a tensor group lies on several machines.
     """
     if not on_gpu:
         # DeepSpeed and accelerate each look for an accelerator of their own; a CPU task on a GPU machine must not find one.
         os.environ["DS_ACCELERATOR"] = "cpu"
-    world = _world_of_environment(on_gpu)
+    world = _world_of_environment(on_gpu, mesh)
     backend = "nccl" if on_gpu else "gloo"
     makes_group = not dist.is_initialized() and (world.size > 1 or with_deepspeed)
     with _environment_of_one() if world.size == 1 and with_deepspeed else nullcontext():
@@ -66,10 +101,45 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool) -> Iterator[World]:
             # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
             deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
         try:
-            yield world
+            with _joined_groups(world, with_deepspeed) as meshed:
+                yield meshed
         finally:
             if makes_group and not with_deepspeed:
                 dist.destroy_process_group()
+
+
+@contextmanager
+def _joined_groups(world: World, with_deepspeed: bool) -> Iterator[World]:
+    """The world with the groups of its mesh, which are left at the end."""
+    if world.mesh.tensor == 1:
+        yield world
+        return
+    _refuse_spread(world)
+    # Every rank takes part in making every group, in the same order.
+    tensor, gradient = (
+        [dist.new_group(ranks, timeout=COLLECTIVE_TIMEOUT) for ranks in groups]
+        for groups in (world.mesh.tensor_groups(), world.mesh.gradient_groups())
+    )
+    try:
+        yield replace(world, tensor_group=tensor[world.gradient_rank], gradient_group=gradient[world.tensor_index])
+    finally:
+        if with_deepspeed:
+            from tuneyard.training.zero_stack import deepspeed
+
+            deepspeed.utils.groups.mpu = None  # else it would use these groups in the next run of this process
+        for group in (tensor[world.gradient_rank], gradient[world.tensor_index]):
+            dist.destroy_process_group(group)
+
+
+def _refuse_spread(world: World) -> None:
+    """Raises BadInput, on every rank, where ranks of a tensor group are not neighbours on one machine."""
+    machines = gather_objects(world, world.rank - world.local_rank)
+    for ranks in world.mesh.tensor_groups():
+        if len({machines[rank] for rank in ranks}) > 1:
+            raise BadInput(
+                f"ranks {ranks[0]} to {ranks[-1]} share each weight (tensorParallel {world.mesh.tensor}), and are on several machines",
+                "start as many ranks on each machine as tensorParallel divides, or lower strategy.tensorParallel",
+            )
 
 
 def barrier(world: World) -> None:
@@ -95,13 +165,16 @@ def broadcast_object(world: World, value: Any) -> Any:
     return box[0]
 
 
-def _world_of_environment(on_gpu: bool) -> World:
+def _world_of_environment(on_gpu: bool, mesh: Mesh) -> World:
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size != mesh.size:
+        raise BadInput(f"the plan is for {mesh.size} workers, and {size} were started", "start as many ranks as the plan has workers")
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local_rank % max(1, torch.cuda.device_count())) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    return World(int(os.environ.get("RANK", "0")), size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", str(size))), device)
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
+    return World(int(os.environ.get("RANK", "0")), size, local_rank, local_size, device, mesh)
 
 
 def _let_deepspeed_find_ninja() -> None:

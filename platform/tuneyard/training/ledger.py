@@ -96,7 +96,7 @@ class Ledger(TrainerCallback):
 
     def _reduce(self, account: StepAccount) -> torch.Tensor:
         share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
-        plain = [account.tokens, account.squares, float(self._stop.wanted), *account.part_tokens]
+        plain = [float(self._stop.wanted), account.tokens, account.squares, *account.part_tokens]
         numbers = torch.tensor(plain, dtype=torch.float64)
         parts = [share, numbers.to(share.device, non_blocking=True)]
         if account.expert_load is not None:
@@ -109,8 +109,10 @@ class Ledger(TrainerCallback):
     def _settle(self, keep: int) -> None:
         for entry in list(self._open)[: len(self._open) - keep]:
             if entry.totals is None:
-                loss, router_loss, tokens, squares, stops, *others = entry.reduced.tolist()
-                parts, counts = np.split(others, [len(entry.account.part_tokens)])
+                loss, router_loss, stops, *sums = entry.reduced.tolist()
+                # All ranks of a tensor group count the rows that they share.
+                tokens, squares, *others = (np.array(sums) / self._world.mesh.tensor).tolist()
+                parts, counts = np.split(np.array(others), [len(entry.account.part_tokens)])
                 self._know_loss(entry, loss)
                 router = router_loss if self._trainer.router_weight else None
                 if router is not None:

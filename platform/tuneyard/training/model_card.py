@@ -91,12 +91,19 @@ def _settings(task: TrainTask) -> dict[str, Any]:
 def _layout(plan: Plan) -> dict[str, Any]:
     return {
         "workers": f"{plan.workers} x {plan.sku}",
-        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.workers})",
+        **_mesh(plan),
+        "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.data_parallel})",
         "precision": plan.precision,
         "attention": plan.attention,
         "ZeRO": f"{plan.zero}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
         "recompute": "yes" if plan.recompute else "no",
     }
+
+
+def _mesh(plan: Plan) -> dict[str, Any]:
+    axes = {"data": plan.data_parallel, "context": plan.context_parallel, "tensor": plan.tensor_parallel}
+    shown = " x ".join(f"{size} {axis}" for axis, size in axes.items() if size > 1 or axis == "data")
+    return {"mesh": f"{shown} parallel"} if plan.workers > plan.data_parallel else {}
 
 
 def _table(rows: Mapping[str, Any]) -> str:

@@ -18,10 +18,13 @@ from transformers import Trainer
 
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
+from tuneyard.parallel import Shards
+from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
 from tuneyard.training.probes import refuse_foresight, refuse_leaks
 from tuneyard.training.stopwatch import Lap, Stopwatch
+from tuneyard.training.tensor_parallel import clip, engines_told
 
 SaveCheckpoint = Callable[["SteppedTrainer"], None]
 
@@ -52,6 +55,7 @@ class SteppedTrainer(Trainer):
     def prepare_run(
         self,
         batches: Batches,
+        world: World,
         *,
         load: Callable[[], None],
         save: SaveCheckpoint,
@@ -60,11 +64,15 @@ class SteppedTrainer(Trainer):
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
+        shards: Shards | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted."""
+        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
+        `shards`: this rank's parts of the weights, where the model is cut over a tensor group."""
         self.batches = batches
+        self.world = world
+        self.shards = shards
         self.load = load
         self.save = save
         self.on_lap = on_lap
@@ -166,7 +174,8 @@ class SteppedTrainer(Trainer):
         return loss + self.router_weight * router.to(loss.device)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        with engines_told(self.accelerator, self.world):
+            prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if self.is_deepspeed_enabled:
             # accelerate calls the engine's step inside backward; without this its time would count as backward.
             engine, step = self.deepspeed, self.deepspeed.step
@@ -200,7 +209,22 @@ class SteppedTrainer(Trainer):
         self.state.global_step = self.batches.start
         return started
 
+    def get_tp_size(self) -> int:
+        """Ranks that read the same rows, by which transformers divides the tokens that it has gathered from all ranks."""
+        return self.world.mesh.tensor
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        return self._clip(model, self.args.max_grad_norm)
+
+    def _clip(self, model: Any, max_norm: float) -> Any:
+        if self.shards is None or self.is_deepspeed_enabled:
+            return self.accelerator.clip_grad_norm_(model.parameters(), max_norm)
+        self.accelerator.unscale_gradients()
+        return clip(model.parameters(), max_norm, self.world)
+
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        if grad_norm is None and self.shards is not None:
+            grad_norm = self._clip(model, float("inf"))
         self._step_grad_norm = super()._get_grad_norm(model, grad_norm)
         self._step_learning_rate = self._get_learning_rate()
         return self._step_grad_norm
@@ -240,7 +264,7 @@ class SteppedTrainer(Trainer):
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
         """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""
         dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
-        rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.args.process_index, self.args.world_size)
+        rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
         # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
         loader = self._loader(dataset, [batch or [0] for batch in rows])
         totals = torch.zeros(2, dtype=torch.float64, device=self.args.device)

@@ -21,10 +21,11 @@ SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
     ("plan", "task", "on_s3"),
     [
         ({"workers": 2, "zero": 2}, {}, False),
+        ({"workers": 2, "tensor_parallel": 2, "zero": 1, "grad_accum": 4}, {"method": {"lora": {"rank": 8, "dropout": 0.1}}}, False),
         ({"zero": 3}, {"method": {"lora": {"rank": 8, "dropout": 0.1}}}, False),
         ({"zero": 0}, {}, True),
     ],
-    ids=["two workers, ZeRO 2", "ZeRO 3, lora with dropout", "S3 that goes away"],
+    ids=["two workers, ZeRO 2", "tensor parallel, lora with dropout", "ZeRO 3, lora with dropout", "S3 that goes away"],
 )
 def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[str, Any], on_s3: bool, kills: int, tmp_path: Path) -> None:
     case = Case(folder=str(tmp_path), plan=plan, task=task, shape=SHAPE, kills=kills, seed=3, steps=24, on_s3=on_s3, outages=on_s3)

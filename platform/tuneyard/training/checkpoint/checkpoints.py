@@ -309,14 +309,16 @@ class Checkpoints:
         manifest, indices, state = found
         same_layout = manifest.extra["layout"] == self._layout
         if same_layout and self._layout["zero"] > 0:
-            needed = [indices[self._world.rank]]
+            needed = [indices[rank] for rank in self._world.holders]
         else:
             needed = indices
         folder = (self._local or self._scratch) / commit.name
         if not self._bring(commit.name, folder, manifest, [file.path for index in needed for file in index.files]):
             return None
-        random = indices[self._world.rank].random if len(indices) == self._world.size else None
-        replicated = self._layout["zero"] == manifest.extra["layout"]["zero"] == 0
+        before = manifest.extra["layout"]
+        same_mesh = len(indices) == self._world.size and before.get("tensor", 1) == self._world.mesh.tensor
+        random = indices[self._world.rank].random if same_mesh else None
+        replicated = self._layout["zero"] == before["zero"] == 0
         return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
 
     def _read_small(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:

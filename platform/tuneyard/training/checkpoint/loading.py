@@ -24,7 +24,7 @@ class Restored:
     state: Mapping[str, Any]
     extra: Mapping[str, Any]
     random: Mapping[str, Any] | None
-    """This rank's generators; None where another number of ranks saved them."""
+    """This rank's generators; None where another mesh saved them."""
     fits_opaque: bool
     """Whether tensors that cannot be cut anew are cut as this run needs them."""
 
@@ -53,7 +53,7 @@ def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
     if restored.random is not None:
         load_random_state(restored.random, world.device)
     else:
-        seed_random(seed, restored.step, world.rank)
+        seed_random(seed, restored.step, world.gradient_rank)  # alike in a tensor group, which drops out the same activations
 
 
 def load_weights(trainer: Any, restored: Restored, world: World) -> None:

@@ -17,6 +17,7 @@ import torch
 from transformers.dynamic_module_utils import custom_object_save
 
 from tuneyard.api import StorageError
+from tuneyard.parallel import Shards
 from tuneyard.storage import NotFound, Store, open_store
 from tuneyard.training.checkpoint.layout import MODEL
 from tuneyard.training.checkpoint.shards import write_shard
@@ -29,13 +30,17 @@ UNTRAINED = "untrained.safetensors"
 FORMAT = 1
 
 
-def save_model_files(model: Any, tokenizer: Any, request: TrainRequest, world: World, *, turn_end: int | None = None) -> None:
-    """Store them below the task's output, unless they are there. `turn_end`: see `save_artifacts`.
+def save_model_files(
+    model: Any, tokenizer: Any, request: TrainRequest, world: World, *, turn_end: int | None = None, shards: Shards | None = None
+) -> None:
+    """Store them below the task's output, unless they are there. `turn_end`: see `save_artifacts`; `shards`: of a tensor-parallel model.
 
     Collective. Raises StorageError on every rank if rank 0 could not.
     """
     frozen = [] if _is_adapter(request) else [(name, value) for name, value in model.named_parameters() if not value.requires_grad]
     failure: StorageError | None = None
+    if shards is not None:
+        frozen = [(name, shards.gather(name, value)) for name, value in frozen]
     with _gathered([value for _, value in frozen]):
         if world.is_first:
             try:

@@ -4,16 +4,22 @@ What DeepSpeed keeps where (0.19): stages 1 and 2 flatten each parameter group, 
 optimizer's states of the same length; a parameter's share is its `_hp_mapping`. Stage 3 flattens and cuts each parameter by itself,
 `ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`).
 Without DeepSpeed every rank has everything, and each saves an equal share.
+
+A parameter that is cut over a tensor group is several runs (`runs_of`): each is one box of the whole parameter, and contiguous in this
+rank's own tensor. What all ranks of the group hold whole is saved by the first of them, or in equal shares.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tuneyard.parallel import Shards, Share
 from tuneyard.training.checkpoint.layout import Box, whole
 from tuneyard.training.distributed import World
 
@@ -47,6 +53,58 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Elements of this rank's flattened tensor, from `first` on, that are one flattened box of the whole parameter."""
+
+    first: int
+    box: Box
+
+    @property
+    def elements(self) -> int:
+        return math.prod(length for _, length in self.box)
+
+
+def runs_of(share: Share, rank: int) -> list[Run]:
+    """What the own tensor of `rank` consists of, in order. A dimension behind the first one that is cut in several blocks has a run for
+    each block at each index before it."""
+    boxes, at = share.boxes(rank), share.dimension
+    if at is None or len(boxes) == 1:
+        return [Run(0, boxes[0])]
+    found: list[Run] = []
+    first = 0
+    for index in itertools.product(*(range(length) for length in share.shape[:at])):
+        for box in boxes:
+            found.append(Run(first, (*((each, 1) for each in index), *box[at:])))
+            first += found[-1].elements
+    return found
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a rank holds of a parameter: the whole shape, its runs, and whether all ranks of its tensor group hold the same."""
+
+    shape: tuple[int, ...]
+    runs: Sequence[Run]
+    is_whole: bool
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, ...], shards: Shards | None) -> Holding:
+        """`shape`: of this rank's tensor."""
+        if shards is None or shards.replicated(name):
+            return cls(shape, [Run(0, whole(shape))], True)
+        share = shards[name]
+        return cls(share.shape, runs_of(share, shards.group.rank), False)
+
+    def pieces(self, name: str, start: int, views: Mapping[str, torch.Tensor]) -> Iterator[Piece]:
+        """`views`: elements of this rank's flattened tensor from `start` on, by kind."""
+        stop = start + int(views[WEIGHT].numel())
+        for run in self.runs:
+            first, last = max(start, run.first), min(stop, run.first + run.elements)
+            if first < last:
+                yield Piece(name, self.shape, first - run.first, _cut(views, first - start, last - first), run.box)
+
+
+@dataclass(frozen=True)
 class Group:
     """Pieces that are in memory at the same time: states on NVMe come and go by sub-group, and are written back afterwards.
 
@@ -60,14 +118,14 @@ class Group:
 def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_share: bool) -> Iterator[Group]:
     """The pieces of this rank. `saved`: optimizer states that must exist; they are made where they do not yet.
 
-    `only_own_share`: without DeepSpeed, this rank's share of what all ranks have; else all of it.
+    `only_own_share`: of what several ranks have, this rank's share; else all of it.
     """
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
     elif trainer.deepspeed.zero_optimization_stage() == 3:
         yield from _stage_3(trainer.deepspeed, saved)
     else:
-        yield _stage_1_or_2(trainer.deepspeed, saved)
+        yield _stage_1_or_2(trainer, world, saved, only_own_share)
 
 
 def after_load(trainer: Any) -> None:
@@ -93,26 +151,31 @@ def after_load(trainer: Any) -> None:
 def _replicated(trainer: Any, world: World, saved: Saved, only_own_share: bool) -> Group:
     optimizer = _inner(trainer.optimizer)
     trained = [(name, parameter) for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
-    elements = sum(parameter.numel() for _, parameter in trained)
-    first, last = (elements * world.rank // world.size, elements * (world.rank + 1) // world.size) if only_own_share else (0, elements)
+    held = {name: Holding.of(name, tuple(parameter.shape), trainer.shards) for name, parameter in trained}
+    places = {True: (world.rank, world.size), False: (world.gradient_rank, world.gradient_size)}
+    bounds = {}
+    for is_whole, (rank, ranks) in places.items():
+        elements = sum(parameter.numel() for name, parameter in trained if held[name].is_whole is is_whole)
+        bounds[is_whole] = (elements * rank // ranks, elements * (rank + 1) // ranks) if only_own_share else (0, elements)
     pieces: list[Piece] = []
     opaque: dict[str, torch.Tensor] = {}
-    place = 0
+    place = {True: 0, False: 0}
     for name, parameter in trained:
-        start, stop = max(first - place, 0), min(last - place, parameter.numel())
-        place += parameter.numel()
+        is_whole = held[name].is_whole
+        first, last = (bound - place[is_whole] for bound in bounds[is_whole])
+        start, stop = max(first, 0), min(last, parameter.numel())
+        place[is_whole] += parameter.numel()
         states = _states(optimizer, parameter, saved, [name], name)
         if start < stop:
             views = {WEIGHT: parameter, **{kind: state for kind, state in states.items() if _is_per_element(state, parameter)}}
-            cut = _cut(views, start, stop - start)
-            pieces.append(Piece(name, tuple(parameter.shape), start, cut, whole(tuple(parameter.shape))))
+            pieces += held[name].pieces(name, start, _cut(views, start, stop - start))
         if start == 0 and stop > 0:  # who has a parameter's first element keeps what cannot be cut
             opaque |= {f"{name}|{kind}": state for kind, state in states.items() if not _is_per_element(state, parameter)}
     return Group(pieces, opaque)
 
 
-def _stage_1_or_2(engine: Any, saved: Saved) -> Group:
-    zero = engine.optimizer
+def _stage_1_or_2(trainer: Any, world: World, saved: Saved, only_own_share: bool) -> Group:
+    zero = trainer.deepspeed.optimizer
     flats = getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_groups_flat_partition
     groups = getattr(zero, "bit16_groups", None) or zero.bf16_groups
     pieces: list[Piece] = []
@@ -122,16 +185,12 @@ def _stage_1_or_2(engine: Any, saved: Saved) -> Group:
         opaque |= {f"group {index}|{kind}": state for kind, state in states.items() if not _is_per_element(state, flat)}
         per_element = {kind: state for kind, state in states.items() if _is_per_element(state, flat)}
         for parameter in parameters:
-            mapping = parameter._hp_mapping
-            if mapping is None:
+            mapping, name = parameter._hp_mapping, zero.param_names[parameter]
+            held = Holding.of(name, tuple(parameter.shape), trainer.shards)
+            if mapping is None or (only_own_share and held.is_whole and world.tensor_index > 0):
                 continue
             here, there = mapping.hp_fragment_address, mapping.lp_fragment_address
-            views = {
-                kind: tensor.detach().view(-1)[here.start : here.start + here.numel]
-                for kind, tensor in {WEIGHT: flat, **per_element}.items()
-            }
-            shape = tuple(parameter.shape)
-            pieces.append(Piece(zero.param_names[parameter], shape, there.start, views, whole(shape)))
+            pieces += held.pieces(name, there.start, _cut({WEIGHT: flat, **per_element}, here.start, here.numel))
     return Group(pieces, opaque)
 
 

@@ -56,8 +56,9 @@ class Reader:
     def read(self, name: str, kind: str, box: Box, start: int, stop: int) -> torch.Tensor:
         """Elements `start` to `stop` of the flattened `box` of a parameter. Raises BadInput if the checkpoint does not have them."""
         pieces = self._pieces_of(name)
-        if all(entry.box == box for entry, _ in pieces):
-            return self._run(pieces, name, kind, start, stop)
+        same = [(entry, file) for entry, file in pieces if entry.box == box]
+        if same:  # boxes do not overlap: no other one has anything of it
+            return self._run(same, name, kind, start, stop)
         # Cut otherwise over tensor-parallel ranks: put the parts of the box together, one parameter at a time.
         target: torch.Tensor | None = None
         found = 0

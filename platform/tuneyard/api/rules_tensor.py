@@ -1,0 +1,101 @@
+"""Rules about tensor parallelism in training: which settings a model that is cut over several ranks cannot have.
+
+Facts were read from the sources of DeepSpeed 0.19, PEFT 0.21, Liger kernels 0.8 and torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tuneyard.api.rules_case import Case, Rule
+
+WHOLE_STATE_OPTIMIZERS = ("adafactor", "adamw-8bit")
+_ONE: Mapping[str, Any] = {"train.strategy.tensorParallel": 1}
+_EXAMPLE: Mapping[str, Any] = {"train.strategy.tensorParallel": 2, "resources.workers": 2}
+
+
+def _cut(breaks: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    """For tasks whose model is cut over tensor-parallel ranks."""
+    return lambda case: case.strategy.tensor_parallel > 1 and breaks(case)
+
+
+TENSOR_RULES = (
+    Rule(
+        id="tensor-parallel-zero-3",
+        kind="train",
+        refused="tensor parallelism under ZeRO-3",
+        why="both cut the same weights, and a checkpoint of DeepSpeed's shards of shards has no place in the whole ones",
+        field="train.strategy.zero",
+        breaks=_cut(lambda c: c.strategy.zero == 3 and not _offloads(c)),
+        nearest=lambda _: ({"train.strategy.zero": 2}, _ONE),
+        example={**_EXAMPLE, "train.strategy.zero": 3},
+    ),
+    Rule(
+        id="tensor-parallel-offload",
+        kind="train",
+        refused="offloading under tensor parallelism",
+        why="it has not been shown to give the numbers of one device",
+        field="train.strategy.offload",
+        breaks=_cut(lambda c: _offloads(c)),
+        nearest=lambda _: (
+            {"train.strategy.offload": None, "train.strategy.zero": 2},
+            _ONE,
+        ),
+        example={**_EXAMPLE, "train.strategy.offload": {"optimizer": "cpu"}, "train.strategy.zero": 2},
+    ),
+    Rule(
+        id="tensor-parallel-method",
+        kind="train",
+        refused="qlora and dora under tensor parallelism",
+        why="the packed numbers of 4-bit weights cannot be cut, and DoRA norms whole weights",
+        field="train.method",
+        breaks=_cut(lambda c: c.train.method.name in ("qlora", "dora")),
+        nearest=lambda c: ({"train.method": {"lora": {"rank": c.train.method.adapter.rank if c.train.method.adapter else 16}}}, _ONE),
+        example={**_EXAMPLE, "train.method": {"dora": {}}},
+    ),
+    Rule(
+        id="tensor-parallel-dpo",
+        kind="train",
+        refused="preference optimisation (dpo) under tensor parallelism",
+        why="its reference model is not cut in this version",
+        field="train.objective",
+        breaks=_cut(lambda c: c.train.objective == "dpo"),
+        nearest=lambda _: (_ONE,),
+        example={**_EXAMPLE, "train.objective": "dpo"},
+    ),
+    Rule(
+        id="tensor-parallel-optimizer",
+        kind="train",
+        refused="adafactor and adamw-8bit under tensor parallelism",
+        why="their states are means over whole matrices, or blocks of numbers, which parts of a matrix change",
+        field="train.optimizer.name",
+        breaks=_cut(lambda c: c.train.optimizer.name in WHOLE_STATE_OPTIMIZERS),
+        nearest=lambda _: ({"train.optimizer.name": "adamw"}, _ONE),
+        example={**_EXAMPLE, "train.optimizer.name": "adamw-8bit"},
+    ),
+    Rule(
+        id="tensor-parallel-liger",
+        kind="train",
+        refused="Liger kernels under tensor parallelism",
+        why="their fused loss multiplies by the head's whole weight, of which each rank has a part",
+        field="train.strategy.liger",
+        breaks=_cut(lambda c: c.strategy.liger is True),
+        nearest=lambda _: ({"train.strategy.liger": False}, _ONE),
+        example={**_EXAMPLE, "train.strategy.liger": True},
+    ),
+    Rule(
+        id="tensor-parallel-fp16",
+        kind="train",
+        refused="fp16 under tensor parallelism without ZeRO",
+        why="each rank would find overflows in its own part alone, and scale its loss differently; DeepSpeed agrees on them",
+        field="train.strategy.precision",
+        breaks=_cut(lambda c: c.strategy.precision == "fp16" and c.strategy.zero == 0),
+        nearest=lambda _: ({"train.strategy.zero": 1}, {"train.strategy.precision": "bf16"}),
+        example={**_EXAMPLE, "train.strategy.precision": "fp16", "train.strategy.zero": 0},
+    ),
+)
+
+
+def _offloads(case: Case) -> bool:
+    return case.strategy.offload.optimizer != "none" or case.strategy.offload.parameters != "none"

@@ -1,0 +1,79 @@
+"""Which part of a parameter each rank of a tensor-parallel group holds: boxes of the whole, in their order in the rank's own tensor.
+
+A parameter is cut along one dimension. That dimension consists of `blocks` (one, or the packed gate and up projections, or queries, keys
+and values of unequal size), and each rank holds its share of every block, one after the other. Where a block does not divide, the first
+ranks hold one index more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+Box = tuple[tuple[int, int], ...]
+"""First index and length along each dimension of the whole parameter, as in checkpoints."""
+
+
+def share_of(size: int, degree: int, rank: int) -> tuple[int, int]:
+    """First index and length of a rank's share of `size` indices."""
+    least, more = divmod(size, degree)
+    return rank * least + min(rank, more), least + (rank < more)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How a parameter of the whole `shape` lies on `degree` ranks: cut along `dimension` in each of `blocks`, or on every rank (None)."""
+
+    shape: tuple[int, ...]
+    degree: int
+    dimension: int | None = None
+    blocks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.dimension is not None and sum(self.blocks) != self.shape[self.dimension]:
+            raise ValueError(f"blocks {self.blocks} are not the {self.shape[self.dimension]} indices of dimension {self.dimension}")
+
+    @property
+    def replicated(self) -> bool:
+        """Whether every rank holds the whole parameter."""
+        return self.dimension is None
+
+    def boxes(self, rank: int) -> tuple[Box, ...]:
+        """The parts of the whole that `rank` holds, in the order in which they lie along the cut dimension of its own tensor."""
+        if self.dimension is None:
+            return (tuple((0, length) for length in self.shape),)
+        found, start = [], 0
+        for block in self.blocks:
+            first, length = share_of(block, self.degree, rank)
+            found.append(tuple((start + first, length) if at == self.dimension else (0, size) for at, size in enumerate(self.shape)))
+            start += block
+        return tuple(found)
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """The shape of the rank's own tensor."""
+        if self.dimension is None:
+            return self.shape
+        length = sum(box[self.dimension][1] for box in self.boxes(rank))
+        return (*self.shape[: self.dimension], length, *self.shape[self.dimension + 1 :])
+
+    def cut(self, whole: torch.Tensor, rank: int) -> torch.Tensor:
+        """The rank's own tensor, contiguous and with memory of its own. `whole` may be on the meta device."""
+        if self.dimension is None:
+            return whole
+        parts = [whole.narrow(self.dimension, *box[self.dimension]) for box in self.boxes(rank)]
+        return torch.cat(parts, self.dimension) if len(parts) > 1 else parts[0].clone(memory_format=torch.contiguous_format)
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The whole tensor from the own tensors of ranks 0, 1, …"""
+        if self.dimension is None:
+            return parts[0]
+        whole = parts[0].new_empty(self.shape)
+        for rank, part in enumerate(parts):
+            start = 0
+            for box in self.boxes(rank):
+                first, length = box[self.dimension]
+                whole.narrow(self.dimension, first, length).copy_(part.narrow(self.dimension, start, length))
+                start += length
+        return whole

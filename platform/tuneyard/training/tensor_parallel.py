@@ -1,0 +1,160 @@
+"""Tensor parallelism in training: a model cut over a tensor group, and what transformers, accelerate and DeepSpeed must be told of it.
+
+Ranks of a tensor group read the same rows, and hold other parts of the weights. Gradients are averaged over the ranks that hold the same
+weights (the gradient group), and the norm that clips them is that of the whole model: parts are summed over the tensor group, whole
+parameters count once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tuneyard.api import BadInput
+from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, shard_model
+from tuneyard.planning import Plan
+from tuneyard.training.distributed import World
+
+_IS_SHARD = "tensor_model_parallel"
+"""Name of the attribute by which Megatron-LM and DeepSpeed know a parameter of which each rank has a part."""
+
+
+def check_supported(plan: Plan) -> None:
+    """Raises BadInput for a plan that the rules of a JobSpec would refuse: a plan may be made without them."""
+    if plan.tensor_parallel == 1:
+        return
+    refused = {
+        "ZeRO 3 with tensorParallel": (plan.zero == 3, "set strategy.zero to 2"),
+        "offloading with tensorParallel": (plan.offload_optimizer != "none", "set strategy.offload.optimizer to none"),
+        "Liger kernels with tensorParallel": (plan.liger, "set strategy.liger to false"),
+        "sequenceParallel": (plan.sequence_parallel, "set strategy.sequenceParallel to false"),
+        "contextParallel with tensorParallel": (plan.context_parallel > 1, "set one of them to 1"),
+        "quantisedAllReduce with tensorParallel": (plan.quantised_all_reduce != "none", "set strategy.quantisedAllReduce to none"),
+        "fp16 with tensorParallel and ZeRO 0": (plan.precision == "fp16" and plan.zero == 0, "set strategy.zero to 1 or 2"),
+    }
+    for combination, (is_asked, remedy) in refused.items():
+        if is_asked:
+            raise BadInput(f"{combination} is not there yet", remedy)
+
+
+def plan_from_config(source: str, degree: int, *, revision: str | None, trust_remote_code: bool) -> TensorParallelPlan:
+    """How the causal language model whose config.json is in `source` (a folder, or a name) is cut; no weight is read.
+
+    Raises BadInput where there is no such model, or nothing of it can be cut.
+    """
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, ImportError) as error:
+        raise BadInput(f"{source} has no model to cut: {str(error).splitlines()[0]}", "name a causal language model") from error
+    return explain_tensor_parallel(model, degree)
+
+
+def tensor_plan(model: Any, degree: int) -> TensorParallelPlan | None:
+    """How the model is cut over `degree` ranks, before it gets an adapter; None for one. Raises BadInput where nothing can be cut."""
+    return explain_tensor_parallel(model, degree) if degree > 1 else None
+
+
+def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards | None:
+    """Leave this rank its part of the model. Collective within the tensor group. Raises BadInput for adapters that cannot be cut."""
+    if plan is None:
+        return None
+    shards = shard_model(model, plan, world.tensor_group)
+    for name, parameter in model.named_parameters():
+        setattr(parameter, _IS_SHARD, not shards.replicated(name))
+    return shards
+
+
+@dataclass
+class GradientGroupKwargs(DistributedDataParallelKwargs):
+    """Settings of DDP, with the ranks over which it averages."""
+
+    process_group: Any = None
+
+    def to_kwargs(self) -> dict[str, Any]:
+        plain = DistributedDataParallelKwargs(**{name: value for name, value in vars(self).items() if name != "process_group"})
+        return {**plain.to_kwargs(), "process_group": self.process_group}
+
+
+class Mpu:
+    """The model parallel unit that DeepSpeed asks: the interface that Megatron-LM's mpu has."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def get_model_parallel_rank(self) -> int:
+        return self._world.tensor_index
+
+    def get_model_parallel_world_size(self) -> int:
+        return self._world.mesh.tensor
+
+    def get_model_parallel_group(self) -> Any:
+        return self._world.tensor_group
+
+    def get_data_parallel_rank(self) -> int:
+        return self._world.gradient_rank
+
+    def get_data_parallel_world_size(self) -> int:
+        return self._world.gradient_size
+
+    def get_data_parallel_group(self) -> Any:
+        return self._world.gradient_group
+
+    def get_data_parallel_group_ranks(self) -> list[int]:
+        return self._world.mesh.gradient_groups()[self._world.tensor_index]
+
+
+@contextmanager
+def engines_told(accelerator: Accelerator, world: World) -> Iterator[None]:
+    """While accelerate prepares a model: DDP and DeepSpeed average over the gradient group. Nothing where each rank has all weights."""
+    if world.tensor_group is None:
+        yield
+        return
+    ddp = accelerator.ddp_handler or DistributedDataParallelKwargs()
+    accelerator.ddp_handler = GradientGroupKwargs(**vars(ddp), process_group=world.gradient_group)
+    if accelerator.state.deepspeed_plugin is None:
+        yield
+        return
+    from tuneyard.training.zero_stack import deepspeed
+
+    initialize = deepspeed.initialize
+    deepspeed.initialize = functools.partial(_initialize, initialize, world)
+    try:
+        yield
+    finally:
+        deepspeed.initialize = initialize
+
+
+def _initialize(initialize: Any, world: World, *, config_params: dict[str, Any], **options: Any) -> Any:
+    """deepspeed.initialize with the mesh. accelerate counts rows by all ranks, DeepSpeed by the ranks of a gradient group."""
+    rows = config_params["train_batch_size"] // world.mesh.tensor
+    return initialize(config_params={**config_params, "train_batch_size": rows}, mpu=Mpu(world), **options)
+
+
+def clip(parameters: Iterator[torch.nn.Parameter], max_norm: float, world: World) -> torch.Tensor:
+    """Scale gradients so that the norm of the whole model's is at most `max_norm`; the norm before. Collective in the tensor group."""
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    squares = {
+        is_shard: _norm([each.grad for each in trained if getattr(each, _IS_SHARD, False) is is_shard]).to(world.device).double() ** 2
+        for is_shard in (False, True)
+    }
+    dist.all_reduce(squares[True], group=world.tensor_group)
+    norm = (squares[False] + squares[True]).sqrt().float()
+    if max_norm != float("inf"):
+        clip_grads_with_norm_(trained, max_norm, norm)
+    return norm
+
+
+def _norm(gradients: list[Any]) -> torch.Tensor:
+    return get_total_norm(gradients) if gradients else torch.zeros(())

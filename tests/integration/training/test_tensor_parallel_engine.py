@@ -1,0 +1,25 @@
+"""Models on plain shards in real ranks give the logits, and every gradient, of one process."""
+
+from __future__ import annotations
+
+import pytest
+from tests.applied_models import Case, differences_of
+
+CASES = (
+    Case("llama", micro_batches=2),
+    Case("qwen3", micro_batches=2),
+    Case("qwen3", rank_of_lora=4, recompute=True),
+    Case("deepseek_v3", rank_of_lora=4),
+    Case("phi3", rank_of_lora=4),
+    Case("gemma", recompute=True),
+    Case("llama4_text"),
+    Case("t5", rank_of_lora=4),
+)
+"""Accumulation with norms of heads, latent attention, experts and their adapters, packed weights, a tie, an encoder with a decoder."""
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_logits_and_gradients_are_those_of_one_process(degree: int) -> None:
+    found = differences_of(list(CASES), degree)
+
+    assert {row.model_type: (row.logits, row.worst, row.gradient) for row in found if row.logits > 1e-5 or row.gradient > 1e-5} == {}

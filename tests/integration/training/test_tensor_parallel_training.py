@@ -1,0 +1,142 @@
+"""A model that is cut over tensor-parallel ranks trains, saves and resumes like one that is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.checkpoints import committed, stop_after
+from tests.forks import Call, called
+from tests.integration.training.conftest import Material
+from tests.models import cpu_plan, train_request, train_task
+from tests.ranks import group, results_in_ranks
+from tests.tensor_training import LEGS, METHODS, ONE, mesh_request, write_any_model
+
+from tuneyard.api import BadInput
+from tuneyard.training import TrainRequest, train
+from tuneyard.training.checkpoint.catalogue import open_task, verify
+from tuneyard.training.checkpoint.convert import convert
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = folder.glob("*.safetensors")
+    return load_file(file)
+
+
+def furthest(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+    assert some.keys() == others.keys()
+    return max(float((some[name].float() - others[name].float()).abs().max()) for name in some)
+
+
+def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: Path) -> None:
+    steps = 2 * len(LEGS)
+
+    def request(folder: str, method: str, leg: dict[str, Any]) -> TrainRequest:
+        return mesh_request(tmp_path / folder, material.model, material.text, steps=steps, task=METHODS[method], **leg)
+
+    whole = {method: train(request(f"{method}-whole", method, ONE)) for method in METHODS}
+    for method in METHODS:
+        shutil.copytree(tmp_path / f"{method}-whole", tmp_path / method)
+    for number, leg in enumerate(LEGS[1:], start=1):
+        for method in METHODS:
+            stop_after(2 * number, tmp_path / method / "out")
+        results = results_in_ranks([request(method, method, leg) for method in METHODS], workers=leg["workers"])
+        for method, result in zip(METHODS, results, strict=True):
+            assert result.resumed_from == 2 * number, (method, leg)
+            assert result.losses == pytest.approx(whole[method].losses, rel=1e-4), (method, leg)
+            assert result.tokens == whole[method].tokens
+            assert committed(tmp_path / method / "out") == list(range(2, steps + 1, 2))
+
+    for method in METHODS:
+        store = open_task(str(tmp_path / method / "out"))
+        assert verify(store).damages == ()
+        convert(store, str(tmp_path / f"{method}-converted"), max_shard_bytes=1 << 30)
+        saved = weights_of(tmp_path / method / "out" / "model")
+        assert furthest(saved, weights_of(tmp_path / f"{method}-whole" / "out" / "model")) < 1e-4, method
+        assert furthest(saved, weights_of(tmp_path / f"{method}-converted")) == 0.0, method
+    assert "2 data x 2 tensor parallel" in (tmp_path / "full" / "out" / "model" / "README.md").read_text()
+
+
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {}),
+    "packed weights, recomputed": ("phi3", {}, {"recompute": True, "zero": 1}),
+    "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"micro_batch": 1}),
+    "experts": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16}, {"zero": 2}),
+}
+
+
+def test_other_architectures_and_packed_rows_with_held_out_loss(material: Material, tmp_path: Path) -> None:
+    data = {"source": str(material.text), "maxLength": 64, "pack": True, "validationFraction": 0.2}
+    models = {name: write_any_model(tmp_path / kind, kind, **changes) for name, (kind, changes, _) in ARCHITECTURES.items()}
+
+    def request(name: str, folder: str, leg: dict[str, Any]) -> TrainRequest:
+        task = {**METHODS["clipped"], "data": data}
+        return mesh_request(tmp_path / folder / models[name].name, models[name], material.text, steps=6, task=task, **leg)
+
+    alone = {name: train(request(name, "alone", ONE)) for name in models}
+    mesh = {"workers": 4, "tensor_parallel": 2}
+    results = results_in_ranks([request(name, "mesh", mesh | layout) for name, (_, _, layout) in ARCHITECTURES.items()], workers=4)
+
+    for name, result in zip(models, results, strict=True):
+        assert result.losses == pytest.approx(alone[name].losses, rel=1e-4), name
+        assert dict(result.eval_losses) == pytest.approx(dict(alone[name].eval_losses), rel=1e-4), name
+        assert (result.tokens, result.flops_per_step) == (alone[name].tokens, pytest.approx(alone[name].flops_per_step)), name
+        assert result.details.get("experts") == alone[name].details.get("experts"), name
+        folders = [tmp_path / where / models[name].name / "out" / "model" for where in ("mesh", "alone")]
+        assert furthest(*map(weights_of, folders)) < 1e-3, name
+        _logits_of(folders[0])
+
+
+def _logits_of(folder: Path) -> torch.Tensor:
+    from transformers import AutoModelForCausalLM
+
+    logits: torch.Tensor = AutoModelForCausalLM.from_pretrained(folder)(torch.tensor([[5, 6, 7]])).logits
+    assert torch.isfinite(logits).all()
+    return logits
+
+
+def test_bf16_keeps_the_precision_of_its_files(material: Material, tmp_path: Path) -> None:
+    for zero in (0, 2):
+        layout = {"workers": 2, "tensor_parallel": 2, "zero": zero, "precision": "bf16"}
+        alone = train(mesh_request(tmp_path / f"alone-{zero}", material.model, material.text, steps=4, **ONE, zero=zero, precision="bf16"))
+        (result,) = results_in_ranks([mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=4, **layout)], workers=2)
+        assert result.losses == pytest.approx(alone.losses, rel=5e-3)
+        assert {tensor.dtype for tensor in weights_of(tmp_path / f"{zero}" / "out" / "model").values()} == {torch.bfloat16}
+
+
+def refused(request: TrainRequest, places: list[dict[str, str]]) -> list[str]:
+    """What each rank says of a request that cannot be trained."""
+    said: list[str] = called([Call(_answer, (request,), place) for place in places])
+    return said
+
+
+def _answer(request: TrainRequest) -> str:
+    try:
+        return str(train(request))
+    except BadInput as error:
+        return error.cause
+
+
+def test_what_cannot_be_cut_is_refused_on_every_rank(material: Material, tmp_path: Path) -> None:
+    task = train_task(material.model, material.text)
+    over_hosts = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2))
+    too_few = train_request(tmp_path, task, cpu_plan(workers=4, tensor_parallel=2, grad_accum=2))
+    stage_3 = train_request(tmp_path, task, cpu_plan(workers=2, tensor_parallel=2, zero=3))
+
+    assert all("are on several machines" in said for said in refused(over_hosts, group(2, per_machine=1)))
+    assert refused(too_few, group(2, per_machine=2)) == ["the plan is for 4 workers, and 2 were started"] * 2
+    assert all("ZeRO 3 with tensorParallel" in said for said in refused(stage_3, group(2, per_machine=2)))
+
+
+def test_a_degree_that_cuts_nothing_is_refused_before_data_are_prepared(tmp_path: Path) -> None:
+    # Its linears are Conv1D, and its vocabulary has an odd size.
+    gpt2 = write_any_model(tmp_path / "gpt2", "gpt2", vocab_size=387)
+    asked = mesh_request(tmp_path / "run", gpt2, tmp_path / "absent.jsonl", steps=2, workers=2, tensor_parallel=2)
+
+    assert all("2 ranks shard nothing of GPT2LMHeadModel" in said for said in refused(asked, group(2, per_machine=2)))
