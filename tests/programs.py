@@ -74,7 +74,7 @@ def program_request(folder: Path, task: TrainTask, plan: dict[str, Any] | None =
     workers = (plan or {}).get("workers", 1)
     shape = {"sku": "cpu", "workers": 1, "zero": 0, "precision": "fp32", "attention": "sdpa", "micro_batch": 2}
     layout: dict[str, Any] = {**shape, **(plan or {})}
-    accumulation = task.batch.global_ // (layout["micro_batch"] * workers)
+    accumulation = task.batch.global_ // (layout["micro_batch"] * workers // layout.get("tensor_parallel", 1))
     return TrainRequest(
         job="test",
         name="train",

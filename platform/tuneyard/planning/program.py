@@ -19,17 +19,23 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
     Raises BadInput where the batch does not divide, or for a layout that programs are not trained in.
     """
     layout, batch = task.layout, task.batch
-    if task.ranks_per_replica > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
+    if layout.context_parallel > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
         raise BadInput(
-            "programs train data-parallel: not with tensorParallel, sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
+            "programs train data- and tensor-parallel: not with sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
             "leave these out; strategy.zero 3 shards the weights of a model that is too large for one device",
         )
-    rows, rest = divmod(batch.global_, workers)
+    replicas, left = divmod(workers, layout.tensor_parallel)
+    if left:
+        raise BadInput(
+            f"{workers} workers make no whole number of groups of {layout.tensor_parallel} (tensorParallel)",
+            f"set resources.workers to a multiple of {layout.tensor_parallel}",
+        )
+    rows, rest = divmod(batch.global_, replicas)
     micro = rows if batch.micro == "auto" else batch.micro
     if rest or rows % micro:
         raise BadInput(
-            f"batch.global {batch.global_} does not divide over {workers} workers with micro-batches of {micro}",
-            f"set batch.global to a multiple of {workers * micro}",
+            f"batch.global {batch.global_} does not divide over {replicas} replicas with micro-batches of {micro}",
+            f"set batch.global to a multiple of {replicas * micro}",
         )
     parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
     least: Literal[0, 2, 3] = 3 if parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
@@ -40,6 +46,7 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
         offload_optimizer=optimizer,
         offload_parameters=parameters,
         nvme_path=layout.offload.nvme_path,
+        tensor_parallel=layout.tensor_parallel,
         precision=precision_of(task, gpu),
         attention="sdpa",
         micro_batch=micro,

@@ -73,6 +73,8 @@ def test_each_example_gives_the_same_losses_on_any_workers_and_after_a_stop(name
     # The inner steps of sines replace weights, which ZeRO-3 has cut: refused there, see below.
     sharded: dict[str, Any] = {"zero": 3} if name != "sines" else {"zero": 2, "micro_batch": 4}
     layouts: dict[str, dict[str, Any]] = {"plain": {}, "sharded": sharded}
+    if name == "captions":
+        layouts["cut"] = {"tensor_parallel": 2, "zero": 2, "micro_batch": 4}
 
     def request(folder: str, plan: dict[str, Any]) -> TrainRequest:
         return example_request(tmp_path / folder, name, data[name], plan, **fields)
@@ -261,6 +263,7 @@ def test_ranks_that_do_not_agree_are_refused(tmp_path: Path) -> None:
         "weights": ({"model": weights}, {}, "made other weights on rank 0 than on rank 1"),
         "keys": ({"collate": keys, "loss": "return model(batch['x']).mean()"}, {}, "makes different batches: y, z"),
         "cut weights": ({"loss": penalty}, {"zero": 3}, "reads weights outside of their module's forward (square)"),
+        "tensors": ({"loss": penalty}, {"tensor_parallel": 2}, "cannot be cut over 2 ranks: 2 ranks shard nothing"),
     }
     requests = [
         line_request(tmp_path / name, write_program(tmp_path / name / "program", **changes), {"workers": 2, **plan})

@@ -21,8 +21,16 @@ from tuneyard.training.model_card import program_card
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.program.artifacts import save_program_artifacts
-from tuneyard.training.program.checks import mean_warning, refuse_differing_weights, refuse_untrainable
+from tuneyard.training.program.checks import (
+    loss_of_batch,
+    mean_warning,
+    refuse_changed_by_cut,
+    refuse_differing_weights,
+    refuse_untrainable,
+)
 from tuneyard.training.program.contract import Row
+from tuneyard.training.program.cut import cut_of
+from tuneyard.training.program.flops import FlopAccount
 from tuneyard.training.program.loading import Loaded, load_program
 from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.program.predictions import write_predictions
@@ -31,6 +39,7 @@ from tuneyard.training.program.start import find_program_start, loaded_by_transf
 from tuneyard.training.program.trainer import ProgramTrainer
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainResult
+from tuneyard.training.tensor_parallel import shard
 from tuneyard.training.throughput import Throughput
 
 _PROBED_ROWS = 4
@@ -65,8 +74,8 @@ class ProgramAttempt(Attempt):
             rows_at=lambda places: places,  # rows are found by their places in the stream, which their seeds depend on
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
-            rank=self.world.rank,
-            workers=self.world.size,
+            rank=self.world.data_rank,
+            workers=self.world.mesh.data,
             start=0,
             stop=steps,
         )
@@ -87,11 +96,18 @@ class ProgramAttempt(Attempt):
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = made if made is not None else loaded_by_transformers(request, self.loaded, material.start)
         module = ProgramModule(self.loaded, model)
+        first = collator(rows.__getitems__(range(plan.micro_batch)))
         if made is None and plan.zero != 3:
             self._probe(module, rows.__getitems__(range(plan.micro_batch)), collator)
-        return ProgramTrainer(
-            model=module, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out, world=self.world
-        )
+        flops = FlopAccount()
+        cut = cut_of(module, first, plan.tensor_parallel)
+        if cut is not None:
+            flops.count(module, first)  # while the model is whole
+            module.eval()
+            whole, _ = loss_of_batch(module, first)
+            self.shards = shard(module, cut, self.world)
+            self._together(lambda: refuse_changed_by_cut(module, first, whole))
+        return ProgramTrainer(model=module, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out, flops=flops)
 
     def _probe(self, module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> None:
         """Raises BadInput, on every rank, for a loss that cannot be trained on; warns of one that depends on how batches are cut. The rows

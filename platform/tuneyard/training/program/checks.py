@@ -3,18 +3,16 @@ loss that is the mean it is taken for."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.training.distributed import World, gather_objects
 from tuneyard.training.program.contract import COUNT, Row
+from tuneyard.training.program.generators import kept_generators
 from tuneyard.training.program.module import ProgramModule
 
 _SHOWN = 3
@@ -85,6 +83,19 @@ def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
         raise BadInput(f"the loss of {name} does not depend on {len(lost)} of the model's parameters: {_some(lost)}", UNTRAINED_ADVICE)
 
 
+def refuse_changed_by_cut(module: ProgramModule, made: dict[str, Any], before: float) -> None:
+    """Collective in the tensor group. Raises BadInput where a model that was cut computes another loss than `before`, when it was whole: a
+    program may read weights itself, which each rank has a part of."""
+    module.eval()
+    after, _ = loss_of_batch(module, made)
+    module.train()
+    if abs(after - before) > _NOISE * max(abs(before), 1e-6):
+        raise BadInput(
+            f"the loss of {module.loaded.name} changes with tensorParallel, from {before:.6g} to {after:.6g}: it reads weights itself",
+            "set strategy.tensorParallel to 1; or use weights inside of a module's forward alone",
+        )
+
+
 def _same(now: torch.Tensor, before: torch.Tensor | None) -> bool:
     return before is not None and now.shape == before.shape and bool(torch.equal(now, before))
 
@@ -105,8 +116,8 @@ def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[
     was_training = module.training
     module.eval()
     try:
-        together, again = (_loss(module, collate(rows), seed)[0] for seed in (0, 1))
-        parts = [_loss(module, collate(part), 0) for part in (rows[:half], rows[half:])]
+        together, again = (loss_of_batch(module, collate(rows), seed)[0] for seed in (0, 1))
+        parts = [loss_of_batch(module, collate(part), 0) for part in (rows[:half], rows[half:])]
     finally:
         module.train(was_training)
     total = sum(count for _, count in parts)
@@ -125,21 +136,10 @@ def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[
     return None
 
 
-def _loss(module: ProgramModule, made: dict[str, Any], seed: int) -> tuple[float, float]:
+def loss_of_batch(module: ProgramModule, made: dict[str, Any], seed: int = 0) -> tuple[float, float]:
+    """Loss and count of a batch, as the module is; nothing is left of it."""
     device = next(module.parameters()).device
     batch = {name: value.to(device) for name, value in made.items() if torch.is_tensor(value)}
     with kept_generators(), torch.enable_grad():
         torch.manual_seed(seed)
         return float(module(batch).detach()), float(made[COUNT])
-
-
-@contextmanager
-def kept_generators() -> Iterator[None]:
-    """The global generators as they were, afterwards."""
-    states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tuneyard.training.program.generators import kept_generators
+
 _REMEMBERED = 256
 """Kinds of batches that are counted; later ones count as the mean of these."""
 
@@ -24,17 +26,27 @@ class FlopAccount:
 
     def __init__(self) -> None:
         self._known: dict[Shapes, float] = {}
+        self._is_closed = False
 
     @contextmanager
     def counting(self, batch: Mapping[str, Any]) -> Iterator[None]:
         """Count what is computed inside, unless a batch of these shapes was counted."""
         shapes = shapes_of(batch)
-        if shapes in self._known or len(self._known) >= _REMEMBERED:
+        if self._is_closed or shapes in self._known or len(self._known) >= _REMEMBERED:
             yield
             return
         with FlopCounterMode(display=False) as counter:
             yield
         self._known[shapes] = float(counter.get_total_flops())
+
+    def count(self, module: Any, made: Mapping[str, Any]) -> None:
+        """Count a batch on a module that is whole and not wrapped, for one that will be cut: later batches count as this one."""
+        device = next(module.parameters()).device
+        batch = {name: value.to(device) for name, value in made.items() if torch.is_tensor(value)}
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        with kept_generators(), self.counting(batch):
+            torch.autograd.grad(module(batch), trained, allow_unused=True)
+        self._is_closed = True
 
     def of(self, batch: Mapping[str, Any]) -> float:
         """Forward and backward of a batch."""

@@ -25,7 +25,7 @@ def write_predictions(trainer: ProgramTrainer, loaded: Loaded, request: TrainReq
     Raises BadInput for predictions that are not one dict per row, or that JSON cannot hold.
     """
     rows = trainer.eval_dataset
-    batches = evaluation_batches(len(rows), request.plan.micro_batch, world.rank, world.size)
+    batches = evaluation_batches(len(rows), request.plan.micro_batch, world.data_rank, world.mesh.data)
     model = trainer.model_wrapped
     model.eval()
     own: list[tuple[int, str]] = []
@@ -34,7 +34,7 @@ def write_predictions(trainer: ProgramTrainer, loaded: Loaded, request: TrainReq
         given = trainer._prepare_inputs({name: value for name, value in batch.items() if torch.is_tensor(value)})
         with torch.no_grad(), trainer.compute_loss_context_manager():
             predicted = model(given, predicting=True)
-        own += _lines(predicted, numbers, loaded) if numbers else []
+        own += _lines(predicted, numbers, loaded) if numbers and world.tensor_index == 0 else []
     model.train()
     lines = sorted(line for lines in gather_objects(world, own) for line in lines)
     store = open_store(request.output)

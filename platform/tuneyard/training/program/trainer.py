@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from tuneyard.api import BadInput
-from tuneyard.training.distributed import World
 from tuneyard.training.program.checks import UNTRAINED_ADVICE, refuse_differing_batches
 from tuneyard.training.program.contract import COUNT
 from tuneyard.training.program.flops import FlopAccount
@@ -19,12 +18,11 @@ from tuneyard.training.trainer import SteppedTrainer
 class ProgramTrainer(SteppedTrainer):
     """Trains a ProgramModule. `tokens` of its account are rows, `squares` FLOPs: `Throughput` multiplies them out."""
 
-    def __init__(self, *args: Any, world: World, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, flops: FlopAccount, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.loss_is_scaled_for_ga = True  # by compute_loss, over the global batch
-        self.world = world
         self._counts: deque[float] = deque()
-        self._flops = FlopAccount()
+        self._flops = flops
         self._unchecked = True
 
     @property
@@ -45,6 +43,7 @@ class ProgramTrainer(SteppedTrainer):
         total = torch.tensor(sum(counts), dtype=torch.float64, device=device)
         if self.world.size > 1:
             torch.distributed.all_reduce(total)
+            total /= self.world.mesh.tensor  # ranks of a tensor group have the same rows
         if not total:
             raise BadInput(
                 f"the loss of step {self.state.global_step + 1} is a mean over nothing: count is 0 in the whole batch",
@@ -59,7 +58,8 @@ class ProgramTrainer(SteppedTrainer):
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        """The share of a micro-batch in the mean of the global batch, times the ranks: DDP and DeepSpeed take the mean over them. Without
+        """The share of a micro-batch in the mean of the global batch, times the ranks that have
+        other rows: DDP and DeepSpeed take the mean over them. Without
         `num_items_in_batch` the mean over this batch."""
         try:
             loss: torch.Tensor = model(inputs)
@@ -72,7 +72,7 @@ class ProgramTrainer(SteppedTrainer):
             ) from error
         if num_items_in_batch is None:
             return loss
-        share = self._counts.popleft() * self.args.world_size / float(num_items_in_batch)
+        share = self._counts.popleft() * self.world.mesh.data / float(num_items_in_batch)
         # A mean over nothing may be 0 / 0, and NaN times 0 is NaN.
         return loss * share if share else torch.nan_to_num(loss) * 0.0
 
