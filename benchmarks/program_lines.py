@@ -59,9 +59,9 @@ def page(rows: list[str], loop: int) -> str:
             "# Lines of a training: a program beside plain torch",
             "",
             "`.venv/bin/python benchmarks/program_lines.py` (2026-11-25, 2 cores, no GPU) counts lines of code, without blank lines,",
-            "comments and docstrings. Model, batches, loss and predictions are the same file in both columns. With plain torch a user writes a loop",
-            f"besides (`benchmarks/plain_torch_loop.py`, {loop} lines): several processes, a shuffled order, checkpoints, resume,",
-            "evaluation, predictions. It serves all four: a second training costs a user of plain torch no second loop.",
+            "comments and docstrings. Model, batches, loss and predictions are the same file in both columns. With plain torch a user",
+            f"writes a loop besides (`benchmarks/plain_torch_loop.py`, {loop} lines): several processes, a shuffled order, checkpoints,",
+            "resume, evaluation, predictions. It serves all four: a second training costs a user of plain torch no second loop.",
             "",
             "Loss of plain torch: first and last of 20 steps. Stopped: largest difference of a loss after a stop at step 10.",
             "",
@@ -70,7 +70,8 @@ def page(rows: list[str], loop: int) -> str:
             *rows,
             "",
             "The loop has DDP alone. ZeRO, tensor parallelism, offloading, checkpoints for other layouts and machines, asynchronous",
-            "and fenced commits, retries, MFU, the report, data in storage and rows that do not fit in memory are in Tuneyard, and are not counted.",
+            "and fenced commits, retries, MFU, the report, data in storage and rows that do not fit in memory are in Tuneyard,",
+            "and are not counted.",
             "",
         ]
     )

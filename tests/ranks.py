@@ -15,16 +15,17 @@ from tuneyard.api import TuneyardError
 from tuneyard.training import TrainRequest, TrainResult, train
 
 
-def train_in_ranks(requests: Sequence[TrainRequest], workers: int) -> list[TrainResult | TuneyardError]:
-    """What rank 0 answered to each request: its result, or the error that people would see."""
-    places = group(workers, per_machine=workers)
+def train_in_ranks(requests: Sequence[TrainRequest], workers: int, *, per_host: int | None = None) -> list[TrainResult | TuneyardError]:
+    """What rank 0 answered to each request: its result, or the error that people would see. `per_host`: ranks that take themselves for
+    those of one host; default: all."""
+    places = group(workers, per_machine=per_host or workers)
     answers: list[TrainResult | TuneyardError] = called([Call(_rank, (list(requests),), place) for place in places])[0]
     return answers
 
 
-def results_in_ranks(requests: Sequence[TrainRequest], workers: int) -> list[TrainResult]:
+def results_in_ranks(requests: Sequence[TrainRequest], workers: int, *, per_host: int | None = None) -> list[TrainResult]:
     """Like `train_in_ranks`, for requests that all succeed; the first error is raised."""
-    answers = train_in_ranks(requests, workers)
+    answers = train_in_ranks(requests, workers, per_host=per_host)
     for answer in answers:
         if isinstance(answer, TuneyardError):
             raise answer

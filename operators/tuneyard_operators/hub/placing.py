@@ -429,7 +429,7 @@ def placement_of(place: Place, price_per_gpu_hour: float, sku: str | None = None
     return PlacementStatus(
         cluster=place.cluster,
         sku=sku or place.sku,
-        workers=max(1, place.workers // place.ask.unit),
+        workers=max(1, place.workers // place.ask.unit) if place.ask.engines else max(1, place.workers),
         gpus=place.workers,
         pods=place.pods,
         nodes=dict(place.nodes),

@@ -10,6 +10,11 @@ def _whole_groups(case: Case) -> bool:
     return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
 
 
+def _averages_itself(case: Case) -> bool:
+    """Gradients are averaged by Tuneyard, over groups that know of data parallelism alone."""
+    return case.strategy.shard_within == "host" or case.strategy.quantised_all_reduce != "none"
+
+
 PARALLEL_RULES = (
     Rule(
         id="sequence-parallel",
@@ -27,7 +32,7 @@ PARALLEL_RULES = (
         refused="context parallelism",
         why="rows are not split over ranks in this version",
         field="train.strategy.contextParallel",
-        breaks=lambda c: c.strategy.context_parallel > 1 and _whole_groups(c),
+        breaks=lambda c: c.strategy.context_parallel > 1 and _whole_groups(c) and not _averages_itself(c),
         nearest=lambda _: ({"train.strategy.contextParallel": 1},),
         example={"train.strategy.contextParallel": 2, "resources.workers": 2},
     ),
@@ -40,25 +45,5 @@ PARALLEL_RULES = (
         breaks=lambda c: not _whole_groups(c),
         nearest=lambda _: ({"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1},),
         example={"train.strategy.tensorParallel": 2, "resources.workers": 3, "train.batch.global": 30},
-    ),
-    Rule(
-        id="shard-within-host",
-        kind="train",
-        refused="hybrid sharding (shardWithin: host)",
-        why="training shards over all ranks in this version",
-        field="train.strategy.shardWithin",
-        breaks=lambda c: c.strategy.shard_within == "host",
-        nearest=lambda _: ({"train.strategy.shardWithin": "none"},),
-        example={"train.strategy.shardWithin": "host"},
-    ),
-    Rule(
-        id="quantised-all-reduce",
-        kind="train",
-        refused="a quantised all-reduce of gradients",
-        why="gradients are reduced as they are in this version",
-        field="train.strategy.quantisedAllReduce",
-        breaks=lambda c: c.strategy.quantised_all_reduce != "none",
-        nearest=lambda _: ({"train.strategy.quantisedAllReduce": "none"},),
-        example={"train.strategy.quantisedAllReduce": "int8"},
     ),
 )

@@ -116,6 +116,9 @@ class Optimizer(Fields):
         default="cosine", description="after warm-up; wsd: constant, then a linear decay over the last tenth"
     )
     warmup: float = Field(default=0.03, ge=0, description="below 1: share of all steps; from 1: steps")
+    states: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="what adamw keeps its two running means in; bf16: half the memory, rounded at random"
+    )
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
     betas: tuple[_Beta, _Beta] = Field(default=(0.9, 0.999), description="decay of AdamW's two running means")
     epsilon: float = Field(default=1e-8, gt=0, description="added to AdamW's denominator")
@@ -157,8 +160,10 @@ class Strategy(Fields):
         default=False, description="tensor-parallel ranks split what lies between the matrices too (Korthikanti et al. 2022)"
     )
     context_parallel: int = Field(default=1, ge=1, le=MOST_CONTEXT_RANKS, description="ranks that split each row, along its tokens")
-    shard_within: Literal["none", "host"] = Field(
-        default="none", description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks"
+    shard_within: Literal["none", "host"] | Auto = Field(
+        default="none",
+        description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks; "
+        "auto: as the links between hosts make it faster",
     )
     quantised_all_reduce: Literal["none", "int8", "fp8"] = Field(
         default="none", description="gradients cross hosts in blocks of 8 bits, with error feedback"

@@ -62,6 +62,8 @@ def _choice(row: Row) -> str:
 def layout_text(row: Row) -> str:
     strategy = row["strategy"]
     parts = [f"zero {strategy['zero']}"]
+    parts += ["inside hosts"] if strategy["shardWithin"] == "host" else []
+    parts += [f"gradients in {strategy['quantisedAllReduce']}"] if strategy["quantisedAllReduce"] != "none" else []
     parts += ["recompute"] if strategy["recompute"] else []
     parts += [f"{what} on {where}" for what, where in strategy["offload"].items() if where != "none"]
     return ", ".join(parts)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from tuneyard import planning
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config
-from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, dividing, skus_of, worlds_of
+from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, skus_of, worlds_dividing, worlds_of
 
 UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
 _CPU = "cpu"
@@ -23,6 +23,8 @@ _LARGEST_ON_CPU = 1_000_000_000
 _MOST_SEARCHED = 1024
 """GPUs: a model that does not fit on so many of a SKU is said to fit on none."""
 _REMEMBERED = 4096
+_KERNELS: planning.Site = {"liger_available": True, "tensor_parallel": (1,)}
+"""As in the GPU image. Tensor parallelism is the attempt's choice, on machines that it knows; where one fits, ZeRO-3 does too."""
 
 
 def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
@@ -42,7 +44,7 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     base = worlds_of(gang)
     if workers == "auto":
         most = WORKERS_ON_CPU if on_cpu and not named else MOST_AUTO
-        base = dividing(gang.train.batch.micro_batches, 1, most) or (1,)
+        base = worlds_dividing(gang.train, 1, most) or (1,)
     found = _planned(essence_of(gang.train), name.lower(), skus, base, workers == "auto", on_cpu)
     cpu = ((_CPU, 1 if on_cpu else FITS_NEVER),) if _CPU in named or not named else ()
     return Fits(worlds=found.worlds, least=tuple(sorted((*found.least, *cpu))), words=found.words)
@@ -82,9 +84,7 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     task, shape = TrainTask.model_validate_json(essence), shape_of(name)
     assert shape is not None
     asked = {sku: _Asked(task, shape, kind) for sku in skus if (kind := kinds().find(sku)) is not None}
-    more = [
-        gpus for gpus in reversed(dividing(task.batch.micro_batches, base[0] + 1, _MOST_SEARCHED)) if gpus <= MOST_AUTO or gpus % 8 == 0
-    ]
+    more = [gpus for gpus in reversed(worlds_dividing(task, base[0] + 1, _MOST_SEARCHED)) if gpus <= MOST_AUTO or gpus % 8 == 0]
     first = {sku: next((gpus for gpus in more if each.fits(gpus)), FITS_NEVER) for sku, each in asked.items() if not each.fits_any(base)}
     unknown = {sku: 1 for sku in skus if sku not in asked}
     fitting = [gpus for gpus in base if keeps or unknown or any(each.fits(gpus) for each in asked.values())]
@@ -108,7 +108,7 @@ class _Asked:
 
     def fits(self, gpus: int) -> bool:
         if gpus not in self._known:
-            self._known[gpus] = planning.fits(self.task, self.shape, self.kind, gpus, liger_available=True)
+            self._known[gpus] = planning.fits(self.task, self.shape, self.kind, gpus, **_KERNELS)
         return self._known[gpus]
 
     def fits_any(self, worlds: Sequence[int]) -> bool:
@@ -126,7 +126,7 @@ class _Asked:
     def advice(self, gpus: int) -> str:
         """The smallest change of the task with which it fits on so many GPUs."""
         try:
-            planning.resolve(self.task, self.shape, self.kind, gpus, liger_available=True)
+            planning.resolve(self.task, self.shape, self.kind, gpus, **_KERNELS)
         except BadInput as error:
             return error.next_step or ""
         return ""

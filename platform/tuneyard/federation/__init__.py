@@ -14,7 +14,6 @@ from tuneyard.federation.from_api import (
     Taken,
     ask_of,
     attempts_of,
-    dividing,
     held_hours,
     job_name,
     member_of,
@@ -22,6 +21,7 @@ from tuneyard.federation.from_api import (
     sku_names,
     skus_of,
     taken_by,
+    worlds_dividing,
     worlds_of,
 )
 from tuneyard.federation.guesses import Guesses
@@ -82,7 +82,6 @@ __all__ = [
     "ask_of",
     "attempts_of",
     "by_roofline",
-    "dividing",
     "duration_words",
     "forecast",
     "held_hours",
@@ -103,5 +102,6 @@ __all__ = [
     "taken_by",
     "team_of",
     "unknown_team",
+    "worlds_dividing",
     "worlds_of",
 ]

@@ -118,12 +118,13 @@ class Explainer:
         least = ask.smallest(sku)
         sizes = shape.sizes(least, pool)
         if not sizes:
-            return f"{least} workers do not divide over machines of {pool.sku.gpus_per_node} {sku}"
+            groups = f" in groups of {ask.unit}" if 1 < ask.unit < least else ""
+            return f"{least} workers do not divide{groups} over machines of {pool.sku.gpus_per_node} {sku}"
         size = sizes[0]
         pods = least // size
         avoided = shape.avoided(self._pools, pool)
         free = {name: gpus for name, gpus in pool.free.items() if name not in avoided}
-        have = _count(free, least, size)
+        have = _count(free, least, size) + _torn(ask, free, least)
         room = self._teams.room(ask.team, sku)
         if room.gpus < least:
             return f"{have}; {room.why}"
@@ -164,6 +165,12 @@ def _count(free: dict[str, int], least: int, size: int) -> str:
     if total < least:
         return f"{total} of {least} GPUs free"
     return f"{total} GPUs free" if size <= most else f"{total} GPUs free, at most {most} of {size} on one machine"
+
+
+def _torn(ask: Ask, free: dict[str, int], least: int) -> str:
+    """Why free GPUs are not enough, where they are on machines that would tear groups apart."""
+    torn = not ask.engines and 1 < ask.unit < least <= sum(free.values())
+    return f"; groups of {ask.unit} GPUs share each weight, and stay on one machine" if torn else ""
 
 
 def _ending(after: Sequence[Running]) -> str:

@@ -13,7 +13,19 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from tuneyard.api import Attempt, Cluster, FailureKind, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, Task, WorkerRange
+from tuneyard.api import (
+    Attempt,
+    Cluster,
+    FailureKind,
+    JobSpec,
+    JobStatus,
+    NodeInventory,
+    Phase,
+    PlacementStatus,
+    Task,
+    TrainTask,
+    WorkerRange,
+)
 from tuneyard.api.moments import moment_of
 from tuneyard.catalog import canonical_sku
 from tuneyard.federation.policy import speed_factor
@@ -58,6 +70,7 @@ def ask_of(
         created=created,
         worlds=fits.worlds,
         unit=unit,
+        engines=gang.score is not None,
         skus=skus_of(job, gang),
         clusters=tuple(job.spec.placement.clusters),
         least=fits.least,
@@ -191,18 +204,25 @@ def skus_of(job: JobSpec, gang: Task) -> tuple[str, ...]:
 
 
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
-    """Numbers of GPUs that would do, best first, and how many must share a machine."""
+    """Numbers of GPUs that would do, best first, and how many must share a machine: an engine's, or those of a tensor-parallel group."""
     if task.process is not None:
         return (0,), 1  # runs on the head
     if task.score is not None:
         unit = task.score.engine.tensor_parallel
         return (task.resources.instances * unit,), unit
     workers = task.resources.workers
+    unit = task.train.layout.tensor_parallel if task.train is not None else 1
     if isinstance(workers, int):
-        return (workers,), 1
+        return (workers,), unit
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
     least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else MOST_AUTO)
-    return dividing(task.train.batch.micro_batches if task.train is not None else None, least, most) or (least,), 1
+    return (dividing(None, least, most) if task.train is None else worlds_dividing(task.train, least, most)) or (least,), unit
+
+
+def worlds_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:
+    """Numbers of ranks that make whole replicas over which a task's batch divides, largest first."""
+    replica = train.ranks_per_replica
+    return tuple(count * replica for count in dividing(train.batch.micro_batches, -(-least // replica), most // replica))
 
 
 @lru_cache(maxsize=1024)

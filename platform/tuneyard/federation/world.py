@@ -88,7 +88,7 @@ class Team:
 @dataclass(frozen=True, kw_only=True)
 class Ask:
     """A task that waits for a placement. `worlds`: numbers of workers (GPUs) that would do, best first; `unit`: GPUs that must share a
-    machine (an engine's tensor-parallel group). `skus` and `clusters` in order of preference; empty: any."""
+    machine (a tensor-parallel group, of an engine or of ranks). `skus` and `clusters` in order of preference; empty: any."""
 
     job: str
     task: str
@@ -97,6 +97,8 @@ class Ask:
     created: float
     worlds: tuple[int, ...]
     unit: int = 1
+    engines: bool = False
+    """Its workers are engines of `unit` GPUs each; else ranks, of one GPU each."""
     skus: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     least: tuple[tuple[str, int], ...] = ()

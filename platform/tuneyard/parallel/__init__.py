@@ -5,7 +5,8 @@ each operation (`layout`, `operators`, `propagation`); the model's own code is r
 is taken back (`search`); what is left is written as styles (`plan`). No list of models and no names of modules take part.
 
 A plan is applied to a model (`applied`): its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
-with differentiable collectives (`collectives`). `adapters` knows where PEFT's LoRA has put the modules of a planned model.
+with differentiable collectives (`collectives`). `adapters` knows where PEFT's LoRA has put the modules of a planned model; `loading`
+fills a sharded model from files of the whole.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tuneyard.parallel.applied import Shards, shard_model
+    from tuneyard.parallel.loading import load_sharded
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
     from tuneyard.parallel.shares import Box, Share
+    from tuneyard.parallel.vocabulary import keep_logits_sharded, vocabulary_parallel_loss
 
 _AT = {
+    "load_sharded": "loading",
     "Mesh": "mesh",
     **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
+    **dict.fromkeys(("keep_logits_sharded", "vocabulary_parallel_loss"), "vocabulary"),
 }
 __all__ = [
     "Box",
@@ -33,8 +38,11 @@ __all__ = [
     "Share",
     "TensorParallelPlan",
     "explain_tensor_parallel",
+    "keep_logits_sharded",
+    "load_sharded",
     "shard_model",
     "tensor_parallel_plan",
+    "vocabulary_parallel_loss",
 ]
 
 

@@ -12,6 +12,7 @@ from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
+from tuneyard.planning.states import SWAPPED_ELEMENTS
 
 __all__ = [
     "DEFAULT",
@@ -19,6 +20,7 @@ __all__ = [
     "NOT_PREDICTED",
     "PACKED",
     "SMALL_STALL",
+    "SWAPPED_ELEMENTS",
     "Calibration",
     "DataCount",
     "DataRate",

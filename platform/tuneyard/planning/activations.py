@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tuneyard.catalog import ModelShape
 from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.tensor import heads_divide
 
 _LOSS_COPIES = 12
 """Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and that of its input, in fp32 each."""
@@ -28,7 +29,8 @@ def layer_bytes(setup: Setup) -> float:
     # Flash attention reads grouped heads as they are; the others repeat them for each query head.
     heads = shape.kv_heads if layout.attention == "flash" else shape.heads
     keys = heads * (shape.head_dim + shape.value_dim)
-    inside = (queries + keys + values + (4 if shape.gated else 2) * inner_width(shape)) * width / tensor
+    attention = (queries + keys + values) / (tensor if _heads_are_divided(setup) else 1)
+    inside = (attention + (4 if shape.gated else 2) * inner_width(shape) / tensor) * width
     # Two norms: what they make and what it is scaled from, and their input, of which they work on an fp32 copy.
     outside: float = 4 * shape.hidden * width + 2 * shape.hidden * 4
     gathered: float = 0.0
@@ -42,8 +44,14 @@ def layer_bytes(setup: Setup) -> float:
     saved = tokens * (inside + outside + gathered)
     if layout.attention == "eager":
         # Softmax is kept in fp32 and in the compute dtype.
-        saved += tokens * shape.heads / tensor * layout.seq_len * (4 + width)
+        saved += tokens * shape.heads / (tensor if _heads_are_divided(setup) else 1) * layout.seq_len * (4 + width)
     return saved
+
+
+def _heads_are_divided(setup: Setup) -> bool:
+    """Attention whose heads do not divide runs whole on every rank, on gathered queries, keys and values."""
+    layout = setup.layout
+    return not layout.is_ours or layout.tensor_parallel == 1 or heads_divide(setup.shape, layout.tensor_parallel)
 
 
 def checkpoint_bytes(setup: Setup) -> float:
@@ -76,6 +84,9 @@ def loss_bytes(setup: Setup) -> float:
         copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate hands out an fp32 copy under autocast
+    if layout.is_ours and layout.tensor_parallel > 1:
+        # Each rank gathers all logits, beside its own share, and computes the loss on them.
+        return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
 
 

@@ -29,12 +29,12 @@ class Links:
     def of(cls, setup: Setup, efficiency: Efficiency) -> Links:
         gpu = setup.gpu
         # Ranks on `cpu` talk through the machine's memory, which each byte crosses about four times (gloo copies in and out of sockets).
-        inside = gpu.memory_bandwidth_gb_s / (4 * setup.layout.workers) if gpu.is_cpu else gpu.link_gb_s / 2
+        inside = gpu.memory_bandwidth_gb_s / (4 * min(setup.layout.workers, setup.ranks_per_host)) if gpu.is_cpu else gpu.link_gb_s / 2
         network = setup.network_gb_s if setup.network_gb_s is not None else gpu.network_gb_s
         return cls(
             inside_gb_s=inside * efficiency.link,
             network_gb_s=network * efficiency.network,
-            gpus_per_node=setup.layout.workers if gpu.is_cpu else setup.gpus_per_node,
+            gpus_per_node=setup.ranks_per_host,
             inside_latency_s=efficiency.link_latency_s,
             network_latency_s=efficiency.network_latency_s,
         )

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuneyard.planning.activations import checkpoint_bytes, layer_bytes, loss_bytes, transient_bytes
+from tuneyard.planning.exchange import exchange_bytes
 from tuneyard.planning.plan import Memory
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.states import States, quantised_width, states_of
 
 BUCKET_ELEMENTS = 50_000_000
 """As in training's DeepSpeed configuration, for reduction and for gathering."""
+EXCHANGED_ELEMENTS = 4_000_000
+"""Likewise, for reduction with `shardWithin: host`."""
 GPU_CONTEXT_GB = 1.0
 """CUDA context, cuBLAS workspaces, NCCL buffers: a reserve, not a measurement."""
 FRAGMENTATION = 0.05
@@ -94,7 +97,7 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
     alive = (layer if layout.recompute else 0.0) + transient_bytes(setup)
     # The gradients of earlier micro-batches, and buffers that all of them go into from the start.
     before = states.gradients if layout.grad_accum > 1 or layout.engine in ("megatron", "nanotron") else 0.0
-    buckets = _buckets(setup, states)
+    buckets = _buckets(setup, states) + exchange_bytes(setup, states.trained)
     gathered, root = _gathered(setup, states)
     # Where layers own their gradients one by one, those of the last replace its activations as it goes backward.
     return [
@@ -117,16 +120,17 @@ def _buckets(setup: Setup, states: States) -> float:
     if layout.zero == 0:
         return 4.0 * states.trained
     width = BYTES[layout.precision]
+    elements = EXCHANGED_ELEMENTS if layout.shard_within == "host" else BUCKET_ELEMENTS
     if setup.gpu.is_cpu:
-        return min(BUCKET_ELEMENTS, states.trained) * width
-    return BUCKET_ELEMENTS * width * (1.0 if layout.zero == 3 else 2.0)
+        return min(elements, states.trained) * width
+    return elements * width * (1.0 if layout.zero == 3 else 2.0)
 
 
 def _gathered(setup: Setup, states: States) -> tuple[float, float]:
     """Weights that are whole for the moment, in layers and around the loss: two layers, embedding and head where they are sharded;
     16-bit copies of matrices under autocast."""
     shape, layout, width = setup.shape, setup.layout, states.parameter_width
-    if layout.zero == 3 and layout.data_parallel > 1:
+    if layout.zero == 3 and setup.shards > 1:
         inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
         qlora = setup.method.qlora
         layer = inner / shape.layers * (quantised_width(scales_too=qlora.double_quantization) if qlora is not None else width)

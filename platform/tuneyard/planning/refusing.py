@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tuneyard.api import BadInput, TrainTask
+from tuneyard.planning import tensor
 from tuneyard.planning.search import Search
 
 
@@ -52,6 +53,7 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         yield "install liger-kernel, whose fused loss keeps no logits", replace(search, liger=True)
     if asked.zero != "auto":
         yield "set strategy.zero to auto", _with(search, strategy={"zero": "auto"})
+    yield from _cut_matrices(search)
     if task.optimizer.name == "adamw" and not search.gpu.is_cpu:
         zero = 2 if task.method.qlora or search.workers == 1 else 3
         moved = {"zero": zero, "recompute": True, "offload": {"optimizer": "cpu"}}
@@ -65,6 +67,15 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         )
     if not search.gpu.is_cpu:
         yield from _more_workers(search)
+
+
+def _cut_matrices(search: Search) -> Iterator[tuple[str, Search]]:
+    """Matrices cut over the GPUs of a machine, where that was left out."""
+    free = {"zero": "auto", "recompute": "auto", "tensor_parallel": 1}
+    for degree in tensor.degrees(_with(search, strategy=free).task, search.shape, search.workers, search.gpus_per_node):
+        if degree > search.task.layout.tensor_parallel:
+            cut = _with(search, strategy={**free, "tensor_parallel": degree}, batch={"micro": "auto"})
+            yield f"set strategy.tensorParallel to {degree}", cut
 
 
 def _more_workers(search: Search) -> Iterator[tuple[str, Search]]:

@@ -14,6 +14,8 @@ from tuneyard.planning.refusing import refusal
 from tuneyard.planning.search import Search
 from tuneyard.planning.setup import Attention, Precision
 from tuneyard.planning.speed import estimate_speed
+from tuneyard.planning.tensor import choices
+from tuneyard.planning.tensor import refuse_degree as refuse_tensor_degree
 
 _AS_FAST = 0.98
 """What comes so near to the fastest plan is as fast, as far as a prediction can tell."""
@@ -32,7 +34,7 @@ class Site(TypedDict, total=False):
     """Whether the kernels of flash attention are installed there."""
     liger_available: bool
     tensor_parallel: Sequence[int]
-    """Degrees that may be chosen, by default 1; a degree in the task's strategy goes before."""
+    """Degrees that may be chosen, by default `tensor.choices`; a degree in the task's strategy goes before."""
     pipeline_parallel: Sequence[int]
     gpus_per_node: int
     network_gb_s: float | None
@@ -45,9 +47,9 @@ class Site(TypedDict, total=False):
 def resolve(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan:
     """The plan of `task` on `workers` devices of one kind: the simplest of those that are within 2 % of the fastest (`cpu`: 30 %).
 
-    Simplest is: without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power of two). Workers on `cpu` share
-    one machine. Raises BadInput where the global batch does not divide, a setting cannot work on the device, or nothing fits: then with
-    the memory it would take, and the smallest change that would fit.
+    Simplest is: without tensor parallelism, without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power of two).
+    Workers on `cpu` share one machine. Raises BadInput where the global batch does not divide, a setting cannot work on the device, or
+    nothing fits: then with the memory it would take, and the smallest change that would fit.
     """
     search = search_of(task, shape, gpu, workers, **site)
     found = search.plans()
@@ -91,14 +93,16 @@ def _tokens_per_s(plan: Plan) -> float:
     return plan.speed.tokens_per_s if plan.speed else 0.0
 
 
-def _complexity(plan: Plan) -> tuple[bool, int, int, int, int]:
-    return plan.recompute, plan.pipeline_parallel, plan.tensor_parallel, plan.zero, -plan.micro_batch
+def _complexity(plan: Plan) -> tuple[int, int, bool, int, bool, int]:
+    within_host = plan.shard_within == "host"
+    return plan.pipeline_parallel, plan.tensor_parallel, plan.recompute, plan.zero, within_host, -plan.micro_batch
 
 
 def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:
     """The search that `resolve` and `plans` make. Raises BadInput for a setting that cannot work on the device."""
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
+    refuse_tensor_degree(task, shape, gpu, site.get("gpus_per_node"))
     return Search(
         task=task,
         shape=shape,
@@ -109,7 +113,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         precision=precision_of(task, gpu),
         attention=_attention(task, shape, gpu, site.get("flash_available", False)),
         liger=_liger(task, gpu, site.get("liger_available", False)),
-        tensor_parallel=tuple(site.get("tensor_parallel", (1,))),
+        tensor_parallel=tuple(site.get("tensor_parallel") or choices(task, shape, gpu, workers, site.get("gpus_per_node", 8))),
         pipeline_parallel=tuple(site.get("pipeline_parallel", (1,))),
         gpus_per_node=site.get("gpus_per_node", 8),
         network_gb_s=site.get("network_gb_s"),

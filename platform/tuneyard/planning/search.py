@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuneyard.api import BadInput, Strategy, TrainTask
+from tuneyard.api.train import Offload
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.calibration import DEFAULT, Calibration
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Plan, Speed
 from tuneyard.planning.setup import BYTES, Attention, Layout, Precision, Setup
 from tuneyard.planning.speed import estimate_speed
+from tuneyard.planning.tensor import cuts_something, heads_divide
 
 USABLE = 0.92
 """Share of a device's memory that a plan may fill; the rest is for what an estimate misses."""
@@ -99,8 +101,11 @@ class Search:
 
     def smallest(self) -> Layout:
         """The layout of all allowed that takes least, for saying how much that is."""
-        layout = replace(list(self.layouts())[-1], recompute=self._strategy.recompute is not False)
-        return self.with_batch(layout, (self.micro_batches(layout) or [1])[-1])
+        recompute = self._strategy.recompute is not False
+        legal = [replace(each, recompute=recompute) for each in self.layouts() if self.micro_batches(each)]
+        return min(
+            (self.with_batch(each, self.micro_batches(each)[-1]) for each in legal), key=lambda each: self.estimate(each).device.total_gb
+        )
 
     def layouts(self) -> Iterator[Layout]:
         """Every legal layout, without recomputation and micro-batch."""
@@ -109,24 +114,27 @@ class Search:
             for zero in self._stages():
                 if pipeline > 1 and zero > 1:
                     continue  # stages 2 and 3 reduce gradients after each micro-batch, of which a pipeline has many in flight
-                yield Layout(
-                    workers=self.workers,
-                    zero=zero,
-                    precision=self.precision,
-                    attention=self.attention,
-                    micro_batch=1,
-                    seq_len=self.seq_len,
-                    liger=self.liger,
-                    offload_optimizer=asked.offload.optimizer,
-                    offload_parameters=asked.offload.parameters,
-                    tensor_parallel=tensor,
-                    pipeline_parallel=pipeline,
-                    sequence_parallel=asked.sequence_parallel if asked.tensor_parallel > 1 else tensor > 1,
-                    context_parallel=asked.context_parallel,
-                    shard_within=asked.shard_within,
-                    quantised_all_reduce=asked.quantised_all_reduce,
-                    engine="megatron" if pipeline > 1 else "deepspeed",
-                )
+                if tensor > 1 and (zero == 3 or (zero == 0 and self.precision == "fp16")):
+                    continue  # two ways to cut the same weights; and torch's loss scaler knows nothing of parts
+                for within in self._shardings(zero, tensor * pipeline):
+                    yield Layout(
+                        workers=self.workers,
+                        zero=zero,
+                        precision=self.precision,
+                        attention=self.attention,
+                        micro_batch=1,
+                        seq_len=self.seq_len,
+                        liger=self.liger and (tensor == 1 or pipeline > 1),
+                        offload_optimizer=asked.offload.optimizer,
+                        offload_parameters=asked.offload.parameters,
+                        tensor_parallel=tensor,
+                        pipeline_parallel=pipeline,
+                        sequence_parallel=(tensor > 1 and pipeline > 1) or asked.sequence_parallel,
+                        context_parallel=asked.context_parallel,
+                        shard_within=within,
+                        quantised_all_reduce=asked.quantised_all_reduce,
+                        engine="megatron" if pipeline > 1 else "deepspeed",
+                    )
 
     def layout_of(self, plan: Plan, seq_len: int) -> Layout:
         """The layout of a plan that this search has made, for rows of `seq_len` tokens."""
@@ -152,12 +160,13 @@ class Search:
         )
 
     def _degrees(self) -> Iterator[tuple[int, int]]:
-        """Tensor and pipeline degrees that divide the workers and the model."""
+        """Tensor and pipeline degrees that divide the workers and the model. In training here heads need not divide: attention is whole
+        then; beside a pipeline they must."""
         asked = self._strategy.tensor_parallel
         for tensor in (asked,) if asked > 1 else self.tensor_parallel:
-            if asked == 1 and (self.shape.heads % tensor or self.shape.kv_heads % tensor):
-                continue  # what was asked for is cut where it can be: the plan of the model says where
             for pipeline in self.pipeline_parallel:
+                if not (heads_divide(self.shape, tensor) or (pipeline == 1 and asked > 1 and cuts_something(self.shape, tensor))):
+                    continue
                 if self.workers % (tensor * pipeline * self._strategy.context_parallel) == 0 and pipeline <= self.shape.layers:
                     yield tensor, pipeline
 
@@ -166,6 +175,10 @@ class Search:
         asked, offload = self._strategy.zero, self._strategy.offload
         if asked != "auto":
             return (asked,)
+        if self._strategy.shard_within == "host":
+            return (3,)
+        if self._strategy.quantised_all_reduce != "none":
+            return (0, 3) if self._strategy.shard_within == "auto" else (0,)
         if offload.parameters != "none" or offload.optimizer == "nvme":
             return (3,)
         if offload.optimizer == "cpu":
@@ -174,8 +187,37 @@ class Search:
             return (0,)
         return (0, 1, 2) if self.task.method.qlora or self._strategy.tensor_parallel > 1 else (0, 1, 2, 3)
 
+    def _shardings(self, zero: Zero, parts: int) -> tuple[Literal["none", "host"], ...]:
+        """Where ZeRO shards. `parts`: tensor times pipeline degree."""
+        asked = self._strategy
+        if asked.shard_within != "auto":
+            return (asked.shard_within,)
+        whole_only = asked.quantised_all_reduce != "none" and zero == 3  # DeepSpeed scatters the gradients of all ranks by itself
+        possible = zero == 3 and parts * asked.context_parallel == 1 and asked.offload == Offload() and self._has_hosts
+        return (*(() if whole_only else ("none",)), *(("host",) if possible else ()))
+
+    @property
+    def _has_hosts(self) -> bool:
+        """Whether there are several hosts, with equally many ranks, and several on each."""
+        return 1 < self._per_host < self.workers and self.workers % self._per_host == 0
+
+    @property
+    def _per_host(self) -> int:
+        return min(self.workers, self.gpus_per_node) if not self.gpu.is_cpu or self.network_gb_s is not None else self.workers
+
+    def _check_hosts(self) -> None:
+        """Raises BadInput where `shardWithin: host` has nothing to shard or to replicate."""
+        if self._strategy.shard_within != "host" or self._has_hosts:
+            return
+        raise BadInput(
+            f"shardWithin: host needs several hosts with equally many ranks, two at least; here are {self.workers} workers, "
+            + ("all on one machine" if self._per_host == self.workers else f"on machines of {self._per_host}"),
+            "set strategy.shardWithin to none (on one machine plain ZeRO-3 is the same), or resources.workers to a multiple of a machine's",
+        )
+
     def _check_batch(self) -> None:
         """Raises BadInput where the global batch divides into the ranks of no layout."""
+        self._check_hosts()
         batch = self.task.batch
         replicas = sorted({self.workers // (tensor * pipeline * self._strategy.context_parallel) for tensor, pipeline in self._degrees()})
         if not replicas:
@@ -203,13 +245,18 @@ class Search:
 
     def _surely_too_large(self, layout: Layout) -> bool:
         """True where weights and optimizer states of the layers alone, in their smallest dtypes, do not fit."""
-        task, replicas = self.task, layout.data_parallel
+        task, replicas = self.task, self.setup(layout).shards
         layers = self.shape.parameters - 2 * self.shape.embedding_parameters  # embedding and head are on the ends of a pipeline
         needed = 0.0
         if layout.offload_parameters == "none":
             needed += layers * (0.5 if task.method.qlora else BYTES[self.precision]) / (replicas if layout.zero == 3 else 1)
         if task.method.adapter is None and layout.offload_optimizer == "none":
-            needed += layers * _STATES_AT_LEAST.get(task.optimizer.name, 0.0) / (replicas if layout.zero else 1)
+            needed += (
+                layers
+                * _STATES_AT_LEAST.get(task.optimizer.name, 0.0)
+                * (0.5 if task.optimizer.states == "bf16" else 1)
+                / (replicas if layout.zero else 1)
+            )
         return needed / (layout.tensor_parallel * layout.pipeline_parallel) / 1e9 > self.usable_gb
 
     def setup(self, layout: Layout) -> Setup:
@@ -219,6 +266,7 @@ class Search:
             layout=layout,
             method=self.task.method,
             optimizer=self.task.optimizer.name,
+            optimizer_states=self.task.optimizer.states,
             objective=self.task.objective,
             gpus_per_node=self.gpus_per_node,
             network_gb_s=self.network_gb_s,

@@ -54,6 +54,11 @@ class Layout:
     """Hidden states between layers are fp32: PEFT's `prepare_model_for_kbit_training`, and adapters under FSDP with mixed precision."""
 
     @property
+    def is_ours(self) -> bool:
+        """Whether tensor-parallel ranks hold and exchange what `tensor` says, as in training here; not what another engine divides."""
+        return self.engine == "deepspeed"
+
+    @property
     def data_parallel(self) -> int:
         """Replicas that see different rows."""
         return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
@@ -68,6 +73,7 @@ class Setup:
     layout: Layout
     method: Method = field(default_factory=lambda: Method(full=Full()))
     optimizer: str = "adamw"
+    optimizer_states: Literal["fp32", "bf16"] = "fp32"
     objective: Literal["sft", "clm", "dpo"] = "sft"
     gpus_per_node: int = 8
     network_gb_s: float | None = None
@@ -75,4 +81,23 @@ class Setup:
     @classmethod
     def of(cls, task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Setup:
         """What a train task asks for, laid out so."""
-        return cls(shape=shape, gpu=gpu, layout=layout, method=task.method, optimizer=task.optimizer.name, objective=task.objective)
+        return cls(
+            shape=shape,
+            gpu=gpu,
+            layout=layout,
+            method=task.method,
+            optimizer=task.optimizer.name,
+            optimizer_states=task.optimizer.states,
+            objective=task.objective,
+        )
+
+    @property
+    def ranks_per_host(self) -> int:
+        """Ranks on `cpu` share one machine, unless the network between several is given."""
+        return self.layout.workers if self.gpu.is_cpu and self.network_gb_s is None else self.gpus_per_node
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which ZeRO shards."""
+        replicas = max(1, self.layout.data_parallel)
+        return min(replicas, self.ranks_per_host) if self.layout.shard_within == "host" else replicas

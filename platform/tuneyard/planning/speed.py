@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
+from tuneyard.planning.exchange import averages_itself, exchange_s
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.tensor import messages, rank_parameters
 
 _KERNELS_PER_COLLECTIVE = 2
 """What the call of a collective costs the CPU, in launches of kernels."""
@@ -19,6 +21,9 @@ _MATRICES = 7
 """Of a layer: query, key, value, output, gate, up and down."""
 _STATE_TRAFFIC = {"adamw": 24.0, "adamw-8bit": 12.0, "adafactor": 16.0, "sgd": 8.0}
 """Bytes per trained parameter that an optimizer step reads and writes, beside its fp32 gradient and the 16-bit weight."""
+
+_MEANS_SAVED = 8.0
+"""Of these, with both means in bf16."""
 
 
 def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
@@ -85,11 +90,19 @@ class _Step:
     def _tensor_parallel_s(self) -> float:
         """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
 
-        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes.
+        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. In training here, what the plan of the model
+        makes necessary (`tensor.messages`): backward adds up a gradient per matrix, and logits are gathered.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
             return 0.0
+        if self.layout.is_ours:
+            forward, backward = messages(self.shape, degree)
+            passes = [forward, backward, *([forward] if self.layout.recompute else [])]
+            elements = sum(2 * each.summed + each.gathered for each in passes)  # an all-reduce is two gathers
+            steps = sum(2 * each.collectives for each in passes)
+            latency = self.links.ring_s(0.0, degree)
+            return self.links.ring_s(self._tokens() * elements * self.width, degree) + (steps - 1) * latency
         size = self._tokens() * self.shape.hidden * self.width
         return self._synchronisations() * 2 * self.links.ring_s(size, degree)
 
@@ -98,7 +111,7 @@ class _Step:
         layout = self.layout
         if self.setup.gpu.is_cpu:
             return 0.0
-        rings = 2 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
+        rings = 2.0 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
         waits = 0.0
         if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
             waits = rings * layout.tensor_parallel * self.efficiency.queue_s
@@ -110,6 +123,9 @@ class _Step:
 
     def _synchronisations(self) -> int:
         """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
+        if self.layout.is_ours:
+            forward, backward = messages(self.shape, self.layout.tensor_parallel)
+            return forward.collectives * (2 if self.layout.recompute else 1) + backward.collectives
         passes = 3 if self.layout.recompute else 2
         return 2 * passes * self.shape.layers + 2
 
@@ -126,19 +142,22 @@ class _Step:
         return self.layout.tensor_parallel * self.layout.pipeline_parallel
 
     def _weight_bytes(self) -> float:
-        return self.work.model.parameters * self.width / self._shards
+        layout = self.layout
+        ours = layout.is_ours and layout.pipeline_parallel == 1
+        held = rank_parameters(self.shape, layout.tensor_parallel) if ours else self.work.model.parameters / self._shards
+        return held * self.width
 
     def _gathers_s(self) -> float:
         """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
         layout = self.layout
-        if layout.zero != 3 or layout.data_parallel == 1:
+        if layout.zero != 3 or self.setup.shards == 1:
             return 0.0
         ring = self._ring_s(self._weight_bytes())
         again = 1 if layout.recompute and layout.engine == "deepspeed" else 0
         return (2 + again) * ring + self._ring_s(self.trained * self.width / self._shards)
 
     def _ring_s(self, size: float) -> float:
-        return self.links.ring_s(size, self.layout.data_parallel, stride=self.layout.tensor_parallel)
+        return self.links.ring_s(size, self.setup.shards, stride=self.layout.tensor_parallel)
 
     def _gradients_s(self, backward_s: float) -> float:
         """Reduction of gradients and gathering of updated weights, less what hides under backward.
@@ -146,6 +165,8 @@ class _Step:
         DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
         """
         layout = self.layout
+        if averages_itself(self.setup):
+            return max(0.0, exchange_s(self.setup, self.links, self.trained) - self.overlap * backward_s)
         if layout.data_parallel == 1 or layout.zero == 3:
             return 0.0
         gradients = self.trained * (4 if layout.engine in ("megatron", "nanotron") or layout.zero == 0 else self.width) / self._shards
@@ -182,17 +203,21 @@ class _Step:
     def _ranks_here(self) -> int:
         return min(self.layout.workers, self.links.gpus_per_node)
 
+    @property
+    def _state_traffic(self) -> float:
+        return _STATE_TRAFFIC[self.setup.optimizer] - (_MEANS_SAVED if self.setup.optimizer_states == "bf16" else 0.0)
+
     def _update_s(self) -> tuple[float, float, float]:
         """Seconds of offload traffic, of the CPU's optimizer, and of the device's."""
         layout = self.layout
-        owned = self.trained / self._shards / (layout.data_parallel if layout.zero else 1)
+        owned = self.trained / self._shards / (self.setup.shards if layout.zero else 1)
         if layout.offload_optimizer == "none":
             bandwidth = self.setup.gpu.memory_bandwidth_gb_s * GIGA * self.efficiency.memory
             if self.setup.gpu.is_cpu:
                 bandwidth /= layout.workers
-            return 0.0, 0.0, owned * (_STATE_TRAFFIC[self.setup.optimizer] + 4 + self.width) / bandwidth
+            return 0.0, 0.0, owned * (self._state_traffic + 4 + self.width) / bandwidth
         gradients = self._host_s(owned * self.width * (layout.grad_accum if layout.zero >= 2 else 1), "cpu")
         traffic = gradients + self._host_s(owned * self.width, "cpu")
         if layout.offload_optimizer == "nvme":
-            traffic += self._host_s(owned * _STATE_TRAFFIC[self.setup.optimizer], "nvme")
+            traffic += self._host_s(owned * self._state_traffic, "nvme")
         return traffic, owned * self._ranks_here / self.calibration.cpu_optimizer_parameters_s, 0.0

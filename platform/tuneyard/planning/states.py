@@ -6,16 +6,23 @@ ZeRO: Rajbhandari et al. 2020, section 3. Dtypes: DeepSpeed 0.19 (`runtime/zero`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tuneyard.catalog import trainable_parameters
+from tuneyard.catalog import ModelShape, trainable_parameters
 from tuneyard.planning.setup import BYTES, Setup
+from tuneyard.planning.tensor import rank_adapter_parameters, rank_parameters
 
 MOMENT_BYTES = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "sgd": 0.0}
 """Per trained parameter: two fp32 moments; two of 8 bits; a row and a column of second moments; nothing."""
 FP32 = 4
 STEP_COPIES = 1
 """Copies of all trained parameters that torch's AdamW makes in a step (`foreach`): the square root of the second moments."""
+
+
+SWAPPED_ELEMENTS = 100_000_000
+"""Parameters whose optimizer states come from NVMe, and go there, at a time."""
+_OPTIMIZER_BUFFERS, _PARAMETER_BUFFERS = 4, 5
+"""Of DeepSpeed's, in the host's memory: of fp32 numbers of a sub-group, and of the largest weight's shard (0.19: `offload_config.py`)."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,13 @@ class States:
 def states_of(setup: Setup, *, last_stage: bool) -> States:
     """Of a rank of the first or of the last pipeline stage."""
     shape, layout = setup.shape, setup.layout
-    width, data = BYTES[layout.precision], max(1, layout.data_parallel)
+    width, data = BYTES[layout.precision], setup.shards
     stage = stage_parameters(setup, last_stage=last_stage)
     share = stage / shape.parameters
     adapter = setup.method.adapter is not None
-    trained = trainable_parameters(shape, setup.method) * share if adapter else stage
-    moments = MOMENT_BYTES[setup.optimizer]
+    trained = _adapter_parameters(setup, share) if adapter else stage
+    halved = setup.optimizer_states == "bf16"
+    moments = MOMENT_BYTES[setup.optimizer] * (0.5 if halved else 1.0)
     if layout.engine == "fsdp":
         # Without mixed precision what is loaded in 16 bits stays so, and the moments take its dtype; PEFT's adapters are fp32.
         trained_width = FP32 if adapter or (layout.mixed_precision and layout.zero == 3) else width
@@ -70,7 +78,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         gradients /= data
     if masters and width < FP32 and layout.engine == "deepspeed":
         step = FP32 * trained / data  # an fp32 copy of this rank's gradients
-    elif not masters:
+    elif not masters and not halved:  # training's own AdamW works through a tensor piece by piece
         step = STEP_COPIES * trained * FP32 if setup.optimizer == "adamw" else 0.0
     if layout.zero == 3:
         weights /= data
@@ -78,25 +86,41 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         weights += stage * width
     host = 0.0
     if layout.offload_optimizer != "none":
-        host += (optimizer + FP32 * trained / data) * (layout.offload_optimizer == "cpu")
+        swapped = _OPTIMIZER_BUFFERS * FP32 * min(SWAPPED_ELEMENTS, trained / data)
+        host += optimizer + FP32 * trained / data if layout.offload_optimizer == "cpu" else swapped
         optimizer = step = 0.0
         # From stage 2 on, each gradient goes to the host as soon as it is reduced.
         gradients = 0.0 if layout.zero >= 2 else gradients
     if layout.offload_parameters != "none":
-        host += weights * (layout.offload_parameters == "cpu")
+        swapped = _PARAMETER_BUFFERS * _largest(shape) * width / data
+        host += weights if layout.offload_parameters == "cpu" else swapped
         weights = 0.0
     return States(weights, gradients, optimizer, step, host, stage, trained, width)
+
+
+def _largest(shape: ModelShape) -> int:
+    """Elements of the largest weight: the embedding, or the experts of a layer where one tensor holds them."""
+    return max(shape.embedding_parameters, *(p.weights * (p.copies if p.stacked else 1) for p in shape.projections))
 
 
 def stage_parameters(setup: Setup, *, last_stage: bool) -> float:
     """Parameters that a rank of the first (with the embedding) or last (with the head) pipeline stage works on."""
     shape, layout = setup.shape, setup.layout
     if layout.pipeline_parallel == 1:
-        return shape.parameters / layout.tensor_parallel
+        return rank_parameters(shape, layout.tensor_parallel) if layout.is_ours else shape.parameters / layout.tensor_parallel
     outer = shape.head.weights if last_stage else shape.embedding_parameters
     inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
     # Layers that do not divide: the fuller stage.
     return (inner / shape.layers * -(-shape.layers // layout.pipeline_parallel) + outer) / layout.tensor_parallel
+
+
+def _adapter_parameters(setup: Setup, share: float) -> float:
+    layout = setup.layout
+    trained = float(trainable_parameters(setup.shape, setup.method))
+    if not layout.is_ours or layout.tensor_parallel == 1:
+        return trained * share
+    alone = replace(setup, layout=replace(layout, tensor_parallel=1))
+    return trained * rank_adapter_parameters(setup) / rank_adapter_parameters(alone)
 
 
 def _frozen(setup: Setup, width: int) -> float:

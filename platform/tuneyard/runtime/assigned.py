@@ -27,7 +27,7 @@ from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.node_agent import LogTarget
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.placing import Machine
+from tuneyard.runtime.placing import Machine, gpus_per_host
 from tuneyard.runtime.pod import this_pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, verdict
 from tuneyard.runtime.process import process_log
@@ -180,7 +180,7 @@ class _Run:
         def should_stop() -> bool:
             return self.should_stop() or (nodes is not None and nodes.noticed)
 
-        machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None)
+        machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None, gpus_per_host())
         here = {task.name: task for task in (self.task, self.job.spec.gang_of(self.task))}
         alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": list(here.values())})})
         check_job(alone, base_dir=self.base_dir, machine=machine)

@@ -16,11 +16,12 @@ WORKERS_ON_CPU = 2
 @dataclass(frozen=True)
 class Machine:
     """What a job may use: `devices` GPUs of one SKU, or, on `cpu`, cores. `memory_gb`: host memory of all its machines, where that is
-    not this one's."""
+    not this one's. `per_host`: GPUs of its fullest host, where it has several."""
 
     sku: str
     devices: int
     memory_gb: float | None = None
+    per_host: int | None = None
 
     @property
     def has_gpus(self) -> bool:
@@ -45,8 +46,17 @@ def machine_of_cluster() -> Machine:
         sku, measurement = ray.get(ray.remote(num_gpus=1)(_local_kind).remote())
         if measurement is not None:
             keep(sku, measurement)  # this process plans for a GPU that it may not see
-        return Machine(sku, gpus)
+        return Machine(sku, gpus, per_host=gpus_per_host())
     return Machine("cpu", int(total.get("CPU", 1)))
+
+
+def gpus_per_host() -> int | None:
+    """GPUs of the fullest node of the joined Ray cluster; None without a cluster, or without GPUs."""
+    import ray
+
+    if not ray.is_initialized():
+        return None
+    return max((int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]), default=0) or None
 
 
 def _local_kind() -> tuple[str, dict[str, Any] | None]:

@@ -44,6 +44,7 @@ _NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*n
 _LIVES = 4
 """Deaths in a row without a committed part after which an engine is not started again."""
 _FIRST_PAUSE_S = 1.0
+_CLOSE_LIMIT_S = 5.0
 _PART_LIVES = 3
 """Engines that one part may kill: a row that kills them would kill each new one."""
 
@@ -150,6 +151,9 @@ class EnginePool:
 
     def close(self) -> None:
         """End the engines, and with them whatever they have not committed."""
+        loaded = [slot.actor.close.remote() for slot in self._slots if slot.ready]
+        if loaded:
+            ray.wait(loaded, num_returns=len(loaded), timeout=_CLOSE_LIMIT_S)
         for slot in self._slots:
             self._end(slot)
 
@@ -299,14 +303,16 @@ class EnginePool:
 
 
 def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
-    """Resources of one engine: its GPUs, or its share of the cores. Its process is a fork of `server`'s, where there is one."""
-    options: dict[str, Any] = {"max_concurrency": depth + 2, "max_restarts": 0, "max_task_retries": 0}
+    """Resources of one engine: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
+    is one; vLLM spawns the ranks of several from it, so they lie on one machine."""
+    options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
+    ranks = request.task.engine.tensor_parallel
     if request.sku != "cpu":
-        return options | {"num_cpus": 1, "num_gpus": request.task.engine.tensor_parallel}
+        return options | {"num_cpus": 1, "num_gpus": ranks}
     nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     share = min(sum(nodes) / instances, max(nodes))
     cores = max(1, int(share))
-    runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(cores)}}
+    runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(max(1, cores // ranks))}}
     if server is not None:
         runtime_env["py_executable"] = shim_command(server)
     # More engines than cores share the cores; reserving whole cores would leave some engines waiting without end.

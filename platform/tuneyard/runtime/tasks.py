@@ -180,6 +180,7 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
             flash_available=find_spec("flash_attn") is not None,
             liger_available=find_spec("liger_kernel") is not None,
             libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            gpus_per_node=context.machine.per_host or max(1, context.machine.devices),
         )
     hub = context.hub
     return TrainRequest(

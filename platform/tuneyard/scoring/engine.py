@@ -10,12 +10,16 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tuneyard.api import Generation
 from tuneyard.scoring.prompts import Likelihood
+from tuneyard.scoring.ranks import RankLost, executor_of, told, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
+from tuneyard.warm import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,10 @@ class Engine:
     """A loaded engine. For one thread at a time."""
 
     def __init__(self, settings: EngineSettings, generation: Generation, ends: Sequence[int] = ()) -> None:
-        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports.
+        """Load the model: some 20 s of one core before the first weight is read, most of it vLLM's imports, which each rank repeats.
 
         `ends`: tokens that end an answer, beside the end tokens of tokenizer and model, which the engine knows.
+        Raises what vLLM raises; of several ranks RankFailed, or RankLost.
         """
         _set_environment(settings)
         self._settings = settings
@@ -69,7 +74,11 @@ class Engine:
             _inspect_models_here()
         self._generation = generation
         self._ends = list(ends)
-        self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
+        self._left_behind = ExitStack()
+        folder = self._left_behind.enter_context(temporary_folder("ty-engine-", Path("/tmp")))
+        use_folder(folder)
+        with told(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
+            self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
         self._lora = _lora_request(settings)
         self._running: dict[str, tuple[Asked, float]] = {}
         self._asked = 0
@@ -91,8 +100,30 @@ class Engine:
         """Answer all `requests`, in the order in which they finish.
 
         The iterator yields None where it has nothing for now; it may block only while `in_flight` is 0.
+        Raises RankLost where a rank was killed, once the others have ended.
         """
         self._begin_thread()
+        try:
+            yield from self._answers(requests)
+        except Exception as error:
+            self._check_ranks(error)
+            raise
+
+    def close(self) -> None:
+        """Remove what vLLM would leave behind on the disk. The process has to end next."""
+        self._left_behind.close()
+
+    def _check_ranks(self, error: Exception) -> None:
+        """Raises RankLost where `error` is of a rank that was killed. vLLM ends the others then, which takes up to 10 s where they wait in
+        a collective for the lost one."""
+        executor = executor_of(self._vllm)
+        if not getattr(executor, "is_failed", False):
+            return
+        while any(worker.proc.is_alive() for worker in executor.workers):
+            time.sleep(0.1)
+        raise RankLost("a rank of the engine was killed") from error
+
+    def _answers(self, requests: Iterator[Asked | None]) -> Iterator[Answer]:
         more = True
         while more or self._running:
             while more and len(self._running) < self._at_most:
@@ -197,7 +228,7 @@ def engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "disable_log_stats": True,
     }
     if settings.tensor_parallel > 1:
-        arguments["distributed_executor_backend"] = "mp"
+        arguments |= {"distributed_executor_backend": "mp", "worker_cls": worker_class(on_cpu=settings.on_cpu)}
     if settings.adapter is not None:
         arguments |= {
             "enable_lora": True,

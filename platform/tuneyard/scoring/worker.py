@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
 from tuneyard.catalog import ModelShape, adapted_projections
@@ -26,6 +27,7 @@ from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.open_part import OpenPart
 from tuneyard.scoring.parts import Columns, Layout, commit, read_sums
 from tuneyard.scoring.prompts import PromptEncoder
+from tuneyard.scoring.ranks import RankLost
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 from tuneyard.storage import fetch_folder, open_store
@@ -74,7 +76,8 @@ class PartDone:
 
 
 class PartWorker:
-    """`load` first, then `score` from as many threads as parts shall be in hand."""
+    """`load` first, then `score` from as many threads as parts shall be in hand. For a process of its own: it ends where a rank of its
+    engine is killed."""
 
     def __init__(self, order: WorkOrder) -> None:
         self._order = order
@@ -83,6 +86,7 @@ class PartWorker:
         self._open: dict[int, OpenPart] = {}
         self._tokenizer_lock = threading.Lock()
         self._broken: BaseException | None = None
+        self._engine: Engine | None = None
 
     def load(self) -> Loaded:
         """Fetch the model and load the engine. Raises BadInput for what cannot be loaded as it is, JobFailed for what went wrong."""
@@ -98,6 +102,8 @@ class PartWorker:
         self._prompts = PromptEncoder(tokenizer, chat=request.task.data.chat, max_length=self._settings.max_length)
         try:
             self._engine = Engine(self._settings, request.task.generation, self._prompts.ends)
+        except RankLost as error:
+            _end_process(error)
         except Exception as error:
             raise _load_failure(error, self._settings) from error
         threading.Thread(target=self._drive, name="engine", daemon=True).start()
@@ -129,11 +135,19 @@ class PartWorker:
         parts = list(self._open.values())
         return OpenWork(sum(p.rows_done for p in parts), sum(p.errors for p in parts), sum(p.output_tokens for p in parts))
 
+    def close(self) -> None:
+        """Remove what the engine would leave behind; the process has to be ended next."""
+        if self._engine is not None:
+            self._engine.close()
+
     def _drive(self) -> None:
+        assert self._engine is not None
         try:
             for answer in self._engine.run(self._next_requests()):
                 open_part, index = answer.key
                 open_part.take(index, answer)
+        except RankLost as error:
+            _end_process(error)
         except BaseException as error:
             self._broken = error
             for open_part in list(self._open.values()):
@@ -141,11 +155,18 @@ class PartWorker:
             raise
 
     def _next_requests(self) -> Iterator[Asked | None]:
+        assert self._engine is not None
         while True:
             try:
                 yield self._asked.get(block=self._engine.in_flight == 0)
             except queue.Empty:
                 yield None
+
+
+def _end_process(error: RankLost) -> NoReturn:
+    """As if this process had been killed itself: its owner replaces it, and scores its parts again."""
+    print(f"the engine ends: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _tokenizer(settings: EngineSettings) -> Any:
@@ -173,7 +194,8 @@ def _countable_adapter(shape: ModelShape, settings: EngineSettings) -> Adapter |
 
 
 def _load_failure(error: Exception, settings: EngineSettings) -> TuneyardError:
-    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+    raised = getattr(error, "raised", type(error).__name__)
+    if raised in ("OutOfMemoryError", "MemoryError"):
         return JobFailed(
             f"the engine ran out of memory while it loaded {settings.model}: {_first_line(error)}",
             "lower engine.maxLength or engine.batch, raise engine.tensorParallel, or take a machine with more memory",

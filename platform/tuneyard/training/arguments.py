@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainingArguments
 
 from tuneyard.api import TrainTask
 from tuneyard.planning import Plan
+from tuneyard.training.bf16_states import Bf16AdamW
 from tuneyard.training.deepspeed_config import deepspeed_config
 
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit", "adafactor": "adafactor", "sgd": "sgd"}
@@ -24,8 +26,11 @@ WSD_DECAY_SHARE = 0.1
 GPU_LOADER_WORKERS = 2
 
 
-def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> dict[str, Any]:
-    """Keyword arguments of TrainingArguments (and of what derives from it). Logging, saving and evaluating are Tuneyard's own."""
+def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> dict[str, Any]:
+    """Keyword arguments of TrainingArguments (and of what derives from it). Logging, saving and evaluating are Tuneyard's own.
+
+    `largest_parameter`: see `deepspeed_config`.
+    """
     on_gpu = plan.sku != "cpu"
     return {
         "output_dir": str(scratch / "trainer"),
@@ -38,7 +43,7 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -
         "fp16": plan.precision == "fp16",
         "use_cpu": not on_gpu,
         "seed": task.seed,
-        "deepspeed": deepspeed_config(plan, max_grad_norm=task.optimizer.max_grad_norm),
+        "deepspeed": deepspeed_config(plan, max_grad_norm=task.optimizer.max_grad_norm, largest_parameter=largest_parameter),
         "gradient_checkpointing": plan.recompute,
         "gradient_checkpointing_kwargs": _recompute(task, plan) if plan.recompute else None,
         "use_liger_kernel": plan.liger,
@@ -58,9 +63,18 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -
     }
 
 
-def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> TrainingArguments:
+def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> TrainingArguments:
     """Must be made before the model: with ZeRO-3 it is what tells transformers to partition weights while they load."""
-    return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch))
+    return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter))
+
+
+def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
+    """Class and settings of an optimizer that transformers does not know; None for those of `OPTIMIZERS`."""
+    settings = task.optimizer
+    if settings.states == "fp32":
+        return None
+    names = {"lr": settings.learning_rate, "betas": settings.betas, "eps": settings.epsilon, "weight_decay": settings.weight_decay}
+    return Bf16AdamW, {**names, "seed": task.seed}
 
 
 def warmup_steps(warmup: float, steps: int) -> int:

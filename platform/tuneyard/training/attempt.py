@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
-from transformers import PrinterCallback
+from transformers import AutoConfig, PrinterCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
@@ -22,12 +22,13 @@ from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
 from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
 from tuneyard.tracking.bottleneck import bottleneck_of
 from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
-from tuneyard.training.arguments import training_arguments
+from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
 from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
@@ -37,15 +38,18 @@ from tuneyard.training.distributed import World, barrier, gather_objects, joined
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
+from tuneyard.training.gradients import exchange_gradients
+from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
+from tuneyard.training.models import adapter_source, find_start, largest_parameter, load_model, load_tokenizer, vision_warning
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
+from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
@@ -77,7 +81,8 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
     with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
-            return _kind_of_attempt(request)(request, world, stop, emit if world.is_first else silent).run()
+            with sharded_within_hosts(plan, world) as placed:
+                return _kind_of_attempt(request)(request, placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
@@ -143,6 +148,7 @@ class Attempt:
         self.router_weight = 0.0
         self.expert_load: ExpertLoad | None = None
         self.shards: Shards | None = None
+        self.exchange: GradientExchange | None = None
 
     def run(self) -> TrainResult:
         """Raises BadInput if another job is writing to the output."""
@@ -212,7 +218,8 @@ class Attempt:
         check_vocabulary(tokenizer, request, start)
         if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
             trust = task.model.trust_remote_code
-            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
+            config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
+            plan_from_config(config, plan.tensor_parallel, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -248,15 +255,17 @@ class Attempt:
 
     def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
+        largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
-            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         else:
-            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+            arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        model = load_model(request, material.start, self.world)
+        parts = load_parts(request, material.start, material.tokenizer, self.world)
+        model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -264,10 +273,10 @@ class Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel)
+        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else None
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
-        self.shards = shard(model, cuts, self.world)
+        self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -297,7 +306,7 @@ class Attempt:
             keep=task.checkpoint.keep,
             every=task.checkpoint.every_steps,
             made_by=self._made_by(),
-            layout={"workers": plan.workers, "zero": plan.zero, **({"tensor": plan.tensor_parallel} if plan.tensor_parallel > 1 else {})},
+            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
             world=self.world,
             emit=self.emit,
         )
@@ -313,6 +322,11 @@ class Attempt:
             "optimizer": task.optimizer.name,
             "global batch": plan.global_batch,
         }
+
+    def _groups(self) -> dict[str, int]:
+        """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
+        tensor, hosts = self.world.mesh.tensor, self.world.host_groups
+        return {**({"tensor": tensor} if tensor > 1 else {}), **({"hosts": hosts.hosts} if hosts else {})}
 
     def _train(
         self,
@@ -373,6 +387,8 @@ class Attempt:
             expert_load=self.expert_load,
             mixed=material.data.mixed,
             shards=self.shards,
+            exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
+            optimizer=optimizer_of(task),
         )
         trainer.remove_callback(PrinterCallback)
         evaluates = material.data.validation is not None
@@ -385,6 +401,9 @@ class Attempt:
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
         trainer.train()
         self.router_weight = trainer.router_weight
+        self.exchange = trainer.exchange
+        if self.exchange is not None:
+            self.exchange.close()
         ledger.finish()
         checkpoints.settle()
         return ledger
@@ -428,6 +447,13 @@ class Attempt:
         stream = data.work_of(material.data)
         return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
 
+    def _exchange(self, steps: int) -> dict[str, Any]:
+        """What this rank sent to average gradients in this attempt, where training does it itself."""
+        exchange, plan = self.exchange, self.request.plan
+        if exchange is None or not steps:
+            return {}
+        return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
+
     def _result(
         self,
         status: str,
@@ -462,6 +488,7 @@ class Attempt:
                 "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
                 **self._mixture(material, progress),
                 **self._streams(material, progress),
+                **self._exchange(len(progress.losses) - (restored.step if restored else 0)),
                 **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
                 **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
             },

@@ -60,8 +60,12 @@ def _request(options: argparse.Namespace) -> TrainRequest:
     task = _with_absolute_paths(task, options.job.absolute().parent)
     out = options.out.absolute() / options.task
     workers = int(os.environ.get("WORLD_SIZE", "1"))
-    kind = gpu(local_sku())
-    plan = resolve(task, _shape(task), kind, workers) if task.program is None else plan_of_program(task, kind, workers)
+    kind, per_host = gpu(local_sku()), int(os.environ.get("LOCAL_WORLD_SIZE", str(workers)))
+    network_gb_s = kind.network_gb_s if per_host < workers else None  # ranks on cpu share a machine where none is given
+    if task.program is not None:
+        plan = plan_of_program(task, kind, workers)
+    else:
+        plan = resolve(task, _shape(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
     return TrainRequest(
         job=job.metadata.name,
         name=options.task,

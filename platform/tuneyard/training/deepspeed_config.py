@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuneyard.planning import Plan
+from tuneyard.planning import SWAPPED_ELEMENTS, Plan
 
 # Elements per bucket of a reduction; DeepSpeed's default of 5e8 would hold 1 to 2 GB of buffers per rank whatever the model.
 BUCKET_ELEMENTS = 50_000_000
+ADDED_TOKENS = 1 / 16
+"""Share by which the embedding may grow after it has been loaded."""
+
+EXCHANGED_ELEMENTS = 4_000_000
+"""The same where each bucket is averaged across hosts next: small enough that most of them are on their way while backward goes on."""
 
 
-def deepspeed_config(plan: Plan, *, max_grad_norm: float) -> dict[str, Any] | None:
+def deepspeed_config(plan: Plan, *, max_grad_norm: float, largest_parameter: int = 0) -> dict[str, Any] | None:
     """Settings for `deepspeed.initialize`; None for ZeRO 0, which is plain data parallelism without DeepSpeed.
 
-    `max_grad_norm` 0 means no clipping, in DeepSpeed too.
+    `max_grad_norm` 0 means no clipping, in DeepSpeed too. `largest_parameter`: elements of the model's largest weight, which the buffers of
+    parameters on NVMe are made for.
     """
     if plan.zero == 0:
         return None
@@ -28,7 +34,7 @@ def deepspeed_config(plan: Plan, *, max_grad_norm: float) -> dict[str, Any] | No
         "gradient_clipping": max_grad_norm,
         "bf16": {"enabled": plan.precision == "bf16"},
         "fp16": {"enabled": plan.precision == "fp16", "initial_scale_power": 16, "loss_scale_window": 1000},
-        "zero_optimization": _zero(plan),
+        "zero_optimization": _zero(plan, largest_parameter),
         # The optimizer is ours (adamw, adafactor, sgd, 8-bit): DeepSpeed knows only some of them by name.
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": plan.offload_optimizer != "none",
@@ -38,19 +44,25 @@ def deepspeed_config(plan: Plan, *, max_grad_norm: float) -> dict[str, Any] | No
     }
 
 
-def _zero(plan: Plan) -> dict[str, Any]:
+def _zero(plan: Plan, largest_parameter: int) -> dict[str, Any]:
     zero: dict[str, Any] = {
         "stage": plan.zero,
         "overlap_comm": plan.sku != "cpu",
         "contiguous_gradients": True,
-        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "reduce_bucket_size": EXCHANGED_ELEMENTS if plan.shard_within == "host" else BUCKET_ELEMENTS,
         "allgather_bucket_size": BUCKET_ELEMENTS,
     }
     if plan.offload_optimizer != "none":
         zero["offload_optimizer"] = _offload(plan.offload_optimizer, plan.nvme_path)
+        if plan.offload_optimizer == "nvme":
+            zero["sub_group_size"] = SWAPPED_ELEMENTS
     if plan.zero == 3:
         if plan.offload_parameters != "none":
             zero["offload_param"] = _offload(plan.offload_parameters, plan.nvme_path)
+            if plan.offload_parameters == "nvme":
+                # DeepSpeed would keep the first 1e9 parameters of a rank in memory, and refuse a part of more than 1e8 elements.
+                largest = int(largest_parameter * (1 + ADDED_TOKENS))
+                zero["offload_param"] |= {"max_in_cpu": 0, "buffer_size": largest // plan.data_parallel + 1}
         # Without it a bf16 model is saved with no weights at all, silently.
         zero["stage3_gather_16bit_weights_on_model_save"] = True
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS

@@ -26,8 +26,18 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
+class HostGroups:
+    """Process groups of this rank where hosts are replicas: `inside` is its host, `across` has the rank with its place in each host."""
+
+    inside: Any
+    across: Any
+    hosts: int
+    host: int
+
+
+@dataclass(frozen=True)
 class World:
-    """This rank's place. `local_*` count the ranks of this machine only."""
+    """This rank's place. `local_*` count the ranks of this machine only. `host_groups`: with `shardWithin: host`."""
 
     rank: int
     size: int
@@ -39,6 +49,7 @@ class World:
     """Process group of the ranks that hold one copy of the weights together; None where each rank has all of them."""
     gradient_group: Any = None
     """Process group of the ranks that hold the same weights; None where these are all ranks."""
+    host_groups: HostGroups | None = None
 
     @property
     def is_first(self) -> bool:
@@ -71,8 +82,10 @@ class World:
 
     @property
     def holders(self) -> list[int]:
-        """Ranks that save parts of this rank's training state, where it is sharded: the first of each tensor group saves what all in the
-        group hold."""
+        """Ranks that save parts of this rank's training state, where it is sharded: those of its place in each host, and the first of each
+        tensor group, which saves what all in the group hold."""
+        if self.host_groups is not None:
+            return list(range(self.local_rank, self.size, self.local_size))
         return sorted({self.rank, *(range(0, self.size, self.mesh.tensor) if self.mesh.tensor > 1 else ())})
 
 

@@ -71,7 +71,7 @@ def _data(task: TrainTask) -> str:
 def _settings(task: TrainTask) -> dict[str, Any]:
     optimizer = task.optimizer
     settings = {
-        "optimizer": optimizer.name,
+        "optimizer": optimizer.name + (", states in bf16" if optimizer.states == "bf16" else ""),
         "learning rate": optimizer.learning_rate,
         "schedule": f"{optimizer.schedule}, warm-up {optimizer.warmup:g}",
         "weight decay": optimizer.weight_decay,
@@ -95,7 +95,8 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.data_parallel})",
         "precision": plan.precision,
         "attention": plan.attention,
-        "ZeRO": f"{plan.zero}, offload of optimizer {plan.offload_optimizer}, of parameters {plan.offload_parameters}",
+        "ZeRO": f"{plan.zero}{' inside hosts' if plan.shard_within == 'host' else ''}",
+        "offload": f"optimizer {plan.offload_optimizer}, parameters {plan.offload_parameters}",
         "recompute": "yes" if plan.recompute else "no",
     }
 

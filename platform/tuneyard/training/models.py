@@ -14,6 +14,7 @@ from tuneyard.catalog import refuse_encoders
 from tuneyard.planning import Plan
 from tuneyard.storage import fetch_folder
 from tuneyard.training.distributed import World, barrier
+from tuneyard.training.host_sharding import spread_weights
 from tuneyard.training.request import TrainRequest
 
 ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager"}
@@ -105,8 +106,18 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     except (OSError, ValueError, ImportError) as error:
         raise BadInput(f"{request.model_uri} cannot be loaded: {_first_line(error)}", _loading_advice(plan, error)) from error
     _refuse_missing(request, sorted(loaded["missing_keys"]))
+    spread_weights(model, world)
     model.config.use_cache = False
     return model
+
+
+def largest_parameter(request: TrainRequest, start: str) -> int:
+    """Elements of the model's largest weight. Nothing is loaded; TrainingArguments must not exist yet."""
+    trust = request.task.model.trust_remote_code
+    config = AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
+    return max(int(parameter.numel()) for parameter in model.parameters())
 
 
 def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.planning import Plan
 from tuneyard.tracking.events import Emit, Stage
+from tuneyard.training.abandoned_locks import remove_abandoned_locks
 from tuneyard.training.distributed import World, barrier
 
 COMPILER_ERRORS = (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError)
@@ -26,6 +27,7 @@ def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit
     needs_adam = plan.offload_optimizer != "none" and optimizer == "adamw"
     if world.is_first_here and (needs_nvme or needs_adam):
         emit(Stage(task=task, name="compiling DeepSpeed's offload code (once per machine)"))
+        remove_abandoned_locks(_extensions())
         if needs_nvme:
             _prepare_nvme(plan)
         if needs_adam:
@@ -52,6 +54,13 @@ def _prepare_nvme(plan: Plan) -> None:
         raise BadInput(
             f"the folder for nvme offload cannot be made: {error}", "set strategy.offload.nvmePath to a folder on a local disk"
         ) from error
+
+
+def _extensions() -> Path:
+    """Where torch keeps what it compiles for this Python and CUDA."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    return Path(_get_build_directory("cpu_adam", verbose=False)).parent
 
 
 def _compile_cpu_adam() -> None:

@@ -17,9 +17,9 @@ from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
 
 
-def preference_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path) -> DPOConfig:
+def preference_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> DPOConfig:
     """As for any objective, with DPO's own beside it."""
-    values = argument_values(task, plan, steps=steps, scratch=scratch)
+    values = argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter)
     return DPOConfig(
         **values, beta=task.preference.beta, loss_type=task.preference.loss, max_length=task.data.max_length, disable_dropout=True
     )

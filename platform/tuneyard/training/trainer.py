@@ -19,6 +19,7 @@ from transformers import Trainer
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
 from tuneyard.parallel import Shards
+from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
@@ -65,11 +66,15 @@ class SteppedTrainer(Trainer):
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
         shards: Shards | None = None,
+        exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
+        optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
         `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
-        `shards`: this rank's parts of the weights, where the model is cut over a tensor group."""
+        `shards`: this rank's parts of the weights, where the model is cut over a tensor group.
+        `exchange`: takes over the averaging of gradients, once the model is wrapped. `optimizer`: class and settings of
+        one that transformers does not know."""
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -80,6 +85,10 @@ class SteppedTrainer(Trainer):
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
+        self.exchange: GradientExchange | None = None
+        if optimizer is not None:
+            self.optimizer_cls_and_kwargs = optimizer
+        self._take_exchange = exchange
         self._router_share = torch.zeros((), device=self.args.device)
         self.watch = Stopwatch(self.args.device)
         self._last_lap = batches.start
@@ -185,6 +194,7 @@ class SteppedTrainer(Trainer):
                 step()
 
             engine.step = timed_step
+        self.exchange = self._take_exchange(self)
         self.load()
         self._probe()
         return prepared

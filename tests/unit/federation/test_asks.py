@@ -26,3 +26,18 @@ def test_a_machine_that_failed_is_avoided_unless_the_job_says_retry(answer: str,
     place = PlacementStatus(cluster="dca", sku="a100-80gb", workers=8)
     failed = Attempt(number=1, task="train", token=1, placement=place, failure="NodeLost", failed_node="n7")
     assert ask_of(job, 0.0, "train", JobStatus(attempts=[failed])).avoid == avoided
+
+
+def trained(workers: object, **strategy: int) -> JobSpec:
+    train = {"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 24}, "strategy": strategy}
+    task = {"name": "train", "train": train, "resources": {"workers": workers, "sku": ["h100-80gb"]}}
+    return JobSpec.model_validate({"metadata": {"name": "a", "namespace": "maps"}, "spec": {"tasks": [task]}})
+
+
+def test_ranks_that_share_weights_share_a_machine_and_worlds_are_whole_replicas() -> None:
+    fixed = ask_of(trained(8, tensorParallel=4), 0.0, "train", JobStatus())
+    elastic = ask_of(trained({"min": 2, "max": 16}, tensorParallel=4), 0.0, "train", JobStatus())
+
+    assert (fixed.worlds, fixed.unit, fixed.engines) == ((8,), 4, False)
+    assert elastic.worlds == (16, 12, 8, 4)
+    assert ask_of(trained(8), 0.0, "train", JobStatus()).unit == 1

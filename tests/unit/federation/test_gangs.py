@@ -112,6 +112,24 @@ def test_pods_divide_the_gang(workers: int, per_node: int, unit: int) -> None:
         assert size <= per_node
 
 
+@settings(deadline=None)
+@given(free=st.lists(st.integers(0, 8), min_size=1, max_size=6), unit=st.sampled_from([2, 4, 8]), groups=st.integers(1, 6))
+def test_a_tensor_parallel_group_is_placed_whole_on_a_machine_or_its_gang_waits(free: list[int], unit: int, groups: int) -> None:
+    (decision,) = decide([member("east", *free)], ask("a", unit * groups, unit=unit))
+    if isinstance(decision, Place):
+        assert sum(decision.nodes.values()) == unit * groups
+        assert all(gpus % unit == 0 and unit * groups // decision.pods % unit == 0 for gpus in decision.nodes.values())
+    else:
+        # Pods are of one size: of groups that are on machines at all, each alone is the smallest.
+        assert sum(gpus // unit for gpus in free) < groups
+
+
+def test_a_gang_whose_groups_are_torn_says_so() -> None:
+    (decision,) = decide([member("east", 3, 3, 2, 8)], ask("a", 16, unit=4))
+    assert isinstance(decision, Wait)
+    assert decision.reason.endswith("groups of 4 GPUs share each weight, and stay on one machine")
+
+
 def test_fullest_machines_first() -> None:
     (decision,) = decide([member("east", 8, 4, 8)], ask("a", 4))
     assert isinstance(decision, Place)

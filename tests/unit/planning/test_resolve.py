@@ -81,13 +81,16 @@ def test_a_longer_row_than_the_data_has_is_not_planned_for() -> None:
     assert short.micro_batch > long.micro_batch
 
 
+RIGID = {"recompute": False, "tensorParallel": 1}
+
+
 @pytest.mark.parametrize(
     ("task", "workers", "cause", "next_step"),
     [
         (train(batch={"global": 10}), 4, "global batch 10 does not divide into 4 workers", "set batch.global to 8"),
         (train(batch={"global": 32, "micro": 3}), 2, "does not divide into 2 workers x micro-batch 3", "set batch.global to 30"),
         (train(), 1, "does not fit on 1 x h100-80gb: a rank takes", "set strategy.zero to 2 and strategy.offload.optimizer to cpu"),
-        (train(strategy={"recompute": False}, data={"source": "d", "maxLength": 8192}), 8, "activations", "set strategy.recompute to true"),
+        (train(strategy=RIGID, data={"source": "d", "maxLength": 8192}), 8, "activations", "set strategy.recompute to true"),
         (train("lora", strategy={"zero": 0}, optimizer={"name": "sgd"}, batch={"micro": 32}), 1, "does not fit", "set batch.micro to auto"),
     ],
 )

@@ -92,10 +92,44 @@ def test_the_change_that_a_refusal_names_does_fit(task: TrainTask, sku: str, wor
     assert all(changed.plans() for changed in proposed)
 
 
-def test_training_is_never_given_tensor_parallelism_that_nobody_asked_for() -> None:
-    assert all((plan.tensor_parallel, plan.pipeline_parallel) == (1, 1) for plan in found(train(), "h100-80gb", 8))
-    asked = resolve(train(strategy={"tensorParallel": 2}), LLAMA_8B, gpu("h100-80gb"), 8)
-    assert (asked.tensor_parallel, asked.data_parallel, asked.global_batch) == (2, 4, 32)
+def test_pipelines_are_never_chosen_and_a_degree_that_is_named_is_kept() -> None:
+    assert all(plan.pipeline_parallel == 1 for plan in found(train(), "h100-80gb", 8))
+    for degree in (1, 2):
+        asked = found(train(strategy={"tensorParallel": degree}), "h100-80gb", 8)
+        assert {(plan.tensor_parallel, plan.data_parallel, plan.global_batch) for plan in asked} == {(degree, 8 // degree, 32)}
+
+
+def test_matrices_are_cut_inside_a_machine_where_the_network_is_too_slow_for_sharded_weights() -> None:
+    task = train("lora", batch={"global": 64}, data={"source": "d", "maxLength": 4096})
+    choices: dict[str, Any] = {"network_gb_s": 3.0, "flash_available": True}
+
+    eight = resolve(task, LLAMA_70B, gpu("h100-80gb"), 32, gpus_per_node=8, **choices)
+    two = resolve(task, LLAMA_70B, gpu("h200-141gb"), 32, gpus_per_node=2, **choices)
+
+    assert (eight.tensor_parallel, eight.zero, eight.sequence_parallel) == (4, 0, False)
+    assert two.tensor_parallel in (1, 2)
+    assert resolve(task, LLAMA_8B, gpu("h100-80gb"), 8, flash_available=True).tensor_parallel == 1
+
+
+def test_groups_that_leave_a_machine_and_degrees_that_cut_nothing_are_refused() -> None:
+    with pytest.raises(BadInput, match="machines of 4 h100-80gb hold no whole number") as refused:
+        resolve(train(strategy={"tensorParallel": 8}), LLAMA_8B, gpu("h100-80gb"), 8, gpus_per_node=4)
+    assert refused.value.next_step == "set strategy.tensorParallel to 1 or 2 or 4"
+    with pytest.raises(BadInput, match="would both cut the weights"):
+        resolve(train(strategy={"tensorParallel": 2, "zero": 3}), LLAMA_8B, gpu("h100-80gb"), 8)
+    gpt2 = replace(LLAMA_8B, model_type="gpt2")
+    with pytest.raises(BadInput, match="can share no matrix"):
+        resolve(train(strategy={"tensorParallel": 2}), gpt2, gpu("h100-80gb"), 8)
+
+
+def test_fewer_key_heads_than_ranks_are_no_obstacle() -> None:
+    asked = resolve(train(strategy={"tensorParallel": 16}), LLAMA_8B, gpu("h100-80gb"), 16, gpus_per_node=16)
+    assert LLAMA_8B.kv_heads < asked.tensor_parallel == 16
+
+
+def test_a_refusal_names_tensor_parallelism_where_that_alone_makes_it_fit() -> None:
+    words = dict(changes(search(train(strategy={"tensorParallel": 1, "zero": 1}), "a100-40gb", 8)))
+    assert words["set strategy.tensorParallel to 8"].plans()
 
 
 def test_of_plans_that_are_as_fast_the_simplest_is_taken() -> None:

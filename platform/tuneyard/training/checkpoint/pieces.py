@@ -2,8 +2,8 @@
 
 What DeepSpeed keeps where (0.19): stages 1 and 2 flatten each parameter group, and a rank owns one run of it, in fp32, with the
 optimizer's states of the same length; a parameter's share is its `_hp_mapping`. Stage 3 flattens and cuts each parameter by itself,
-`ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`).
-Without DeepSpeed every rank has everything, and each saves an equal share.
+`ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`); with `shardWithin: host` over the
+ranks of a host, and each host saves an equal share of every shard. Without DeepSpeed every rank has everything, and saves an equal share.
 
 A parameter that is cut over a tensor group is several runs (`runs_of`): each is one box of the whole parameter, and contiguous in this
 rank's own tensor. What all ranks of the group hold whole is saved by the first of them, or in equal shares.
@@ -123,7 +123,7 @@ def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_sh
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
     elif trainer.deepspeed.zero_optimization_stage() == 3:
-        yield from _stage_3(trainer.deepspeed, saved)
+        yield from _stage_3(trainer.deepspeed, world if only_own_share else None, saved)
     else:
         yield _stage_1_or_2(trainer, world, saved, only_own_share)
 
@@ -194,7 +194,8 @@ def _stage_1_or_2(trainer: Any, world: World, saved: Saved, only_own_share: bool
     return Group(pieces, opaque)
 
 
-def _stage_3(engine: Any, saved: Saved) -> Iterator[Group]:
+def _stage_3(engine: Any, sharing: World | None, saved: Saved) -> Iterator[Group]:
+    """`sharing`: where hosts are replicas, this host's share of what all hosts have; None: all of it."""
     zero = engine.optimizer
     for index, (flat, parameters) in enumerate(zip(zero.fp32_partitioned_groups_flat, zero.fp16_groups, strict=True)):
         swaps = zero._swappable_optimizer_subgroup(index)
@@ -208,14 +209,23 @@ def _stage_3(engine: Any, saved: Saved) -> Iterator[Group]:
             _, offset, elements = zero.grad_position[zero.get_param_id(parameter)]
             start = elements * zero._get_param_partition_rank(parameter)
             own = min(elements, parameter.ds_numel - start)  # the rest is padding
-            if own <= 0:
+            first, last = _share(own, sharing)
+            if first >= last:
                 continue
-            views = _cut({WEIGHT: flat, **per_element}, offset, own)
+            views = _cut({WEIGHT: flat, **per_element}, offset + first, last - first)
             shape = tuple(parameter.ds_shape)
-            pieces.append(Piece(zero.param_names[parameter], shape, start, views, whole(shape)))
+            pieces.append(Piece(zero.param_names[parameter], shape, start + first, views, whole(shape)))
         yield Group(pieces, opaque)
         if swaps:
             zero._optimizer_states_and_gradient_swap_out(index)
+
+
+def _share(elements: int, sharing: World | None) -> tuple[int, int]:
+    """First and last (exclusive) of `elements` that this host saves."""
+    groups = sharing.host_groups if sharing is not None else None
+    if groups is None:
+        return 0, elements
+    return elements * groups.host // groups.hosts, elements * (groups.host + 1) // groups.hosts
 
 
 def _cut(tensors: Mapping[str, torch.Tensor], start: int, elements: int) -> dict[str, torch.Tensor]:
@@ -237,7 +247,7 @@ def _states(optimizer: Any, parameter: torch.Tensor, saved: Saved, names: Sequen
     state = optimizer.state[parameter] if parameter in optimizer.state or kinds or opaque else {}
     for kind in kinds:
         if kind not in state:
-            state[kind] = torch.zeros_like(parameter, requires_grad=False)
+            state[kind] = torch.zeros_like(parameter, dtype=getattr(optimizer, "states_dtype", None), requires_grad=False)
     for kind, tensor in opaque.items():
         if kind not in state:
             state[kind] = tensor.to(parameter.device)

@@ -1,0 +1,116 @@
+"""Ranks of an engine with `tensorParallel` above 1: processes of vLLM, which the engine's process spawns.
+
+vLLM keeps to itself why a rank could not load, and leaves its shared memory and sockets behind where the engine is killed. So a rank writes
+the reason into a folder of the engine; shared memory loses its names as soon as every rank has mapped it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import current_process, resource_tracker
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+
+_FOLDER = "TUNEYARD_ENGINE_FOLDER"
+_RANK_ENDED = "WorkerProc initialization failed"
+"""How vLLM's error begins where a rank did not become ready."""
+_SHARED_MEMORY = Path("/dev/shm")
+_OF_PYTHON, _OF_VLLM = "psm_", "vllm_dist_"
+
+
+class RankLost(Exception):
+    """A rank was killed. The engine is of no more use; another may take its place."""
+
+
+class RankFailed(Exception):
+    """A rank could not load. `raised`: the type of its exception, which stays in its process."""
+
+    def __init__(self, raised: str, message: str) -> None:
+        super().__init__(message)
+        self.raised = raised
+
+
+def use_folder(folder: Path) -> None:
+    """Let vLLM keep its sockets, and the file by which ranks find each other, in `folder`, which has to have a short path."""
+    from vllm.utils import network_utils
+
+    os.environ["VLLM_RPC_BASE_PATH"] = os.environ[_FOLDER] = str(folder)
+    network_utils.tempfile = SimpleNamespace(gettempdir=lambda: str(folder))
+
+
+def worker_class(*, on_cpu: bool) -> str:
+    """What vLLM makes ranks of."""
+    return f"tuneyard.scoring.rank_workers.{'CpuRank' if on_cpu else 'GpuRank'}"
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """In a rank: what is raised here is written into the engine's folder first."""
+    try:
+        yield
+    except Exception as error:
+        path = Path(os.environ[_FOLDER]) / f"failed-{os.getpid()}.json"
+        with suppress(OSError):
+            path.write_text(json.dumps({"raised": type(error).__name__, "message": str(error)}))
+        raise
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """In the engine's process, around its load. Raises RankFailed with a rank's reason, RankLost where a rank ended without one."""
+    try:
+        yield
+    except Exception as error:
+        if not str(error).startswith(_RANK_ENDED):
+            raise
+        for path in sorted(folder.glob("failed-*.json")):
+            raise RankFailed(**json.loads(path.read_text())) from error
+        raise RankLost("a rank of the engine was killed while it loaded") from error
+
+
+@contextmanager
+def unnamed_shared_memory() -> Iterator[None]:
+    """Around the load of an engine with ranks: at the end the shared memory and semaphores that it and its ranks have opened lose their
+    names. They go with the last of the processes, however it ends; nothing opens them by name later."""
+    me = psutil.Process()
+    ours = f"tuneyard-{me.pid}"
+    configuration = current_process()._config  # type: ignore[attr-defined]
+    before, configuration["semprefix"] = configuration["semprefix"], f"/{ours}"
+    try:
+        yield
+    finally:
+        configuration["semprefix"] = before
+        for path in _SHARED_MEMORY.glob(f"sem.{ours}-*"):
+            _unname(path, f"/{path.name.removeprefix('sem.')}", "semaphore")
+        for name in {name for process in [me, *me.children(recursive=True)] for name in _mapped(process.pid)}:
+            _unname(_SHARED_MEMORY / name, f"/{name}", "shared_memory" if name.startswith(_OF_PYTHON) else None)
+
+
+def _unname(path: Path, name: str, kind: str | None) -> None:
+    """`kind`: what Python's resource tracker calls it, which would remove it a second time; None: it does not know it."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+    if kind is not None:
+        resource_tracker.unregister(name, kind)
+
+
+def _mapped(pid: int) -> set[str]:
+    """Files in /dev/shm that the process has mapped, and that Python or vLLM made for an engine."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    below = f"{_SHARED_MEMORY}/"
+    names = {line.partition(below)[2] for line in lines if below in line and not line.endswith(" (deleted)")}
+    return {name for name in names if name.startswith((_OF_PYTHON, _OF_VLLM))}
+
+
+def executor_of(engine: Any) -> Any:
+    """The part of vLLM's LLMEngine that holds the ranks."""
+    return engine.engine_core.engine_core.model_executor
