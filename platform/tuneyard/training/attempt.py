@@ -84,11 +84,19 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
             with sharded_within_hosts(plan, world) as placed:
-                return _Attempt(request, placed, stop, emit if world.is_first else silent).run()
+                return _kind_of_attempt(request)(request, placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
             raise
+
+
+def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
+    if request.task.program is None:
+        return Attempt
+    from tuneyard.training.program.attempt import ProgramAttempt
+
+    return ProgramAttempt
 
 
 @contextmanager
@@ -116,7 +124,7 @@ def _clean_libraries() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Material:
+class Material:
     """What all later steps need: the same on every rank."""
 
     start: str
@@ -128,7 +136,7 @@ class _Material:
     batches: Batches
 
 
-class _Attempt:
+class Attempt:
     """One attempt in one rank."""
 
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
@@ -164,7 +172,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+        self._save_model_files(trainer, material)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()
@@ -173,15 +181,24 @@ class _Attempt:
         if restored is not None:
             material.data.place(restored.extra.get("cursors", {}))
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
-        peak = peak_flops(self.request.plan, self.world.local_size)
-        throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+        throughput = self._throughput(trainer, progress, peak_flops(self.request.plan, self.world.local_size))
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
         if ledger.stopped and len(progress.losses) < material.steps:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
+        artifacts = self._save(trainer, material, progress, throughput)
+        return self._result("succeeded", material, progress, throughput, restored, artifacts)
+
+    def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+
+    def _throughput(self, trainer: SteppedTrainer, progress: Progress, peak: float) -> Throughput:
+        return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+
+    def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, self._figures(progress, throughput))
-        artifacts = save_artifacts(
+        return save_artifacts(
             trainer,
             self.request,
             start=material.start,
@@ -191,12 +208,11 @@ class _Attempt:
             world=self.world,
             emit=self.emit,
         )
-        return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
 
-    def _prepare(self) -> _Material:
+    def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
         self._stage("loading the model")
@@ -227,7 +243,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, turn_end, prepared, steps, batches)
+        return Material(start, tokenizer, turn_end, prepared, steps, batches)
 
     def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
         """Once a task: not in later attempts, and not in trials of a search."""
@@ -240,7 +256,7 @@ class _Attempt:
         rendered = prepared.report.format != "preference"
         self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
 
-    def _build_trainer(self, material: _Material) -> SteppedTrainer:
+    def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
         largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
         if task.objective == "dpo":
@@ -290,7 +306,22 @@ class _Attempt:
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
-        made_by = {
+        return Checkpoints(
+            output=request.output,
+            scratch=self.scratch,
+            task=request.name,
+            keep=task.checkpoint.keep,
+            every=task.checkpoint.every_steps,
+            made_by=self._made_by(),
+            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
+            world=self.world,
+            emit=self.emit,
+        )
+
+    def _made_by(self) -> dict[str, Any]:
+        """What a checkpoint must have been made by for this attempt to go on from it."""
+        request, task, plan = self.request, self.request.task, self.request.plan
+        return {
             "model": request.model_uri,
             "method": task.method.model_dump(mode="json", exclude_none=True),
             "objective": task.objective,
@@ -298,17 +329,6 @@ class _Attempt:
             "optimizer": task.optimizer.name,
             "global batch": plan.global_batch,
         }
-        return Checkpoints(
-            output=request.output,
-            scratch=self.scratch,
-            task=request.name,
-            keep=task.checkpoint.keep,
-            every=task.checkpoint.every_steps,
-            made_by=made_by,
-            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
-            world=self.world,
-            emit=self.emit,
-        )
 
     def _groups(self) -> dict[str, int]:
         """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
@@ -318,7 +338,7 @@ class _Attempt:
     def _train(
         self,
         trainer: SteppedTrainer,
-        material: _Material,
+        material: Material,
         checkpoints: Checkpoints,
         restored: Restored | None,
         progress: Progress,
@@ -408,13 +428,17 @@ class _Attempt:
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()
-        figures: dict[str, Any] = {"steps": len(progress.losses), "tokens": progress.tokens, "last training loss": progress.losses[-1]}
+        figures: dict[str, Any] = {
+            "steps": len(progress.losses),
+            throughput.unit: progress.tokens,
+            "last training loss": progress.losses[-1],
+        }
         if progress.eval_losses:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
-        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+        return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
 
-    def _mixture(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _mixture(self, material: Material, progress: Progress) -> dict[str, Any]:
         """Rows and tokens of each part by step, where the data are a mixture."""
         mixture, batch = material.data.mixture, self.request.plan.global_batch
         if mixture is None:
@@ -424,7 +448,7 @@ class _Attempt:
         counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
         return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
 
-    def _streams(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _streams(self, material: Material, progress: Progress) -> dict[str, Any]:
         """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
         if not material.data.streams:
             return {}
@@ -442,7 +466,7 @@ class _Attempt:
     def _result(
         self,
         status: str,
-        material: _Material,
+        material: Material,
         progress: Progress,
         throughput: Throughput,
         restored: Restored | None,

@@ -158,6 +158,7 @@ class Ledger(TrainerCallback):
             rate = self._throughput.add(totals.tokens, totals.squares, seconds)
             # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.
             self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
+            in_tokens = self._throughput.unit == "tokens"
             self._emit(
                 Step(
                     task=self._task,
@@ -167,9 +168,10 @@ class Ledger(TrainerCallback):
                     router_loss=totals.router_loss,
                     busiest_expert=totals.busiest,
                     learning_rate=entry.account.learning_rate,
-                    tokens=int(totals.tokens),
+                    tokens=int(totals.tokens) if in_tokens else 0,
                     step_s=rate.step_s,
-                    tokens_per_s=rate.tokens_per_s,
+                    tokens_per_s=rate.tokens_per_s if in_tokens else 0.0,
+                    rows_per_s=None if in_tokens else rate.tokens_per_s,
                     mfu=rate.mfu,
                     eta_s=(self._steps - entry.step) * self._smooth_step_s,
                     grad_norm=None if entry.account.grad_norm is None else float(entry.account.grad_norm),
