@@ -22,6 +22,7 @@ from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
 from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
@@ -34,6 +35,7 @@ from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
+from tuneyard.training.context import SliceCollator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -132,6 +134,7 @@ class _Attempt:
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
         self.request = request
         self.world = world
+        self.context: ContextParallel | None = None
         self.stop = stop
         self.emit = emit
         self.scratch = Path(request.scratch)
@@ -275,7 +278,11 @@ class _Attempt:
                 validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
-        collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        collator: Any = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        if plan.context_parallel > 1:
+            self.context = ContextParallel(self.world.context_group)
+            self.context.prepare(model)
+            collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         take_token_mean(trainer)
@@ -367,6 +374,8 @@ class _Attempt:
             expert_load=self.expert_load,
             mixed=material.data.mixed,
             shards=self.shards,
+            context=self.context,
+            longest_row=task.data.max_length,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
         )
