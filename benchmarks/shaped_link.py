@@ -17,19 +17,23 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 MTU = 65_000
 QUEUE_BYTES = 4 << 20
 """Of packets that wait for the link, per direction; more are left with their sender."""
+_LOOK_S = 0.2
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Two namespaces; `addresses` by host. `device`: the name of each end of the link."""
+    """Two namespaces; `addresses` by host. `speed`: a file with the Gbit/s of each direction, which may be changed. `device`: the
+    name of each end of the link."""
 
     names: tuple[str, str]
     addresses: tuple[str, str]
+    speed: Path
     device: str = "lan"
 
     def inside(self, host: int, command: list[str]) -> list[str]:
@@ -37,12 +41,12 @@ class Hosts:
 
 
 @contextmanager
-def two_hosts(gbit_s: float, delay_ms: float) -> Iterator[Hosts]:
-    """Two hosts while this lasts; `gbit_s` in each direction, `delay_ms` one way."""
+def two_hosts(speed: Path, delay_ms: float) -> Iterator[Hosts]:
+    """Two hosts while this lasts. `speed`: see `Hosts`; `delay_ms`: one way."""
     tag = str(os.getpid())
-    hosts = Hosts((f"hosta{tag}", f"hostb{tag}"), ("10.77.0.1", "10.77.0.2"))
+    hosts = Hosts((f"hosta{tag}", f"hostb{tag}"), ("10.77.0.1", "10.77.0.2"), speed)
     relay = subprocess.Popen(
-        [sys.executable, __file__, str(gbit_s), str(delay_ms), tag],
+        [sys.executable, __file__, str(speed), str(delay_ms), tag],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -83,7 +87,6 @@ class Direction:
     free_at: float = 0.0
     waiting: deque[tuple[float, bytes]] = field(default_factory=deque)
     queued: int = 0
-    carried: int = 0
 
     def take(self, now: float) -> None:
         packet = os.read(self.source, 1 << 16)
@@ -95,21 +98,24 @@ class Direction:
         while self.waiting and self.waiting[0][0] <= now:
             _, packet = self.waiting.popleft()
             self.queued -= len(packet)
-            self.carried += len(packet)
             try:
                 os.write(self.goal, packet)
             except OSError:
                 continue  # the device is not up yet, or no longer
 
 
-def relay(gbit_s: float, delay_ms: float, tag: str) -> None:
-    """Carry packets until stdin is closed; then print the bytes carried in each direction."""
+def relay(speed: Path, delay_ms: float, tag: str) -> None:
+    """Carry packets until stdin is closed."""
     ends = [_tun(f"tun{host}-{tag}") for host in (0, 1)]
-    rate, delay = gbit_s * 1e9 / 8, delay_ms / 1e3
-    ways = [Direction(ends[0], ends[1], rate, delay), Direction(ends[1], ends[0], rate, delay)]
+    ways = [Direction(*pair, 0.0, delay_ms / 1e3) for pair in (ends, ends[::-1])]
     print("ready", flush=True)
+    looked = 0.0
     while True:
         now = time.monotonic()
+        if now - looked > _LOOK_S:
+            looked = now
+            for way in ways:
+                way.bytes_s = float(speed.read_text()) * 1e9 / 8
         for way in ways:
             way.deliver(now)
         due = min((way.waiting[0][0] for way in ways if way.waiting), default=now + 0.2)
@@ -121,7 +127,6 @@ def relay(gbit_s: float, delay_ms: float, tag: str) -> None:
         for way in ways:
             if way.source in readable:
                 way.take(now)
-    print(*(way.carried for way in ways), flush=True)
 
 
 def _tun(name: str) -> int:
@@ -131,4 +136,4 @@ def _tun(name: str) -> int:
 
 
 if __name__ == "__main__":
-    relay(float(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    relay(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

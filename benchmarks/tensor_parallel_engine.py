@@ -11,12 +11,14 @@ import argparse
 import datetime
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.applied_models import Case, linears_of
 from tests.tensor_engines import EQUAL, Ran, by_deepspeed, by_transformers, in_ranks, one_process, ours
 
@@ -30,7 +32,7 @@ MODELS = (
     *("glm4", "glm4_moe", "smollm3", "llama4_text", "gpt_oss", "mamba", "mamba2", "jamba", "nemotron", "persimmon", "mbart", "pegasus"),
     *("exaone4", "minimax"),
 )
-PER_GROUP, ADAPTER_RANK = 6, 4
+PER_GROUP, ADAPTER_RANK = 3, 4
 OURS = ("full, 2", "LoRA, 2", "full, 4", "LoRA, 4")
 
 

@@ -11,11 +11,13 @@ import argparse
 import datetime
 import json
 import os
+import sys
 from collections import Counter
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.hand_plans import NOT_RUN, Row, compared, compared_in_ranks
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_plans.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,54 @@ def _states(answer: Any) -> torch.Tensor:
 def in_ranks(function: Callable[..., Any], degree: int, *arguments: Any) -> list[Any]:
     """What each rank of a new group answers."""
     return called([Call(function, arguments, place) for place in group(degree, per_machine=degree)])
+
+
+def saved(case: Case, folder: str) -> None:
+    """Writes the case's model into a folder."""
+    case.model().save_pretrained(folder)
+
+
+def measured_whole(case: Case, folder: str) -> dict[str, Any]:
+    """Megabytes of the weights, of the largest, and of the peak while all of them are loaded; seconds."""
+    kind = type(case.model(meta=True))
+    before, start = _reset_peak(), time.monotonic()
+    model = kind.from_pretrained(folder)
+    sum(float(weight.detach().sum()) for weight in model.parameters())  # a mapped file is memory once it is read
+    sizes = [weight.nbytes for weight in model.parameters()]
+    megabytes = {"weights": round(sum(sizes) / 1e6), "largest": round(max(sizes) / 1e6), "peak": _peak() - before}
+    return megabytes | {"s": time.monotonic() - start}
+
+
+def measured_in_shards(case: Case, folder: str, degree: int) -> dict[str, Any]:
+    """Megabytes of this rank's weights, and of the peak while they are loaded; seconds."""
+    import torch.distributed as dist
+
+    from tuneyard.parallel import load_sharded, shard_model
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    plan = plan_here(case, degree)
+    model = case.model(meta=True)
+    before, start = _reset_peak(), time.monotonic()
+    shards = shard_model(model, plan, dist.group.WORLD)
+    load_sharded(model, shards, folder)
+    held = round(sum(weight.nbytes for weight in model.parameters()) / 1e6)
+    found = {"peak": _peak() - before, "held": held, "s": time.monotonic() - start}
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def _reset_peak() -> int:
+    """Megabytes of this process's own memory now; its peak is counted from here on."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _peak() -> int:
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return round(next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024 / 1e6)

@@ -24,7 +24,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("init", "tuneyard.cli.init:init", "Look at your data, and write a commented JobSpec that trains on it"),
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
-    Command("plan", "tuneyard.cli.plan:plan", "Say how each train task would run, and whether it fits in memory"),
+    Command("plan", "tuneyard.cli.plan:app", "Say how each train task would run, and whether it fits in memory"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
     Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Put prompts to a model that a job has trained, and print its answers"),

@@ -17,13 +17,17 @@ from tuneyard.cli.checks import check_file
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.plan_data import data_lines
 from tuneyard.cli.plan_mixture import mixture_lines
+from tuneyard.cli.plan_parallel import PlanCommand, explained, show
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import Placements, rows_of
 from tuneyard.cli.plan_text import WIDTH, peak_lines, score_sentence, score_table, train_sentences, train_table
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+
+@app.command("plan", cls=PlanCommand)
 def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a JobSpec")],
     sku: Annotated[list[str] | None, typer.Option(help="kind of machine, instead of those in the file; may be repeated")] = None,
@@ -33,12 +37,22 @@ def plan(
     core_price: Annotated[float | None, typer.Option(metavar="PER_HOUR", help="of one core of a data worker that a service uses")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in a machine")] = 8,
     network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: what is usual for the SKU")] = None,
+    explain_parallel: Annotated[
+        int | None,
+        typer.Option(
+            metavar="[N]", min=0, help="only show how N ranks share each weight, and why; default N: strategy.tensorParallel of the file"
+        ),
+    ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Say how each train task would run (layout, batch sizes, memory per rank, speed), and what engines of score tasks hold.
 
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
+    if explain_parallel is not None:
+        parts = explained(_job(file), file.parent, explain_parallel)
+        print_json(parts) if output is Format.JSON else show(parts)
+        return
     past = _past()
     placements = Placements(
         skus=[_sku(name) for name in sku] if sku else None,

@@ -15,7 +15,7 @@ _CODING_TRAFFIC = 100.0
 adds the error of the last step, and as many over its share of the mean; 2 of `decode`. Counted, not fitted."""
 
 
-def exchanges(setup: Setup) -> bool:
+def averages_itself(setup: Setup) -> bool:
     """Whether training averages gradients itself."""
     layout = setup.layout
     return layout.data_parallel > setup.shards or (layout.quantised_all_reduce != "none" and layout.zero == 0 and layout.data_parallel > 1)
@@ -52,7 +52,7 @@ def _coding_s(setup: Setup, shard: float) -> float:
 def exchange_bytes(setup: Setup, trained: float) -> float:
     """Bytes that a rank holds for it, beside the gradients: copies on their way, and in 8 bits the errors of both stages in fp32."""
     layout = setup.layout
-    if not exchanges(setup):
+    if not averages_itself(setup):
         return 0.0
     shard = trained / (setup.shards if layout.zero == 3 else 1)
     copies = shard * BYTES[layout.precision] if layout.zero == 3 else 0.0

@@ -16,6 +16,8 @@ from tuneyard.planning.states import States, quantised_width, states_of
 
 BUCKET_ELEMENTS = 50_000_000
 """As in training's DeepSpeed configuration, for reduction and for gathering."""
+EXCHANGED_ELEMENTS = 4_000_000
+"""Likewise, for reduction with `shardWithin: host`."""
 GPU_CONTEXT_GB = 1.0
 """CUDA context, cuBLAS workspaces, NCCL buffers: a reserve, not a measurement."""
 FRAGMENTATION = 0.05
@@ -118,9 +120,10 @@ def _buckets(setup: Setup, states: States) -> float:
     if layout.zero == 0:
         return 4.0 * states.trained
     width = BYTES[layout.precision]
+    elements = EXCHANGED_ELEMENTS if layout.shard_within == "host" else BUCKET_ELEMENTS
     if setup.gpu.is_cpu:
-        return min(BUCKET_ELEMENTS, states.trained) * width
-    return BUCKET_ELEMENTS * width * (1.0 if layout.zero == 3 else 2.0)
+        return min(elements, states.trained) * width
+    return elements * width * (1.0 if layout.zero == 3 else 2.0)
 
 
 def _gathered(setup: Setup, states: States) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
-from tuneyard.planning.exchange import exchange_s, exchanges
+from tuneyard.planning.exchange import averages_itself, exchange_s
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
@@ -165,7 +165,7 @@ class _Step:
         DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
         """
         layout = self.layout
-        if exchanges(self.setup):
+        if averages_itself(self.setup):
             return max(0.0, exchange_s(self.setup, self.links, self.trained) - self.overlap * backward_s)
         if layout.data_parallel == 1 or layout.zero == 3:
             return 0.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.state import AcceleratorState
-from transformers import PrinterCallback
+from transformers import AutoConfig, PrinterCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
@@ -49,6 +49,7 @@ from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
+from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
@@ -201,7 +202,8 @@ class _Attempt:
         check_vocabulary(tokenizer, request, start)
         if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
             trust = task.model.trust_remote_code
-            plan_from_config(start, plan.tensor_parallel, revision=task.model.revision, trust_remote_code=trust)
+            config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
+            plan_from_config(config, plan.tensor_parallel, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -256,7 +258,8 @@ class _Attempt:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        model = load_model(request, material.start, self.world)
+        parts = load_parts(request, material.start, material.tokenizer, self.world)
+        model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -264,10 +267,10 @@ class _Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel)
+        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else None
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
-        self.shards = shard(model, cuts, self.world)
+        self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 

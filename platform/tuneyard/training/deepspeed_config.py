@@ -14,6 +14,9 @@ BUCKET_ELEMENTS = 50_000_000
 ADDED_TOKENS = 1 / 16
 """Share by which the embedding may grow after it has been loaded."""
 
+EXCHANGED_ELEMENTS = 4_000_000
+"""The same where each bucket is averaged across hosts next: small enough that most of them are on their way while backward goes on."""
+
 
 def deepspeed_config(plan: Plan, *, max_grad_norm: float, largest_parameter: int = 0) -> dict[str, Any] | None:
     """Settings for `deepspeed.initialize`; None for ZeRO 0, which is plain data parallelism without DeepSpeed.
@@ -46,7 +49,7 @@ def _zero(plan: Plan, largest_parameter: int) -> dict[str, Any]:
         "stage": plan.zero,
         "overlap_comm": plan.sku != "cpu",
         "contiguous_gradients": True,
-        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "reduce_bucket_size": EXCHANGED_ELEMENTS if plan.shard_within == "host" else BUCKET_ELEMENTS,
         "allgather_bucket_size": BUCKET_ELEMENTS,
     }
     if plan.offload_optimizer != "none":

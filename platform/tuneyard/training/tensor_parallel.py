@@ -8,7 +8,7 @@ parameters count once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,17 +47,23 @@ def check_supported(plan: Plan) -> None:
             raise BadInput(f"{combination} is not there yet", remedy)
 
 
-def plan_from_config(source: str, degree: int, *, revision: str | None, trust_remote_code: bool) -> TensorParallelPlan:
-    """How the causal language model whose config.json is in `source` (a folder, or a name) is cut; no weight is read.
-
-    Raises BadInput where there is no such model, or nothing of it can be cut.
-    """
+def config_from(values: Mapping[str, Any]) -> Any:
+    """The configuration that a config.json holds. Raises BadInput for a type of model that transformers has no code for."""
     try:
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trust_remote_code)
+        return AutoConfig.for_model(**values)
+    except (ValueError, TypeError) as error:
+        kind = values.get("model_type", "that config.json does not name")
+        raise BadInput(f"a model of type {kind} has no code in transformers", "name a model of transformers") from error
+
+
+def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = False) -> TensorParallelPlan:
+    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut."""
+    try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, ImportError) as error:
-        raise BadInput(f"{source} has no model to cut: {str(error).splitlines()[0]}", "name a causal language model") from error
+    except (ValueError, ImportError) as error:
+        cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
+        raise BadInput(cause, "name a causal language model") from error
     return explain_tensor_parallel(model, degree)
 
 
@@ -71,9 +77,14 @@ def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards |
     if plan is None:
         return None
     shards = shard_model(model, plan, world.tensor_group)
+    mark(model, shards)
+    return shards
+
+
+def mark(model: Any, shards: Shards) -> None:
+    """Have each parameter say whether this rank has a part of it: DeepSpeed and `clip` ask."""
     for name, parameter in model.named_parameters():
         setattr(parameter, _IS_SHARD, not shards.replicated(name))
-    return shards
 
 
 @dataclass

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.checkpoints import stop_after
 from tests.integration.training.conftest import Material
+from tests.kills import Case, run_case
 from tests.models import cpu_plan, train_request, train_task, write_model
 from tests.ranks import results_in_ranks, train_in_ranks
 
@@ -18,6 +19,8 @@ from tuneyard.training import TrainRequest, TrainResult
 
 HYBRID: dict[str, Any] = {"zero": 3, "shard_within": "host"}
 EVERY, STEPS = 2, 6
+LARGER = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+"""Whose saves last long enough to be killed in."""
 SAME = 1e-4
 """Relative: losses of two layouts. Compressed gradients move them by less than `COMPRESSED`."""
 COMPRESSED = 2e-3
@@ -172,3 +175,17 @@ def test_moments_are_stored_in_bf16(whole: Any) -> None:
 
     assert {tensor.dtype for key, tensor in tensors.items() if "|exp_avg" in key} == {torch.bfloat16}
     assert {tensor.dtype for key, tensor in tensors.items() if "|weight" in key} == {torch.float32}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long
+def test_killed_hosts_end_like_hosts_left_alone(tmp_path: Path) -> None:
+    kills = 8
+    plan = {**HYBRID, "workers": 4, "micro_batch": 2, "grad_accum": 1}
+    task = {"optimizer": {"states": "bf16", "learningRate": 1e-3}}
+    case = Case(folder=str(tmp_path), plan=plan, task=task, shape=LARGER, kills=kills, seed=3, steps=12, per_host=2)
+
+    outcome = run_case(case)
+
+    assert outcome.kills == kills
+    assert outcome.exact

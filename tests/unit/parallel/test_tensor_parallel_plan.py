@@ -196,3 +196,7 @@ def test_a_model_of_ones_own_needs_its_inputs() -> None:
 
 def test_a_table_that_normalises_what_it_finds_is_whole() -> None:
     assert "more than a lookup" in why("muse_glimmer_text", "embed_tokens")
+
+
+def test_a_vocabulary_that_the_ranks_do_not_divide_is_cut_into_unequal_shares() -> None:
+    assert plan_of("llama", vocab_size=385)["model.embed_tokens"] == "embedding_rowwise"
