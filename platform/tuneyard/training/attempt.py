@@ -45,8 +45,8 @@ from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, largest_parameter, load_model, load_tokenizer, vision_warning
-from tuneyard.training.offload_ops import prepare_offload
+from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, sizes_of_weights, vision_warning
+from tuneyard.training.offload_ops import check_space, on_disk, prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
@@ -83,8 +83,8 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
     with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
-            with sharded_within_hosts(plan, world) as placed:
-                return _kind_of_attempt(request)(request, placed, stop, emit if world.is_first else silent).run()
+            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
+                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
@@ -256,9 +256,19 @@ class Attempt:
         rendered = prepared.report.format != "preference"
         self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
 
+    def _largest_on_disk(self, start: str) -> int:
+        """Elements of the largest weight, where weights are offloaded to a disk. Raises BadInput where the disk is too small."""
+        plan, task = self.request.plan, self.request.task
+        if "nvme" not in (plan.offload_optimizer, plan.offload_parameters):
+            return 0
+        sizes = sizes_of_weights(self.request, start)
+        total = sum(sizes)
+        check_space(plan, self.world, parameters=total, trained=total if task.method.name == "full" else 0)
+        return max(sizes)
+
     def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
-        largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
+        largest = self._largest_on_disk(material.start)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
