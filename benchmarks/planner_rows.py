@@ -78,6 +78,7 @@ def _setup(row: Mapping[str, str]) -> Setup:
             pipeline_parallel=pipeline,
             sequence_parallel=row["source"] == "hf-ultrascale-playbook",
             engine=engine,
+            divides_all=engine == "deepspeed",
         ),
         method=_method(row),
         network_gb_s=_NETWORK_GB_S.get(row["interconnect"], 50.0 if "Omni-Path" in row["interconnect"] else None),

@@ -112,7 +112,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
         workers=workers,
         host_memory_gb=site.get("host_memory_gb"),
         seq_len=min(task.data.max_length, site.get("max_seq") or task.data.max_length),
-        precision=_precision(task, gpu),
+        precision=precision_of(task, gpu),
         attention=_attention(task, shape, gpu, site.get("flash_available", False)),
         liger=_liger(task, gpu, site.get("liger_available", False)),
         tensor_parallel=tuple(site.get("tensor_parallel") or choices(task, shape, gpu, workers, site.get("gpus_per_node", 8))),
@@ -124,7 +124,8 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
     )
 
 
-def _precision(task: TrainTask, gpu: Gpu) -> Precision:
+def precision_of(task: TrainTask, gpu: Gpu) -> Precision:
+    """What a task computes in on a device. Raises BadInput for what the device does not have."""
     asked = task.layout.precision
     if asked == "auto":
         return "fp32" if gpu.is_cpu else "bf16" if gpu.has_bf16 else "fp16"
@@ -137,7 +138,7 @@ def _precision(task: TrainTask, gpu: Gpu) -> Precision:
 
 def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, available: bool) -> Attention:
     asked = task.model.attention
-    half = _precision(task, gpu) != "fp32"
+    half = precision_of(task, gpu) != "fp32"
     has = attention_kinds(shape.model_type)
     if task.layout.context_parallel > 1:
         if asked not in ("auto", "sdpa"):

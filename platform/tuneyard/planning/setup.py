@@ -46,6 +46,8 @@ class Layout:
     """`host`: ZeRO-3 shards over the ranks of a host, and replicates across hosts."""
     quantised_all_reduce: Literal["none", "int8", "fp8"] = "none"
     engine: Engine = "deepspeed"
+    divides_all: bool = False
+    """Tensor-parallel ranks hold equal shares of everything, logits too, as in engines of others beside DeepSpeed's ZeRO (InternEvo)."""
     fused_loss: bool = False
     """A cross-entropy that writes its gradient over the logits (Unsloth's, FMS's kernels): it keeps them, but no copies."""
     mixed_precision: bool = True
@@ -56,7 +58,7 @@ class Layout:
     @property
     def is_ours(self) -> bool:
         """Whether tensor-parallel ranks hold and exchange what `tensor` says, as in training here; not what another engine divides."""
-        return self.engine == "deepspeed"
+        return self.engine == "deepspeed" and not self.divides_all
 
     @property
     def data_parallel(self) -> int:

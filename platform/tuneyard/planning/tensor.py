@@ -1,7 +1,7 @@
 """Tensor parallelism in a plan, as training does it: what of a model a rank holds, what the ranks exchange, and degrees to choose from.
 
 `parallel.tensor_parallel_plan` decides on the model itself, by proof; it needs torch. Here the same rules are read off the shape: pairs of
-columns and rows in attention and feed-forward, large matrices cut alone, the vocabulary cut where it divides, everything else whole. A test
+columns and rows in attention and feed-forward, large matrices and the vocabulary cut alone, everything else whole. A test
 compares the two for every family of the catalog. Other engines (Megatron-LM, nanotron) divide everything.
 """
 
@@ -61,13 +61,14 @@ def heads_divide(shape: ModelShape, degree: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def rank_parameters(shape: ModelShape, degree: int) -> float:
-    """Parameters that each rank holds."""
+    """Parameters that a rank holds; where the vocabulary is cut into unequal shares, the fullest."""
     if degree == 1:
         return float(shape.parameters)
     found = cuts(shape, degree)
     kept = sum(p.parameters / (1 if found[key(p)] == "whole" else degree) for p in shape.projections[:-1])
     tables = 1 if shape.tied else 2
-    vocabulary = shape.embedding_parameters / (degree if _vocabulary_divides(shape, degree) else 1)
+    rows = -(-shape.vocab // degree) if _vocabulary_divides(shape, degree) else shape.vocab
+    vocabulary = shape.embedding_parameters * rows / shape.vocab
     head = shape.head.parameters / (1 if found[key(shape.head)] == "whole" else degree)
     return shape.other_parameters + kept + vocabulary + (head if tables == 2 else 0.0)
 
@@ -177,11 +178,17 @@ def _alone(shape: ModelShape, p: Projection, degree: int) -> Cut:
     """Along the dimension that moves less data; a small one, or one that does not divide, is whole."""
     if p.weights * 4 < shape.hidden**2:
         return "whole"
-    columns, rows = p.outputs % degree == 0, p.inputs % degree == 0
+    columns, rows = _divides(shape, p.outputs, degree), _divides(shape, p.inputs, degree)
     if rows and (p.outputs < p.inputs or not columns):
         return "split rows"
     return "gathered columns" if columns else "whole"
 
 
 def _vocabulary_divides(shape: ModelShape, degree: int) -> bool:
-    return shape.vocab % degree == 0 and shape.model_type not in _NO_LINEARS
+    return shape.model_type not in _NO_LINEARS and _divides(shape, shape.vocab, degree)
+
+
+def _divides(shape: ModelShape, size: int, degree: int) -> bool:
+    """Whether a dimension may be cut alone: into unequal shares too, where the degree divides something of the model."""
+    pairs = heads_divide(shape, degree) or any(p.outputs % degree == 0 for p in shape.projections if p.stage == "up")
+    return size % degree == 0 or (pairs and size >= degree)

@@ -45,12 +45,13 @@ from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, largest_parameter, load_model, load_tokenizer, vision_warning
-from tuneyard.training.offload_ops import prepare_offload
+from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, sizes_of_weights, vision_warning
+from tuneyard.training.offload_ops import check_space, on_disk, prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
+from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
@@ -82,12 +83,20 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
     with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
-            with sharded_within_hosts(plan, world) as placed:
-                return _Attempt(request, placed, stop, emit if world.is_first else silent).run()
+            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
+                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
             raise
+
+
+def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
+    if request.task.program is None:
+        return Attempt
+    from tuneyard.training.program.attempt import ProgramAttempt
+
+    return ProgramAttempt
 
 
 @contextmanager
@@ -115,7 +124,7 @@ def _clean_libraries() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Material:
+class Material:
     """What all later steps need: the same on every rank."""
 
     start: str
@@ -127,7 +136,7 @@ class _Material:
     batches: Batches
 
 
-class _Attempt:
+class Attempt:
     """One attempt in one rank."""
 
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
@@ -163,7 +172,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+        self._save_model_files(trainer, material)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()
@@ -172,15 +181,24 @@ class _Attempt:
         if restored is not None:
             material.data.place(restored.extra.get("cursors", {}))
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
-        peak = peak_flops(self.request.plan, self.world.local_size)
-        throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+        throughput = self._throughput(trainer, progress, peak_flops(self.request.plan, self.world.local_size))
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
         if ledger.stopped and len(progress.losses) < material.steps:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
+        artifacts = self._save(trainer, material, progress, throughput)
+        return self._result("succeeded", material, progress, throughput, restored, artifacts)
+
+    def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+
+    def _throughput(self, trainer: SteppedTrainer, progress: Progress, peak: float) -> Throughput:
+        return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+
+    def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, self._figures(progress, throughput))
-        artifacts = save_artifacts(
+        return save_artifacts(
             trainer,
             self.request,
             start=material.start,
@@ -190,12 +208,11 @@ class _Attempt:
             world=self.world,
             emit=self.emit,
         )
-        return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
 
-    def _prepare(self) -> _Material:
+    def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
         self._stage("loading the model")
@@ -226,7 +243,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, turn_end, prepared, steps, batches)
+        return Material(start, tokenizer, turn_end, prepared, steps, batches)
 
     def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
         """Once a task: not in later attempts, and not in trials of a search."""
@@ -239,9 +256,19 @@ class _Attempt:
         rendered = prepared.report.format != "preference"
         self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
 
-    def _build_trainer(self, material: _Material) -> SteppedTrainer:
+    def _largest_on_disk(self, start: str) -> int:
+        """Elements of the largest weight, where weights are offloaded to a disk. Raises BadInput where the disk is too small."""
+        plan, task = self.request.plan, self.request.task
+        if "nvme" not in (plan.offload_optimizer, plan.offload_parameters):
+            return 0
+        sizes = sizes_of_weights(self.request, start)
+        total = sum(sizes)
+        check_space(plan, self.world, parameters=total, trained=total if task.method.name == "full" else 0)
+        return max(sizes)
+
+    def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
-        largest = largest_parameter(request, material.start) if plan.offload_parameters == "nvme" else 0
+        largest = self._largest_on_disk(material.start)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
@@ -250,7 +277,8 @@ class _Attempt:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        model = load_model(request, material.start, self.world)
+        parts = load_parts(request, material.start, material.tokenizer, self.world)
+        model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -258,10 +286,10 @@ class _Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel)
+        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else None
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
-        self.shards = shard(model, cuts, self.world)
+        self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -288,7 +316,22 @@ class _Attempt:
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
-        made_by = {
+        return Checkpoints(
+            output=request.output,
+            scratch=self.scratch,
+            task=request.name,
+            keep=task.checkpoint.keep,
+            every=task.checkpoint.every_steps,
+            made_by=self._made_by(),
+            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
+            world=self.world,
+            emit=self.emit,
+        )
+
+    def _made_by(self) -> dict[str, Any]:
+        """What a checkpoint must have been made by for this attempt to go on from it."""
+        request, task, plan = self.request, self.request.task, self.request.plan
+        return {
             "model": request.model_uri,
             "method": task.method.model_dump(mode="json", exclude_none=True),
             "objective": task.objective,
@@ -296,17 +339,6 @@ class _Attempt:
             "optimizer": task.optimizer.name,
             "global batch": plan.global_batch,
         }
-        return Checkpoints(
-            output=request.output,
-            scratch=self.scratch,
-            task=request.name,
-            keep=task.checkpoint.keep,
-            every=task.checkpoint.every_steps,
-            made_by=made_by,
-            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
-            world=self.world,
-            emit=self.emit,
-        )
 
     def _groups(self) -> dict[str, int]:
         """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
@@ -316,7 +348,7 @@ class _Attempt:
     def _train(
         self,
         trainer: SteppedTrainer,
-        material: _Material,
+        material: Material,
         checkpoints: Checkpoints,
         restored: Restored | None,
         progress: Progress,
@@ -406,13 +438,17 @@ class _Attempt:
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()
-        figures: dict[str, Any] = {"steps": len(progress.losses), "tokens": progress.tokens, "last training loss": progress.losses[-1]}
+        figures: dict[str, Any] = {
+            "steps": len(progress.losses),
+            throughput.unit: progress.tokens,
+            "last training loss": progress.losses[-1],
+        }
         if progress.eval_losses:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
-        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+        return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
 
-    def _mixture(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _mixture(self, material: Material, progress: Progress) -> dict[str, Any]:
         """Rows and tokens of each part by step, where the data are a mixture."""
         mixture, batch = material.data.mixture, self.request.plan.global_batch
         if mixture is None:
@@ -422,7 +458,7 @@ class _Attempt:
         counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
         return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
 
-    def _streams(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _streams(self, material: Material, progress: Progress) -> dict[str, Any]:
         """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
         if not material.data.streams:
             return {}
@@ -440,7 +476,7 @@ class _Attempt:
     def _result(
         self,
         status: str,
-        material: _Material,
+        material: Material,
         progress: Progress,
         throughput: Throughput,
         restored: Restored | None,

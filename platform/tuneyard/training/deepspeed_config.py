@@ -66,6 +66,9 @@ def _zero(plan: Plan, largest_parameter: int) -> dict[str, Any]:
         # Without it a bf16 model is saved with no weights at all, silently.
         zero["stage3_gather_16bit_weights_on_model_save"] = True
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
+        if plan.offload_parameters == "nvme":
+            # A weight that is gathered holds one of five buffers, and DeepSpeed fails where none is left: none is gathered ahead, or kept.
+            zero |= {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0, "stage3_max_live_parameters": 0}
     return zero
 
 

@@ -111,13 +111,13 @@ def load_model(request: TrainRequest, start: str, world: World) -> Any:
     return model
 
 
-def largest_parameter(request: TrainRequest, start: str) -> int:
-    """Elements of the model's largest weight. Nothing is loaded; TrainingArguments must not exist yet."""
+def sizes_of_weights(request: TrainRequest, start: str) -> list[int]:
+    """Elements of each of the model's weights. Nothing is loaded; TrainingArguments must not exist yet."""
     trust = request.task.model.trust_remote_code
     config = AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
-    return max(int(parameter.numel()) for parameter in model.parameters())
+    return [int(parameter.numel()) for parameter in model.parameters()]
 
 
 def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:

@@ -45,7 +45,7 @@ class StepAccount:
     expert_load: torch.Tensor | None
     tokens: int
     part_tokens: list[int]
-    squares: int
+    squares: float
     grad_norm: Any
     learning_rate: float
 
@@ -107,7 +107,7 @@ class SteppedTrainer(Trainer):
         self._step_loss = torch.zeros((), device=self.args.device)
         self._step_router_loss = torch.zeros((), device=self.args.device)
         self._step_tokens = 0
-        self._step_squares = 0
+        self._step_squares: float = 0
         self._step_part_tokens = [0] * (self.mixed.parts if self.mixed is not None else 0)
 
     # Data
@@ -162,14 +162,19 @@ class SteppedTrainer(Trainer):
             self.watch.mark("optimizer")
         return loss
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The loss of a micro-batch as it goes into the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
+        loss: torch.Tensor = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
         self.watch.mark("forward")
         if self.expert_load is not None:
             self.expert_load.begin(inputs.get("attention_mask") if self.context is None else self.context.own(inputs[MASK]))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = self.loss_of(model, inputs, num_items_in_batch)
         if self.expert_load is not None:
             self.expert_load.end()
         self.watch.mark("backward")
@@ -305,7 +310,7 @@ class SteppedTrainer(Trainer):
             batch.pop("tokens"), batch.pop("squares")
             weight = self.weight_of(batch) if indices else 0
             with torch.no_grad():
-                loss = super().compute_loss(model, self._prepare_inputs(batch))
+                loss = self.loss_of(model, self._prepare_inputs(batch))
             if weight:
                 totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
         model.train()
@@ -317,6 +322,6 @@ class SteppedTrainer(Trainer):
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def weight_of(self, batch: dict[str, Any]) -> int:
+    def weight_of(self, batch: dict[str, Any]) -> float:
         """How much a batch counts in the mean: tokens that are predicted and count."""
         return int((batch["labels"][:, 1:] != -100).sum())

@@ -172,6 +172,7 @@ def _setup(k: Mapping[Any, Any]) -> Setup | None:
         offload_optimizer="cpu" if k["offload"] else "none",
         tensor_parallel=round(k["tp"]),
         pipeline_parallel=round(k["pp"]),
+        divides_all=k["framework"] != "tuneyard",
         engine=next((engine for word, engine in _ENGINES.items() if word in k["framework"]), "fsdp" if k["zero"] == 3 else "deepspeed"),
     )
     found = device(k["sku"])

@@ -17,6 +17,8 @@ TUNABLE = (
 )
 """Paths below `train` (and `resources.workers`). None of them changes what is learned, but precision and packing, which are searched only
 where the JobSpec lists their values."""
+_DEGREES = (1, 2, 4, 8)
+"""Of tensor parallelism. The planner masks those that leave a machine, cut nothing, or do not go with other settings."""
 
 
 def default_settings(
@@ -38,6 +40,9 @@ def default_settings(
     }
     if not is_cpu:
         settings["strategy.offload.optimizer"] = ("none", "cpu")
+        degrees = tuple(degree for degree in _DEGREES if any(count % degree == 0 for count in workers))
+        if len(degrees) > 1:
+            settings["strategy.tensorParallel"] = degrees
         if liger:
             settings["strategy.liger"] = (True, False)
     if len(data_workers) > 1:

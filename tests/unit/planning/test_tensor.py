@@ -48,11 +48,12 @@ def test_a_rank_holds_what_the_plan_of_the_model_leaves_it(model_type: str) -> N
         assert rank_parameters(shape, degree) == pytest.approx(on_a_rank, rel=2e-3)
 
 
-def test_a_vocabulary_that_does_not_divide_is_whole_on_every_rank() -> None:
+def test_a_vocabulary_that_does_not_divide_is_cut_into_unequal_shares_where_something_else_divides() -> None:
     odd = ModelShape.from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True})
-    embedding = odd.embedding_parameters
+    whole = ModelShape.from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True, "intermediate_size": 14337})
 
-    assert rank_parameters(odd, 2) == pytest.approx(embedding + (odd.parameters - embedding) / 2, rel=1e-3)
+    assert rank_parameters(odd, 2) == pytest.approx(odd.parameters / 2, rel=1e-3)
+    assert rank_parameters(whole, 5) == whole.parameters
 
 
 def test_layers_of_llama_add_up_twice_forward_and_once_per_matrix_that_reads_the_stream_backward() -> None:

@@ -78,6 +78,9 @@ def test_only_what_leaves_the_learning_alone_is_searched_unasked() -> None:
     on_gpu = default_settings(train_task(), workers=[8], is_cpu=False, flash=True, liger=True)
     assert on_gpu["model.attention"] == ("flash", "sdpa")
     assert "strategy.offload.optimizer" in on_gpu
+    assert on_gpu["strategy.tensorParallel"] == (1, 2, 4, 8)
+    odd = default_settings(train_task(), workers=[1, 3], is_cpu=False, flash=True, liger=True)
+    assert "strategy.tensorParallel" not in odd
 
 
 def test_data_workers_are_searched_where_there_is_a_choice() -> None:
