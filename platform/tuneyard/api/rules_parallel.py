@@ -41,6 +41,16 @@ PARALLEL_RULES = (
         example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.objective": "dpo"},
     ),
     Rule(
+        id="context-of-program",
+        kind="train",
+        refused="a program with context parallelism",
+        why="which part of a program's batch is a row of tokens is not known",
+        field="train.strategy.contextParallel",
+        breaks=lambda c: _splits_rows(c) and c.train.program is not None,
+        nearest=lambda _: ({"train.strategy.contextParallel": 1},),
+        example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.program": "captions:Captions"},
+    ),
+    Rule(
         id="context-attention",
         kind="train",
         refused="flash or eager attention with context parallelism",
