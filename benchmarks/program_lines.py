@@ -58,7 +58,7 @@ def page(rows: list[str], loop: int) -> str:
         [
             "# Lines of a training: a program beside plain torch",
             "",
-            "`.venv/bin/python benchmarks/program_lines.py` (2026-11-25, 2 cores, no GPU) counts lines of code, without blank lines,",
+            "`python benchmarks/program_lines.py`, 2026-11-25, 2 cores, no GPU. It counts lines of code, without blank lines,",
             "comments and docstrings. Model, batches, loss and predictions are the same file in both columns. With plain torch a user",
             f"writes a loop besides (`benchmarks/plain_torch/loop.py`, {loop} lines): several processes, a shuffled order, checkpoints,",
             "resume, evaluation, predictions. It serves all four: a second training costs a user of plain torch no second loop.",
