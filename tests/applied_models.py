@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,10 @@ class Case:
     rank_of_lora: int = 0
     micro_batches: int = 1
     recompute: bool = False
+    wrapped_last: bool = False
+    """PEFT wraps the model once it is sharded, not before."""
+    sharded_logits: bool = False
+    """Compared are then the model's own losses, as logits are those of a rank."""
 
     def model(self, *, meta: bool = False) -> Any:
         return tiny_model(self.model_type, self.changes, meta=meta)
@@ -73,16 +77,22 @@ def difference_here(case: Case, degree: int) -> Difference:
     """As `differences_of` for one case, on a rank of a group that exists. Ranks after the first know their own half alone."""
     import torch.distributed as dist
 
-    from tuneyard.parallel import shard_model
+    from tuneyard.parallel import keep_logits_sharded, shard_adapters, shard_model
 
     plan = plan_here(case, degree)
-    model = case.trained()
+    model = case.model() if case.wrapped_last else case.trained()
     shards = shard_model(model, plan, dist.group.WORLD)
-    logits, local = _run(model, case.micro_batches)
+    if case.wrapped_last:
+        model = with_lora(model, case.rank_of_lora)
+        shards = shard_adapters(model, plan, shards)
+    if case.sharded_logits:
+        keep_logits_sharded(model, plan, shards)
+    loss = own_loss_of if case.sharded_logits else loss_of
+    logits, local = _run(model, case.micro_batches, loss)
     gradients = {name: shards.gather(name, gradient) for name, gradient in local.items()}
     if dist.get_rank():
         return Difference(case.model_type, 0.0, 0.0, "", len(plan.styles))
-    expected = _run(case.trained(), case.micro_batches)
+    expected = _run(case.trained(), case.micro_batches, loss)
     # A gradient that vanishes by symmetry is rounding alone: its error counts beside a thousandth of the largest gradient.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected[1].values())
     errors = {name: relative(gradients.get(name), gradient, floor) for name, gradient in expected[1].items()}
@@ -119,7 +129,15 @@ def loss_of(model: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.T
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels)
 
 
-def _run(model: Any, micro_batches: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def own_loss_of(model: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model's own loss, twice, with labels that leave out some positions."""
+    labels = batch["input_ids"].clone()
+    labels[0, 5:8] = -100
+    loss = model(**batch, labels=labels)["loss"]
+    return loss.reshape(1), loss
+
+
+def _run(model: Any, micro_batches: int, loss_of: Callable[..., Any] = loss_of) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     found = []
     for number in range(micro_batches):
         logits, loss = loss_of(model, batch_of(model, number))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tuneyard.api import BadInput
+from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, is_embedding, is_linear, pattern, record
 from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
@@ -44,6 +45,8 @@ class TensorParallelPlan:
     degree: int
     styles: dict[str, str]
     placements: tuple[Placement, ...]
+    ends: frozenset[str] = frozenset()
+    """Linears whose results the model returns, changed value by value at most: an engine may leave these in shards."""
 
     @property
     def sharded_share(self) -> float:
@@ -109,6 +112,7 @@ class _Writer:
         self._model, self._recording, self._proof, self._degree = model, recording, proof, degree
         self._styles: dict[str, str] = {}
         self._why: dict[str, str] = {}
+        self._divides = False
         self._modules: dict[str, nn.Module] = {}
         for name, module in model.named_modules():
             self._modules.setdefault(pattern(name), module)
@@ -123,11 +127,12 @@ class _Writer:
         self._paired()
         self._experts()
         self._joined()
+        self._divides = bool(self._styles)
         self._apart()
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
         rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
-        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows))
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), ends_of(self._recording))
 
     def _give(self, name: str, style: str, why: str) -> None:
         self._styles[name], self._why[name] = style, why
@@ -187,7 +192,7 @@ class _Writer:
             return "its parameters are used elsewhere too"
         if module.in_features * module.out_features * 4 < self._width**2:
             return "too small to cut alone"
-        columns, rows = module.out_features % self._degree == 0, module.in_features % self._degree == 0 and len(users) == 1
+        columns, rows = self._cuts(module.out_features), self._cuts(module.in_features) and len(users) == 1
         prefers_rows = module.out_features < module.in_features or (
             module.out_features == module.in_features and previous == "colwise_gather_output"
         )
@@ -196,6 +201,10 @@ class _Writer:
         if columns:
             return "colwise_gather_output"
         return f"{self._degree} ranks divide neither its {module.out_features} outputs nor its {module.in_features} inputs"
+
+    def _cuts(self, size: int) -> bool:
+        """Whether a dimension may be cut alone: into unequal shares too, where the degree divides something of the model."""
+        return size % self._degree == 0 or (self._divides and size >= self._degree)
 
     def _cut_as_vocabulary(self, users: set[str]) -> bool:
         """Whether all users of a tied weight can hold the same rows of it."""
@@ -208,7 +217,7 @@ class _Writer:
     def _is_cuttable_table(self, module: nn.Module) -> bool:
         if not is_embedding(module) or any(done - _LOOKUP for done in self._inside.get(id(module), ())):
             return False
-        return module.num_embeddings % self._degree == 0 and module.max_norm is None and not module.sparse
+        return self._cuts(module.num_embeddings) and module.max_norm is None and not module.sparse
 
     def _embeddings(self) -> None:
         tokens = _token_tensors(self._recording)
@@ -234,7 +243,7 @@ class _Writer:
                     self._give(table, "embedding_rowwise", "each rank holds a share of the vocabulary; lookups are added")
 
     def _table_reason(self, module: Any) -> str:
-        if module.num_embeddings % self._degree:
+        if not self._cuts(module.num_embeddings):
             return f"{self._degree} ranks do not divide its {module.num_embeddings} rows"
         return "it does more than a lookup and its scaling"
 

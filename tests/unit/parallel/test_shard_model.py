@@ -9,7 +9,7 @@ import torch
 from tests.applied_models import Case, with_lora
 
 from tuneyard.api import BadInput
-from tuneyard.parallel import Shards, explain_tensor_parallel, shard_model, tensor_parallel_plan
+from tuneyard.parallel import Shards, explain_tensor_parallel, keep_logits_sharded, shard_model, tensor_parallel_plan
 from tuneyard.parallel.collectives import TensorGroup
 
 
@@ -120,3 +120,23 @@ def test_dora_on_a_weight_that_is_cut_is_refused() -> None:
 
     with pytest.raises(BadInput, match="DoRA norms whole weights"):
         sharded(with_lora(Case("llama").model(), 4, use_dora=True), plan)
+
+
+def test_logits_that_are_returned_as_they_are_may_stay_in_shards() -> None:
+    assert explain_tensor_parallel(Case("gemma2").model(meta=True), 2).ends == {"lm_head"}
+
+
+def test_logits_to_which_the_model_adds_a_vector_of_the_whole_vocabulary_may_not() -> None:
+    model = Case("bart").model(meta=True)
+    plan = explain_tensor_parallel(model, 2)
+
+    with pytest.raises(BadInput, match="cannot stay in shards"):
+        keep_logits_sharded(model, plan, sharded(model, plan))
+
+
+def test_a_model_with_a_loss_of_its_own_gathers_its_logits() -> None:
+    model = Case("t5", {"tie_word_embeddings": False}).model(meta=True)
+    plan = explain_tensor_parallel(model, 2)
+
+    with pytest.raises(BadInput, match="cannot stay in shards: its loss is not that"):
+        keep_logits_sharded(model, plan, sharded(model, plan))

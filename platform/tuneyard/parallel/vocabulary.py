@@ -1,0 +1,98 @@
+"""Cross-entropy over a vocabulary that is cut over the ranks: logits are never gathered.
+
+Each rank has the logits of its share of the tokens. Exchanged are, for each position, the largest, the sum of exponentials and the logit of
+the label (Megatron-LM's vocabulary-parallel loss, Shoeybi et al. 2019).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tuneyard.api import BadInput
+from tuneyard.parallel.applied import Shards
+from tuneyard.parallel.collectives import TensorGroup, summed
+from tuneyard.parallel.forwards import Columns, GatheredColumns
+from tuneyard.parallel.plan import TensorParallelPlan
+from tuneyard.parallel.recording import pattern
+from tuneyard.parallel.shares import share_of
+
+
+def vocabulary_parallel_loss(
+    local_logits: torch.Tensor, labels: torch.Tensor, group: TensorGroup, vocabulary: int, num_items: Any = None, ignore_index: int = -100
+) -> torch.Tensor:
+    """Cross-entropy of `local_logits` [positions, this rank's tokens] and `labels` [positions], which are tokens of the whole vocabulary.
+
+    The sum over positions divided by `num_items`, or their mean; positions with `ignore_index` do not count. The same number on all ranks.
+    """
+    logits = local_logits.float()
+    first, length = share_of(vocabulary, group.size, group.rank)
+    largest = logits.detach().amax(-1)
+    if group.size > 1:
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group.process_group)
+    logits = logits - largest.unsqueeze(-1)
+    own = labels - first
+    elsewhere = (own < 0) | (own >= length)
+    of_label = logits.gather(-1, own.masked_fill(elsewhere, 0).unsqueeze(-1)).squeeze(-1).masked_fill(elsewhere, 0)
+    exponentials, of_label = summed(torch.stack([logits.exp().sum(-1), of_label]), group).unbind()
+    counted = labels != ignore_index
+    losses = (exponentials.log() - of_label).masked_fill(~counted, 0)
+    total: torch.Tensor = losses.sum() / (counted.sum() if num_items is None else num_items)
+    return total
+
+
+def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shards) -> None:
+    """From here on the model's logits are those of this rank's share of the vocabulary, and its own loss is the vocabulary-parallel one.
+
+    The model is a causal language model of transformers that `shard_model` has cut by `plan`, without adapters on its head.
+
+    Raises:
+        BadInput: a head that is not cut, or whose results the model changes otherwise than value by value; a loss of another kind.
+    """
+    loaded: Any = model
+    head = loaded.get_output_embeddings()
+    forward = vars(head).get("forward") if head is not None else None
+    name = next((name for name, module in model.named_modules() if module is head), "")
+    why = None
+    if not isinstance(forward, GatheredColumns):
+        why = "its head is not cut over the ranks"
+    elif pattern(name) not in plan.ends:
+        why = "the model mixes them before it returns them"
+    elif not _has_plain_loss(loaded):
+        why = "its loss is not that of transformers' causal language models"
+    if why is not None or not isinstance(forward, GatheredColumns):
+        raise BadInput(f"the logits of {type(model).__name__} cannot stay in shards: {why}", "train with gathered logits")
+    head.forward = Columns(head, shards.group, forward.size)
+    loaded.loss_function = _Loss(shards.group, forward.size)
+
+
+def _has_plain_loss(model: Any) -> bool:
+    """Whether the model's forward asks `loss_function`, and this is the one that is replaced here."""
+    from transformers.loss.loss_utils import ForCausalLMLoss
+
+    return model.loss_function is ForCausalLMLoss and "self.loss_function(" in inspect.getsource(inspect.unwrap(type(model).forward))
+
+
+class _Loss:
+    """In place of transformers' `ForCausalLMLoss`, with its arguments."""
+
+    def __init__(self, group: TensorGroup, vocabulary: int) -> None:
+        self._group, self._vocabulary = group, vocabulary
+
+    def __call__(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        vocab_size: int | None = None,  # noqa: ARG002  that of the whole, which is known
+        num_items_in_batch: Any = None,
+        ignore_index: int = -100,
+        shift_labels: torch.Tensor | None = None,
+        **_: Any,
+    ) -> torch.Tensor:
+        shifted = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
+        flat = logits.reshape(-1, logits.shape[-1])
+        return vocabulary_parallel_loss(flat, shifted.reshape(-1), self._group, self._vocabulary, num_items_in_batch, ignore_index)
