@@ -127,7 +127,22 @@ class Job(Fields):
                 others = ", ".join(other.name for other in self.tasks if other.train is not None)
                 hint = f"name one of: {others}" if others else "the job has none"
                 raise located(f"names the {tuned.kind} task {tuned.name}, which is no train task: {hint}", "tasks", index, "tune", "task")
+            if task.tune is not None and tuned.train is not None and tuned.train.program is not None:
+                reason = f"names the task {tuned.name}, which trains by a program: settings are searched for language models alone"
+                raise located(reason, "tasks", index, "tune", "task")
+            self._check_start(task, index)
         return self
+
+    def _check_start(self, task: Task, index: int) -> None:
+        """A program's weights are loaded by a program alone."""
+        body = task.train or task.score
+        if body is None or body.model.from_task is None or (task.train is not None and task.train.program is not None):
+            return
+        source = self.task(body.model.from_task).train
+        if source is not None and source.program is not None and body.model.path is None:
+            what = "vLLM runs language models" if task.score is not None else "fine-tuning starts from a language model"
+            reason = f"names the task {body.model.from_task}, which trains by a program: {what}; evaluation.predictions writes predictions"
+            raise located(reason, "tasks", index, task.kind, "model", "from")
 
     def task_order(self) -> list[Task]:
         """Tasks in an order that runs upstream first, in file order where that leaves a choice.

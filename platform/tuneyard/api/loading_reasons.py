@@ -139,6 +139,8 @@ def _either(words: list[str]) -> str:
 def _in_words(pattern: str) -> str:
     if pattern.startswith("^[a-z0-9]([-a-z0-9]"):
         return "a Kubernetes name: lower-case letters, digits and '-' inside"
+    if ":" in pattern and pattern.startswith("^[A-Za-z_]"):
+        return "module:object, such as captions:Captions"
     if pattern.startswith("^[A-Za-z_]"):
         return "the name of a variable: letters, digits and '_', no digit first"
     return pattern

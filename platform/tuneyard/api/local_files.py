@@ -14,13 +14,14 @@ from typing import Literal
 from tuneyard.api.data import MixPart, TrainData
 from tuneyard.api.jobspec import Job
 from tuneyard.api.loading_yaml import Path
+from tuneyard.api.programs import module_of
 from tuneyard.api.tasks import ProcessTask, Task
 
 SHIPPED = "_shipped"
 """Folder of shipped files below a job's output; no task can have this name."""
 ADVICE = "`tuneyard submit FILE` ships it, kubectl does not: use a URI such as s3://bucket/file, or an absolute path that clusters mount"
 _SCRIPTS = (".py", ".sh")
-What = Literal["data", "model", "template", "folder", "script"]
+What = Literal["data", "model", "template", "folder", "script", "program"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ def local_files(job: Job) -> Iterator[LocalFile]:
         yield from _of_task(task, root)
         if task.process is not None and task.process.working_dir is None and job.image is None:
             yield from _scripts(task.process, (*root, "process", "command"))
+        if task.train is not None and task.train.program is not None:
+            if task.train.program_dir is None and job.image is None:
+                yield LocalFile((*root, "train", "program"), f"{module_of(task.train.program)}.py", "program")
+            elif task.train.program_dir is not None and is_relative(task.train.program_dir):
+                yield LocalFile((*root, "train", "programDir"), task.train.program_dir, "folder")
 
 
 def is_relative(text: str) -> bool:

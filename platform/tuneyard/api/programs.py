@@ -1,4 +1,5 @@
-"""The files that the command of a process task needs: the files it names, and the Python modules they import.
+"""The files that the code of a job needs: those that the command of a process task names, or the module of a training program; and the
+Python modules they import. They are read, and never run.
 
 `os.path` is asked, and not pathlib, which raises where a word is too long to be a name.
 """
@@ -9,6 +10,7 @@ import ast
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +34,64 @@ def program_files(command: Sequence[str], folder: Path) -> set[Path]:
             for path in _module(module, folder):
                 found |= {path, *_imports(path, folder)}
     return {Path(os.path.normpath(path)) for path in found}
+
+
+def module_of(program: str) -> str:
+    """`captions` of `captions:Captions`."""
+    return program.partition(":")[0]
+
+
+def module_files(program: str, folder: Path) -> set[Path]:
+    """The module of a training program (`module:object`), the package it lies in, and what these import, below `folder`; none where the
+    module lies elsewhere, such as in an installed package."""
+    name = module_of(program)
+    own = set(_module(name, folder))
+    if not (_source(name, folder)):
+        return set()
+    return {
+        Path(os.path.normpath(path)) for path in own | {each for path in own if path.suffix == ".py" for each in _imports(path, folder)}
+    }
+
+
+def missing_object(program: str, folder: Path) -> str | None:
+    """Why `module:object` cannot be found below `folder`, by its source alone; None where it is there, or cannot be judged: the module is
+    an installed one, or gets its names by `from … import *`."""
+    name, _, wanted = program.partition(":")
+    path = _source(name, folder)
+    if path is None:
+        return None
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{path.name}{line} is no Python: {error.msg if isinstance(error, SyntaxError) else error}"
+    names = set(_bound(tree.body))
+    if wanted in names or "*" in names:
+        return None
+    near = get_close_matches(wanted, names, n=1)
+    return f"{path.name} has no {wanted}" + (f" (did you mean {near[0]}?)" if near else "")
+
+
+def _source(module: str, folder: Path) -> Path | None:
+    """The file of a dotted module below `folder`."""
+    path = folder.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if os.path.isfile(file)), None)
+
+
+def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Names that statements bind at the top of a module, those inside of `if`, `try` and `with` included."""
+    for node in body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from ((alias.asname or alias.name).partition(".")[0] for alias in aliases)
+            case _:
+                yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+                for inner in (getattr(node, field, []) for field in ("body", "orelse", "finalbody")):
+                    yield from _bound(inner)
+                for handler in getattr(node, "handlers", []):
+                    yield from _bound(handler.body)
 
 
 def named_files(line: str, folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from tuneyard.api.rules_batch import nearest_batch, uneven_batch
 from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
 from tuneyard.api.rules_hybrid import HYBRID_RULES
 from tuneyard.api.rules_parallel import PARALLEL_RULES
+from tuneyard.api.rules_program import PROGRAM_RULES
 from tuneyard.api.rules_tensor import TENSOR_RULES
 from tuneyard.api.train import Adapter, Preference
 from tuneyard.metrics import METRICS, needing
@@ -448,4 +449,4 @@ SCORE_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + TENSOR_RULES + HYBRID_RULES + SCORE_RULES
+RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + TENSOR_RULES + HYBRID_RULES + PROGRAM_RULES + SCORE_RULES

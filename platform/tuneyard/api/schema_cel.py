@@ -92,7 +92,16 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
         _rule("!(self.objective == 'dpo' && self.data.pack)", "a dpo sample is a pair of answers: it cannot be packed"),
         _rule("self.objective == 'dpo' || self.data.format != 'preference'", "preference data need objective: dpo"),
-        _rule("self.model.init != 'scratch' || has(self.method.full)", "an adapter needs pretrained weights; use method: {full: {}}"),
+        _rule("has(self.model) || has(self.program)", "model: required, unless a program makes its own"),
+        _rule("!has(self.programDir) || has(self.program)", "programDir goes with program"),
+        _rule(
+            "!has(self.programDir) || self.programDir.contains('://') || self.programDir.startsWith('/')",
+            f"programDir: a path beside the file: {ADVICE}",
+        ),
+        _rule(
+            "!has(self.model) || self.model.init != 'scratch' || has(self.method.full)",
+            "an adapter needs pretrained weights; use method: {full: {}}",
+        ),
     ),
     "ScoreTask": (
         _rule(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from tuneyard.api.base import Fields, Name
+from tuneyard.api.base import Fields, Name, located
 from tuneyard.api.data import TrainData
 from tuneyard.api.limits import MOST_CONTEXT_RANKS, MOST_GPUS_PER_NODE, MOST_ROWS_PER_STEP
 
@@ -16,6 +16,7 @@ _Beta = Annotated[float, Field(ge=0, lt=1)]
 Attention = Literal["auto", "flash", "sdpa", "eager"]
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 OffloadTarget = Literal["none", "cpu", "nvme"]
+Program = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$")]
 MethodName = Literal["full", "lora", "qlora", "dora"]
 
 
@@ -46,6 +47,11 @@ class ModelRef(Fields):
         if self.path is not None and self.from_task is None:
             raise ValueError("path goes with from; put it into name instead")
         return self
+
+    @property
+    def is_given(self) -> bool:
+        """False only where a program makes its own model."""
+        return self.name is not None or self.from_task is not None
 
 
 class Adapter(Fields):
@@ -153,7 +159,12 @@ class Strategy(Fields):
     sequence_parallel: bool = Field(
         default=False, description="tensor-parallel ranks split what lies between the matrices too (Korthikanti et al. 2022)"
     )
-    context_parallel: int = Field(default=1, ge=1, le=MOST_CONTEXT_RANKS, description="ranks that split each row, along its tokens")
+    context_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_CONTEXT_RANKS,
+        description="ranks that split each row along its tokens, for rows that one device cannot hold; divides workers and heads",
+    )
     shard_within: Literal["none", "host"] | Auto = Field(
         default="none",
         description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks; "
@@ -182,6 +193,9 @@ class Evaluation(Fields):
         default=None, ge=1, description="end after this many evaluations without improvement, keep the best; default: never"
     )
     min_improvement: float = Field(default=0.0, ge=0, description="loss must be lower by more than this to count, nats per token")
+    predictions: bool = Field(
+        default=False, description="of a program: at the end, write what its predict says of each held-out row to predictions.jsonl"
+    )
 
 
 class Preference(Fields):
@@ -191,10 +205,32 @@ class Preference(Fields):
     loss: Literal["sigmoid", "hinge", "ipo"] = Field(default="sigmoid", description="loss on the margin between the two answers")
 
 
-class TrainTask(Fields):
-    """Fine-tune (or train from scratch) a language model."""
+def _no_model(_: dict[str, Any]) -> ModelRef:
+    """Stands where a program makes its own model: neither `name` nor `from`. Takes data so that no schema writes it out as a default."""
+    return ModelRef.model_construct(name=None, from_task=None)
 
-    model: ModelRef
+
+class TrainTask(Fields):
+    """Fine-tune (or train from scratch) a language model; or train anything else, by a program."""
+
+    model: ModelRef = Field(
+        default_factory=_no_model,
+        validate_default=False,
+        description="the model that the task starts from; required, unless a program makes its own",
+    )
+    program: Program | None = Field(
+        default=None,
+        max_length=512,
+        description="module:object of your own Python code, an object with collate, loss and predict that says what training is "
+        "(docs/program.md); default: fine-tuning of a language model",
+    )
+    program_dir: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="folder with the program's module: a path or a URI; default: the folder of the JobSpec file, "
+        "from which `tuneyard submit` ships the module and what it imports",
+    )
     data: TrainData
     method: Method = Field(default_factory=lambda: Method(full=Full()))
     objective: Literal["sft", "clm", "dpo"] = Field(default="sft", description="supervised, plain next-token, or direct preference")
@@ -216,6 +252,14 @@ class TrainTask(Fields):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights, dropout and data order")
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> Self:
+        if self.program is None and not self.model.is_given:
+            raise located("required field is missing", "model")
+        if self.program is None and self.program_dir is not None:
+            raise ValueError("programDir goes with program: name the module and object in it")
+        return self
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, load_documents
 from tuneyard.api.loading import rule_violations
 from tuneyard.api.local_files import LocalFile, local_files
+from tuneyard.api.programs import missing_object, module_files
 from tuneyard.catalog import rules_device
 
 
@@ -54,7 +55,8 @@ def local_file_warnings(document: Document, base_dir: Path) -> Iterator[str]:
 
 
 def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
-    missing = _missing(file, base_dir)
+    task = job.tasks[int(file.path[2])].train
+    missing = _missing(file, base_dir, task.program if task is not None else None)
     if missing:
         return missing
     try:
@@ -65,7 +67,10 @@ def _lack(job: Job, file: LocalFile, base_dir: Path) -> str:
     return ""
 
 
-def _missing(file: LocalFile, base_dir: Path) -> str:
+def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str:
+    if file.what == "program" and program is not None:
+        found = module_files(program, base_dir)
+        return missing_object(program, base_dir) or ("" if found else f"{file.text}: no such module beside the JobSpec")
     there = base_dir / Path(file.text).expanduser()
     if file.what == "data" and re.search(r"[*?\[]", file.text):
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"

@@ -20,6 +20,7 @@ from tuneyard.cli.plan_mixture import mixture_fields
 from tuneyard.planning import (
     DEFAULT,
     LIBRARIES_GB,
+    NOT_PREDICTED,
     Calibration,
     DataRate,
     EnginePlan,
@@ -28,6 +29,7 @@ from tuneyard.planning import (
     Speed,
     best,
     paced,
+    plan_of_program,
     plans,
     resolve,
     resolve_engine_plan,
@@ -65,6 +67,12 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
 
 
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    assert task.train is not None
+    if task.train.program is not None:
+        for sku in _skus(job, task, placements):
+            for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+                yield _program_row(task, sku, count)
+        return
     made_by = _maker(job, task)
     if made_by is not None:
         yield {"task": task.name, "kind": "train", "fits": None, "reason": _not_yet(task, made_by)}
@@ -74,6 +82,22 @@ def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements
     for sku in _skus(job, task, placements):
         for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
             yield from _placed(task, shape, sku, count, placements, known)
+
+
+def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
+    """The layout of a program, without a prediction; or why it cannot run there. Its code is not looked at."""
+    assert task.train is not None
+    head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
+    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
+    if broken:
+        return {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
+    try:
+        found = plan_of_program(task.train, _kind(sku), workers)
+    except BadInput as error:
+        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
+    fields = _plan_fields(found) | {"memory_gb": None, "fits": None}
+    return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
 
 
 def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
@@ -117,6 +141,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "zero": found.zero,
             "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
             "tensorParallel": found.tensor_parallel,
+            "contextParallel": found.context_parallel,
             "shardWithin": found.shard_within,
             "quantisedAllReduce": found.quantised_all_reduce,
             "recompute": found.recompute,

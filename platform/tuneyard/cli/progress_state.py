@@ -62,7 +62,8 @@ class TaskProgress:
             held_out = [f"held-out {self.held_out_loss:.3f}"] if self.held_out_loss is not None else []
             memory = [f"{step.memory_gb:.1f} GB"] if step.memory_gb is not None else []
             eta = [f"ETA {clock(step.eta_s)}"] if self.state == "running" and step.step < step.of else []
-            return [f"loss {step.loss:.3f}", *held_out, f"{step.tokens_per_s:,.0f} tokens/s", f"MFU {share(step.mfu)}", *memory, *eta]
+            rate = f"{step.tokens_per_s:,.0f} tokens/s" if step.rows_per_s is None else f"{step.rows_per_s:,.0f} rows/s"
+            return [f"loss {step.loss:.3f}", *held_out, rate, f"MFU {share(step.mfu)}", *memory, *eta]
         if self.scored is not None:
             scored = self.scored
             errors = [f"{scored.errors} errors"] if scored.errors else []

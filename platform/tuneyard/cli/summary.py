@@ -62,12 +62,13 @@ def _change(before: float, after: float) -> str:
 
 def _trained(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
     losses = task["losses"]
+    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # of a program, which has no tokens
     peak = task.get("peak_memory_gb")
     return {
         "trained": name,
         "steps": task.get("steps", len(losses)),
         "loss": f"{losses[0]:.3f} -> {losses[-1]:.3f}",
-        "tokens_per_s": _whole(task.get("tokens_per_s")),
+        "tokens_per_s": _whole(task.get("tokens_per_s")) if rows_per_s is None else f"{rows_per_s:,.0f} rows/s",
         "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
         "peak_GB": round(max(peak), 2) if isinstance(peak, list) and peak else peak,
         "time": clock(task.get("wall_s", 0.0)),

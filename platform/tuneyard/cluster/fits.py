@@ -34,7 +34,7 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     workers = gang.resources.workers
     if gang.train is None or set(named) == {_CPU} or (named and isinstance(workers, int)):
         return None
-    name = model_of(job, gang)
+    name = model_of(job, gang) if gang.train.program is None else None  # the shape says nothing of a program's memory
     shape = shape_of(name) if name is not None else None
     if name is None or shape is None:
         return Fits(worlds=worlds_of(gang), words=UNCHECKED)

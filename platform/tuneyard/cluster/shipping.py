@@ -17,7 +17,7 @@ from typing import Any
 from tuneyard.api import BadInput, JobSpec
 from tuneyard.api.loading_yaml import Path as Field
 from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files
-from tuneyard.api.programs import files_below, named_files, program_files
+from tuneyard.api.programs import files_below, missing_object, module_files, named_files, program_files
 from tuneyard.cluster.errors import Problem
 from tuneyard.storage import MANIFEST, is_local, join
 
@@ -147,21 +147,40 @@ def _parcels(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[
         if named := named_files(line, base_dir):
             reason = f"names {', '.join(named)} beside the file, and setup runs where no file has been shipped to: put it into the image"
             problems.append(Problem(f"spec.setup[{index}]", reason))
-    for index, task in enumerate(job.spec.tasks):
-        if task.process is None or task.process.working_dir is not None:
-            continue
-        field: Field = ("spec", "tasks", index, "process", "workingDir")
+    for code, field, paths in _code(job, base_dir, problems):
         try:
-            files = {_name_below(base_dir, _checked(path, base_dir)): path for path in program_files(task.process.command, base_dir)}
+            files = {_name_below(base_dir, _checked(path, base_dir)): path for path in paths}
         except BadInput as error:
-            problems.append(Problem(dotted((*field[:-1], "command")), error.cause))
+            problems.append(Problem(dotted(code), error.cause))
             continue
         if files:
-            yield Parcel(field, ", ".join(sorted(files)), task.name, files)
+            yield Parcel(field, ", ".join(sorted(files)), job.spec.tasks[int(field[2])].name, files)
+
+
+def _code(job: JobSpec, base_dir: Path, problems: list[Problem]) -> Iterator[tuple[Field, Field, set[Path]]]:
+    """The field that names code beside the file, the one that gets its folder, and its files; for commands and for training programs."""
+    for index, task in enumerate(job.spec.tasks):
+        root: Field = ("spec", "tasks", index, task.kind)
+        if task.process is not None and task.process.working_dir is None:
+            yield (*root, "command"), (*root, "workingDir"), program_files(task.process.command, base_dir)
+        program = task.train.program if task.train is not None else None
+        if program is None or task.train is None or task.train.program_dir is not None:
+            continue
+        files = module_files(program, base_dir)
+        if why := missing_object(program, base_dir):
+            problems.append(Problem(dotted((*root, "program")), why))
+        elif not files and job.spec.image is None:
+            module = program.partition(":")[0]
+            reason = f"no module {module} beside the JobSpec; one that is installed in an image of yours needs spec.image"
+            problems.append(Problem(dotted((*root, "program")), reason))
+        else:
+            yield (*root, "program"), (*root, "programDir"), files
 
 
 def _named(job: JobSpec, base_dir: Path) -> Iterator[LocalFile]:
     for file in local_files(job.spec):
+        if file.what == "program":  # goes with what it imports
+            continue
         if file.what != "script" or not os.path.exists(base_dir / file.text):  # those that are there go with their command
             yield file
     for index, task in enumerate(job.spec.tasks):

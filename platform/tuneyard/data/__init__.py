@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tuneyard.data.order import MixedRowOrder, Order
     from tuneyard.data.preparation import Prepared, prepare
     from tuneyard.data.prompt_form import prompts_are_chats, set_prompt_form
+    from tuneyard.data.raw_rows import prepare_rows
     from tuneyard.data.report import DataReport
     from tuneyard.data.score_rows import ScoreRow, ScoreRows
     from tuneyard.data.streaming import read_so_far, work_of
@@ -30,6 +31,7 @@ __all__ = [
     "inspect",
     "open_dataset",
     "prepare",
+    "prepare_rows",
     "prompts_are_chats",
     "read_so_far",
     "set_prompt_form",
@@ -49,6 +51,7 @@ _HOMES = {
     "inspect": "inspection",
     "open_dataset": "dataset",
     "prepare": "preparation",
+    "prepare_rows": "raw_rows",
     "prompts_are_chats": "prompt_form",
     "read_so_far": "streaming",
     "set_prompt_form": "prompt_form",

@@ -49,7 +49,7 @@ def open_dataset(
 
 
 def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> None:
-    records = _good(read_records(located.files), tally)
+    records = good_records(read_records(located.files), tally)
     head = list(islice(records, _BATCH))
     if not head:
         tally.max_bad_fraction = 0.0
@@ -65,7 +65,8 @@ def _write(located: Located, path: Path, limit: int | None, tally: Tally) -> Non
     tally.check()
 
 
-def _good(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
+def good_records(rows: Iterator[Record | BadRow], tally: Tally) -> Iterator[Record]:
+    """Those that could be read; the tally counts both kinds."""
     for row in rows:
         if isinstance(row, BadRow):
             tally.add_bad(row.place, row.reason, row.count, advice=row.advice)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tuneyard.api import BadInput, MixPart, ScoreTask, Source, TrainTask
+from tuneyard.data.dataset import good_records
 from tuneyard.data.mix_parts import of_part, part_data, part_names
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.samples import Tally, training_samples
@@ -44,10 +45,19 @@ def check_head(body: TrainTask | ScoreTask, source: Source, located: Located) ->
         check_score_rows(body.data, located.uri, head)
         return
     tally = Tally(located.uri, body.data.max_bad_fraction)
+    if body.program is not None:  # what its rows must hold is the program's to say
+        for _ in good_records(iter(head), tally):
+            pass
+        _check(tally, head, located)
+        return
     spec = part_data(body.data, source) if isinstance(source, MixPart) else body.data
     _, samples = training_samples(located, tally, source=source, spec=spec, objective=body.objective, rows=iter(head))
     for _ in samples:
         pass
+    _check(tally, head, located)
+
+
+def _check(tally: Tally, head: _Head, located: Located) -> None:
     if not head.complete:
         tally.uri = f"{located.uri} (first rows)"
     if head.complete or not (tally.good or tally.left_out):

@@ -143,14 +143,14 @@ def prepare(
         from tuneyard.data.mixing import prepare_mixture
 
         return prepare_mixture(spec, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task)
-    train = _located(spec)
+    train = located_source(spec)
     if streams(spec, train, objective):
         from tuneyard.data.streaming import prepare_stream
 
         return prepare_stream(
             spec, train, tokenizer, objective=objective, seed=seed, cache_dir=cache_dir, service=service, emit=emit, task=task
         )
-    held_out = _located(spec.validation) if spec.validation else None
+    held_out = located_source(spec.validation) if spec.validation else None
     work = _Work(spec, tokenizer, objective, seed, train, held_out, emit, task)
     entry, cached = cached_folder(
         cache_root(cache_dir) / "tokens",
@@ -165,7 +165,7 @@ def prepare(
     return Prepared(rows, _rows(entry / "validation.arrow"), report, cached, _order(entry, rows, seed, shuffle=spec.shuffle))
 
 
-def _located(source: Source) -> Located:
+def located_source(source: Source) -> Located:
     if source.source is None:
         raise BadInput(f"data.from: {source.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
     return locate(source.source, file_type=source.file_type, split=source.split)

@@ -37,11 +37,13 @@ def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, de
         reasons[name] = reason
     experts = _experts(model, recording, degree, reasons)
     rotary = _rotary_width(model)
+    elsewhere = read_elsewhere(recording)
     while True:
         propagation = Propagation(recording, degree, decisions, experts, rotary)
         try:
             found = propagation.run()
             _one_role_each(found)
+            _read_at_home(found, elsewhere)
             if experts or any(roles & {Role.COLUMNS, Role.ROWS} for roles in found.roles.values()):
                 replayed(model, inputs, recording, found, experts, degree)
         except Conflict as conflict:
@@ -82,6 +84,24 @@ def _one_role_each(found: Layouts) -> None:
         if len(roles) > 1:
             sources = frozenset({name}) | found.fed_by.get(name, frozenset()) | found.joined.get(name, frozenset())
             raise Conflict("it reads whole tensors in one place and shards in another", sources)
+
+
+def _read_at_home(found: Layouts, elsewhere: set[str]) -> None:
+    """The gradient of a whole weight on shards is summed in its module's forward: a read outside of it would be missed."""
+    for name, sources in found.joined.items():
+        if name in elsewhere:
+            raise Conflict(f"the weights of {name} meet shards outside its own forward", sources)
+
+
+def read_elsewhere(recording: Recording) -> set[str]:
+    """Modules (as patterns) whose parameters an operation of another module reads."""
+    found = set()
+    for event in recording.events:
+        for ref in event.read if event.kind == "op" else ():
+            owner = recording.parameters[ref.number].rpartition(".")[0] if ref.number in recording.parameters else event.module
+            if owner != event.module:
+                found.add(pattern(owner))
+    return found
 
 
 def _unpaired(model: nn.Module, recording: Recording) -> dict[str, str]:

@@ -8,6 +8,7 @@ from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resol
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
+from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.speed import estimate_speed
@@ -16,6 +17,7 @@ from tuneyard.planning.states import SWAPPED_ELEMENTS
 __all__ = [
     "DEFAULT",
     "LIBRARIES_GB",
+    "NOT_PREDICTED",
     "PACKED",
     "SMALL_STALL",
     "SWAPPED_ELEMENTS",
@@ -47,6 +49,7 @@ __all__ = [
     "length_of",
     "paced",
     "past_rates",
+    "plan_of_program",
     "plans",
     "resolve",
     "resolve_engine_plan",

@@ -59,7 +59,7 @@ def _after_step(state: AttemptState, event: Step) -> AttemptState:
         of=event.of,
         eta_s=_number(event.eta_s),
         loss=_number(event.loss),
-        tokens_per_s=_number(event.tokens_per_s),
+        tokens_per_s=_number(event.tokens_per_s) if event.rows_per_s is None else None,
         mfu=_number(event.mfu),
         data_wait=_data_wait(state.progress.data_wait, event),
         summary=f"{event.step}/{event.of}",

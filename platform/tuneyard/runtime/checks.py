@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Source, Task, check_rules
+from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.extras import need
+from tuneyard.planning import plan_of_program
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose_workers
 from tuneyard.runtime.process import check_working_dir
 from tuneyard.runtime.references import model_origin, named_model, source_of
-from tuneyard.storage import is_local
+from tuneyard.storage import absolute, is_local, local_path
 
 _NOT_HERE = {
     "rank": "ranking models are not built yet",
@@ -42,7 +44,10 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
             raise BadInput(f"task {task.name} is a {task.kind} task, and {_NOT_HERE[task.kind]}", "take it out of the job")
         check_sku(task, machine)
         if task.train is not None:
-            choose_workers(task, machine)
+            workers = choose_workers(task, machine)
+            if task.train.program is not None:
+                _check_program(task, base_dir)
+                plan_of_program(task.train, gpu(machine.sku), workers)
         if task.score is not None:
             _check_vllm(task)
             check_instances(task, machine)
@@ -52,6 +57,25 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
     for task in job.spec.tasks:
         for source in task.sources().values():
             _check_source(task, source, base_dir)
+
+
+def _check_program(task: Task, base_dir: Path) -> None:
+    """Raises BadInput for a program that is not there. Its source is read, and never run: that is for the ranks."""
+    assert task.train is not None
+    assert task.train.program is not None
+    program, uri = task.train.program, absolute(task.train.program_dir or "", base_dir)
+    if not is_local(uri):
+        return
+    folder, module = local_path(uri), module_of(program)
+    if not folder.is_dir():
+        raise BadInput(f"task {task.name}: programDir: there is no folder {uri}", "paths start at the JobSpec's folder")
+    if why := missing_object(program, folder):
+        raise BadInput(f"program {program} of task {task.name}: {why}", "name an object of the module that has collate, loss and predict")
+    if not module_files(program, folder) and find_spec(module.partition(".")[0]) is None:
+        raise BadInput(
+            f"program {program} of task {task.name}: there is no module {module} in {folder}, and no installed package has it",
+            "put the module beside the JobSpec, name its folder in train.programDir, or install its package where the job runs",
+        )
 
 
 def _check_vllm(task: Task) -> None:
@@ -88,7 +112,7 @@ def _head_size(config: dict[str, Any]) -> int | None:
 def _check_model(task: Task, base_dir: Path) -> dict[str, Any]:
     """config.json of the model that a task names; empty where the job makes it itself. Raises BadInput where there is none."""
     body = task.train or task.score
-    if body is None or body.model.name is None:
+    if body is None or body.model.name is None or (task.train is not None and task.train.program is not None):
         return {}
     return read_config(named_model(body.model.name, base_dir), body.model.revision)
 

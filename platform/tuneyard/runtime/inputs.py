@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuneyard.api import ProcessTask, Source, Task
-from tuneyard.api.programs import program_files
+from tuneyard.api.programs import module_files, program_files
 from tuneyard.runtime.references import source_of
 from tuneyard.storage import absolute, is_local, local_path
 
@@ -24,8 +24,8 @@ _SHOWN = 5
 
 
 def inputs_of(task: Task, base_dir: Path) -> Inputs:
-    """The data of a train or score task that lie in files, and the scripts of a process task. What another task makes, and Hugging Face
-    data sets, are left out.
+    """The data of a train or score task that lie in files, the code of its program, and the scripts of a process task.
+    What another task makes, and Hugging Face data sets, are left out.
 
     Local files are read whole; of remote ones the store's own word counts (size and e-tag, or modification time). Raises BadInput where
     there is no data, StorageError where a store does not answer.
@@ -33,8 +33,9 @@ def inputs_of(task: Task, base_dir: Path) -> Inputs:
     if task.process is not None:
         scripts = _scripts(task.process, base_dir)
         return {"process.command": _summary({name: [len(content), _hash(content)] for name, content in scripts.items()})} if scripts else {}
+    code = _program(task, base_dir)
     given = {field: source for field, source in task.sources().items() if source.source is not None}
-    return {field: _content(source, base_dir) for field, source in given.items() if not (source.source or "").startswith("hf://")}
+    return code | {field: _content(source, base_dir) for field, source in given.items() if not (source.source or "").startswith("hf://")}
 
 
 def _content(source: Source, base_dir: Path) -> dict[str, Any]:
@@ -66,6 +67,18 @@ def _scripts(task: ProcessTask, base_dir: Path) -> dict[str, bytes]:
     found = {path for path in program_files(task.command, folder) if _is_script(path)}
     outside = (Path(word).expanduser() for word in task.command if word.startswith(("/", "~")) and word.endswith(_SCRIPTS))
     return {relpath(path, folder): path.read_bytes() for path in sorted({*found, *(path for path in outside if path.is_file())})}
+
+
+def _program(task: Task, base_dir: Path) -> dict[str, Any]:
+    """The module of a training program, and what it imports beside it; nothing where its folder is a URI, which says what it holds."""
+    if task.train is None or task.train.program is None:
+        return {}
+    uri = absolute(task.train.program_dir or "", base_dir)
+    if not is_local(uri):
+        return {}
+    folder = local_path(uri)
+    files = {relpath(path, folder): path.read_bytes() for path in sorted(module_files(task.train.program, folder))}
+    return {"train.program": _summary({name: [len(content), _hash(content)] for name, content in files.items()})} if files else {}
 
 
 def _is_script(path: Path) -> bool:

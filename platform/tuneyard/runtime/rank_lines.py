@@ -36,4 +36,5 @@ class RankLines:
         if self._said_at is not None and event.step < event.of and now - self._said_at < self._every_s:
             return []
         self._said_at = now
-        return [f"step {event.step}/{event.of}  loss {event.loss:.4f}  {event.step_s:.2f} s  {event.tokens_per_s:,.0f} tokens/s"]
+        rate = f"{event.tokens_per_s:,.0f} tokens/s" if event.rows_per_s is None else f"{event.rows_per_s:,.0f} rows/s"
+        return [f"step {event.step}/{event.of}  loss {event.loss:.4f}  {event.step_s:.2f} s  {rate}"]

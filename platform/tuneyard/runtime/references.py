@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tuneyard.api import BadInput, Job, JobSpec, MixPart, ModelRef, ScoreTask, Source, Task, TrainData, TrainTask
 from tuneyard.api.local_files import is_template_path, looks_like_path
+from tuneyard.api.programs import module_files
 from tuneyard.storage import absolute, join
 
 SourceT = TypeVar("SourceT", bound=Source)
@@ -87,11 +88,13 @@ def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]
     """The task with no `from` and no relative path left, and the model it starts from. For train and score tasks."""
     body = task.train or task.score
     assert body is not None
-    start = start_of(body.model, base_dir, results)
-    model = body.model.model_copy(update={"name": start.model_uri, "from_task": None, "path": None})
+    start = start_of(body.model, base_dir, results) if body.model.is_given else Start("")
+    model = body.model.model_copy(update={"name": start.model_uri or None, "from_task": None, "path": None})
     if isinstance(body, TrainTask):
-        data = train_data_of(body.data, base_dir, results)
-        return task.model_copy(update={"train": body.model_copy(update={"model": model, "data": data})}), start
+        update: dict[str, Any] = {"model": model, "data": train_data_of(body.data, base_dir, results)}
+        if body.program is not None and (body.program_dir is not None or module_files(body.program, base_dir)):
+            update["program_dir"] = absolute(body.program_dir or "", base_dir)
+        return task.model_copy(update={"train": body.model_copy(update=update)}), start
     score = body.model_copy(update={"model": model, "data": source_of(body.data, base_dir, results)})
     return task.model_copy(update={"score": score}), start
 

@@ -163,22 +163,25 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
 
     Raises BadInput.
     """
-    from tuneyard.planning import LIBRARIES_GB, resolve
+    from tuneyard.planning import LIBRARIES_GB, plan_of_program, resolve
 
     task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
     assert task.train is not None
     workers = choose_workers(task, context.machine)
-    plan = resolve(
-        task.train,
-        model_shape(start.model_uri, task.train.model.revision),
-        gpu(context.machine.sku),
-        workers,
-        host_memory_gb=(context.machine.memory_gb or machine_memory_gb()) / workers,
-        flash_available=find_spec("flash_attn") is not None,
-        liger_available=find_spec("liger_kernel") is not None,
-        libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
-        gpus_per_node=context.machine.per_host or max(1, context.machine.devices),
-    )
+    if task.train.program is not None:
+        plan = plan_of_program(task.train, gpu(context.machine.sku), workers)
+    else:
+        plan = resolve(
+            task.train,
+            model_shape(start.model_uri, task.train.model.revision),
+            gpu(context.machine.sku),
+            workers,
+            host_memory_gb=(context.machine.memory_gb or machine_memory_gb()) / workers,
+            flash_available=find_spec("flash_attn") is not None,
+            liger_available=find_spec("liger_kernel") is not None,
+            libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            gpus_per_node=context.machine.per_host or max(1, context.machine.devices),
+        )
     hub = context.hub
     return TrainRequest(
         job=context.job.metadata.name,
@@ -226,7 +229,10 @@ def _setting(context: TaskContext) -> TrainSetting:
     )
 
 
-def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any]:
+def _settings(request: TrainRequest, context: TaskContext) -> dict[str, Any] | None:
+    """None for a program: what a predictor reads are shapes of language models."""
+    if request.task.program is not None:
+        return None
     from tuneyard.tuning import settings_row
 
     shape = model_shape(request.model_uri, request.task.model.revision)

@@ -90,7 +90,7 @@ class Step(Event):
     """One optimizer step, over all workers. `step` counts from 1; `mfu` is a share (0..1).
 
     Of mixtures of experts: `router_loss`, before its weight and not part of `loss`, and `busiest_expert`, the load of the busiest expert
-    over the mean load, as a mean over layers (1: tokens are spread evenly).
+    over the mean load, as a mean over layers (1: tokens are spread evenly). `rows_per_s`: of a program, which has no tokens.
     """
 
     step: int
@@ -106,6 +106,7 @@ class Step(Event):
     memory_gb: float | None = None
     router_loss: float | None = None
     busiest_expert: float | None = None
+    rows_per_s: float | None = None
     split: TimeSplit = field(default_factory=TimeSplit)
 
     @property

@@ -156,7 +156,7 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     return [
         Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
         Tile("evaluation loss", number(evaluations[-1][1], 4), since) if evaluations else None,
-        Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s")))),
+        _rate_tile(task),
         Tile("MFU", percent(task.get("mfu", _last(task, "mfu"))), _PEAKS.get(task.get("peak_from", ""), "")),
         Tile("peak memory", gigabytes(max(peak)), f"of one rank; planned {gigabytes(_planned(task))}") if peak else None,
         Tile("steps", number(steps), f"resumed from {task['resumed_from']}" if task.get("resumed_from") else "") if steps else None,
@@ -165,10 +165,24 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     ]
 
 
+def _rate_tile(task: Mapping[str, Any]) -> Tile:
+    """Tokens, or rows of a program, which has none."""
+    rows = (task.get("details") or {}).get("rows_per_s") or _last(task, "rows_per_s")
+    return Tile("rows/s", number(rows)) if rows else Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s"))))
+
+
+def _rate_chart(task: Mapping[str, Any]) -> Chart:
+    unit = "rows" if _last(task, "rows_per_s") else "tokens"
+    lines = [Line(f"{unit}/s", _over_steps(task, f"{unit}_per_s"))]
+    return Chart(f"{unit.capitalize()}/s", line_chart(lines, title=f"{unit.capitalize()} per second", from_zero=True), [])
+
+
 def _layout(plan: Mapping[str, Any]) -> str:
     if not plan:
         return ""
-    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}"
+    split = plan.get("context_parallel", 1)
+    rows = f" · rows over {split} ranks" if split > 1 else ""
+    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}{rows}"
 
 
 def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
@@ -284,7 +298,7 @@ def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
     legend = [("training", "c1", ""), ("evaluation", "c2", "")] if evaluations else []
     return [
         Chart("Loss", line_chart(loss, title="Loss over steps", from_zero=False, value_label=lambda v: number(v, 4)), legend),
-        Chart("Tokens/s", line_chart([Line("tokens/s", _over_steps(task, "tokens_per_s"))], title="Tokens per second", from_zero=True), []),
+        _rate_chart(task),
         Chart("MFU, %", _mfu_chart(task), []),
         _memory_chart(task),
         _split_chart(task),

@@ -9,7 +9,19 @@ from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Scored, Ste
 
 MOST_POINTS = 2_000
 MOST_WARNINGS = 50
-_FIELDS = ("step", "loss", "learning_rate", "tokens_per_s", "mfu", "memory_gb", "grad_norm", "router_loss", "busiest_expert", "data_share")
+_FIELDS = (
+    "step",
+    "loss",
+    "learning_rate",
+    "tokens_per_s",
+    "rows_per_s",
+    "mfu",
+    "memory_gb",
+    "grad_norm",
+    "router_loss",
+    "busiest_expert",
+    "data_share",
+)
 
 
 @dataclass

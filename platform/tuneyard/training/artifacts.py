@@ -45,7 +45,7 @@ def save_artifacts(
     Raises StorageError on every rank if rank 0 could not write.
     """
     emit(Stage(task=request.name, name="saving the model"))
-    weights = _gathered_weights(trainer, request)
+    weights = gathered_weights(trainer, request)
     failure: StorageError | None = None
     if world.is_first:
         try:
@@ -64,7 +64,7 @@ def save_artifacts(
     return Artifacts(None, store.url(MODEL), store.url(MERGED) if adapter.merge else None)
 
 
-def _gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
+def gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
     """Whole weights, on rank 0 where they had to be gathered; None where the model holds them itself."""
     if trainer.shards is not None:
         return _joined_weights(trainer, trainer.shards, request)

@@ -22,6 +22,7 @@ from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
 from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
@@ -34,6 +35,7 @@ from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
+from tuneyard.training.context import SliceCollator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -82,11 +84,19 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     with joined as world, listening(should_stop) as stop, _clean_libraries():
         try:
             with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
-                return _Attempt(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
+                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error
             raise
+
+
+def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
+    if request.task.program is None:
+        return Attempt
+    from tuneyard.training.program.attempt import ProgramAttempt
+
+    return ProgramAttempt
 
 
 @contextmanager
@@ -114,7 +124,7 @@ def _clean_libraries() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Material:
+class Material:
     """What all later steps need: the same on every rank."""
 
     start: str
@@ -126,12 +136,13 @@ class _Material:
     batches: Batches
 
 
-class _Attempt:
+class Attempt:
     """One attempt in one rank."""
 
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
         self.request = request
         self.world = world
+        self.context: ContextParallel | None = None
         self.stop = stop
         self.emit = emit
         self.scratch = Path(request.scratch)
@@ -161,7 +172,7 @@ class _Attempt:
     def _run(self, checkpoints: Checkpoints) -> TrainResult:
         material = self._prepare()
         trainer = self._build_trainer(material)
-        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+        self._save_model_files(trainer, material)
         restored = None
         if self.request.resume:
             restored = checkpoints.restore()
@@ -170,15 +181,24 @@ class _Attempt:
         if restored is not None:
             material.data.place(restored.extra.get("cursors", {}))
         progress = Progress.from_dict(restored.state["progress"]) if restored else Progress()
-        peak = peak_flops(self.request.plan, self.world.local_size)
-        throughput = Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+        throughput = self._throughput(trainer, progress, peak_flops(self.request.plan, self.world.local_size))
         ledger = self._train(trainer, material, checkpoints, restored, progress, throughput)
         if ledger.stopped and len(progress.losses) < material.steps:
             return self._result("stopped", material, progress, throughput, restored, Artifacts(None, None, None))
         if progress.best_step not in (0, len(progress.losses)):
             self._restore_best(trainer, checkpoints, progress)
+        artifacts = self._save(trainer, material, progress, throughput)
+        return self._result("succeeded", material, progress, throughput, restored, artifacts)
+
+    def _save_model_files(self, trainer: SteppedTrainer, material: Material) -> None:
+        save_model_files(trainer.model, material.tokenizer, self.request, self.world, turn_end=material.turn_end, shards=self.shards)
+
+    def _throughput(self, trainer: SteppedTrainer, progress: Progress, peak: float) -> Throughput:
+        return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
+
+    def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         card = model_card(self.request, self._figures(progress, throughput))
-        artifacts = save_artifacts(
+        return save_artifacts(
             trainer,
             self.request,
             start=material.start,
@@ -188,12 +208,11 @@ class _Attempt:
             world=self.world,
             emit=self.emit,
         )
-        return self._result("succeeded", material, progress, throughput, restored, artifacts)
 
     def _stage(self, name: str) -> None:
         self.emit(Stage(task=self.request.name, name=name))
 
-    def _prepare(self) -> _Material:
+    def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
         prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
         self._stage("loading the model")
@@ -224,7 +243,7 @@ class _Attempt:
             start=0,
             stop=steps,
         )
-        return _Material(start, tokenizer, turn_end, prepared, steps, batches)
+        return Material(start, tokenizer, turn_end, prepared, steps, batches)
 
     def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
         """Once a task: not in later attempts, and not in trials of a search."""
@@ -247,7 +266,7 @@ class _Attempt:
         check_space(plan, self.world, parameters=total, trained=total if task.method.name == "full" else 0)
         return max(sizes)
 
-    def _build_trainer(self, material: _Material) -> SteppedTrainer:
+    def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
         largest = self._largest_on_disk(material.start)
         if task.objective == "dpo":
@@ -285,7 +304,11 @@ class _Attempt:
                 validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
-        collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        collator: Any = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        if plan.context_parallel > 1:
+            self.context = ContextParallel(self.world.context_group)
+            self.context.prepare(model)
+            collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         take_token_mean(trainer)
@@ -293,7 +316,22 @@ class _Attempt:
 
     def _checkpoints(self) -> Checkpoints:
         request, task, plan = self.request, self.request.task, self.request.plan
-        made_by = {
+        return Checkpoints(
+            output=request.output,
+            scratch=self.scratch,
+            task=request.name,
+            keep=task.checkpoint.keep,
+            every=task.checkpoint.every_steps,
+            made_by=self._made_by(),
+            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
+            world=self.world,
+            emit=self.emit,
+        )
+
+    def _made_by(self) -> dict[str, Any]:
+        """What a checkpoint must have been made by for this attempt to go on from it."""
+        request, task, plan = self.request, self.request.task, self.request.plan
+        return {
             "model": request.model_uri,
             "method": task.method.model_dump(mode="json", exclude_none=True),
             "objective": task.objective,
@@ -301,17 +339,6 @@ class _Attempt:
             "optimizer": task.optimizer.name,
             "global batch": plan.global_batch,
         }
-        return Checkpoints(
-            output=request.output,
-            scratch=self.scratch,
-            task=request.name,
-            keep=task.checkpoint.keep,
-            every=task.checkpoint.every_steps,
-            made_by=made_by,
-            layout={"workers": plan.workers, "zero": plan.zero, **self._groups()},
-            world=self.world,
-            emit=self.emit,
-        )
 
     def _groups(self) -> dict[str, int]:
         """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
@@ -321,7 +348,7 @@ class _Attempt:
     def _train(
         self,
         trainer: SteppedTrainer,
-        material: _Material,
+        material: Material,
         checkpoints: Checkpoints,
         restored: Restored | None,
         progress: Progress,
@@ -377,6 +404,8 @@ class _Attempt:
             expert_load=self.expert_load,
             mixed=material.data.mixed,
             shards=self.shards,
+            context=self.context,
+            longest_row=task.data.max_length,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
         )
@@ -409,13 +438,17 @@ class _Attempt:
 
     def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
         rate = throughput.mean()
-        figures: dict[str, Any] = {"steps": len(progress.losses), "tokens": progress.tokens, "last training loss": progress.losses[-1]}
+        figures: dict[str, Any] = {
+            "steps": len(progress.losses),
+            throughput.unit: progress.tokens,
+            "last training loss": progress.losses[-1],
+        }
         if progress.eval_losses:
             figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
         of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
-        return figures | {"tokens/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+        return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
 
-    def _mixture(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _mixture(self, material: Material, progress: Progress) -> dict[str, Any]:
         """Rows and tokens of each part by step, where the data are a mixture."""
         mixture, batch = material.data.mixture, self.request.plan.global_batch
         if mixture is None:
@@ -425,7 +458,7 @@ class _Attempt:
         counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
         return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
 
-    def _streams(self, material: _Material, progress: Progress) -> dict[str, Any]:
+    def _streams(self, material: Material, progress: Progress) -> dict[str, Any]:
         """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
         if not material.data.streams:
             return {}
@@ -443,7 +476,7 @@ class _Attempt:
     def _result(
         self,
         status: str,
-        material: _Material,
+        material: Material,
         progress: Progress,
         throughput: Throughput,
         restored: Restored | None,

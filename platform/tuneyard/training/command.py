@@ -14,7 +14,7 @@ from tuneyard.api import BadInput, TrainTask, TuneyardError, load_jobspec
 from tuneyard.catalog import ModelShape, gpu, local_sku
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.data.visible import marked
-from tuneyard.planning import resolve
+from tuneyard.planning import plan_of_program, resolve
 from tuneyard.storage import absolute
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
 from tuneyard.training import TrainRequest, train
@@ -58,18 +58,20 @@ def _request(options: argparse.Namespace) -> TrainRequest:
         names = ", ".join(t.name for t in job.spec.tasks if t.train is not None) or "none"
         raise BadInput(f"{options.job} has no train task {options.task!r}", f"train tasks in it: {names}")
     task = _with_absolute_paths(task, options.job.absolute().parent)
-    assert task.model.name is not None
     out = options.out.absolute() / options.task
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     kind, per_host = gpu(local_sku()), int(os.environ.get("LOCAL_WORLD_SIZE", str(workers)))
     network_gb_s = kind.network_gb_s if per_host < workers else None  # ranks on cpu share a machine where none is given
-    plan = resolve(task, _shape(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
+    if task.program is not None:
+        plan = plan_of_program(task, kind, workers)
+    else:
+        plan = resolve(task, _shape(task), kind, workers, gpus_per_node=per_host, network_gb_s=network_gb_s)
     return TrainRequest(
         job=job.metadata.name,
         name=options.task,
         task=task,
         plan=plan,
-        model_uri=task.model.name,
+        model_uri=task.model.name or "",
         output=str(out),
         scratch=str(out / "scratch"),
         resume=options.resume,
@@ -79,10 +81,11 @@ def _request(options: argparse.Namespace) -> TrainRequest:
 def _with_absolute_paths(task: TrainTask, base: Path) -> TrainTask:
     if task.model.from_task or any(source.from_task for source in task.data.sources().values()):
         raise BadInput("the task starts from another task's output", "run the whole job: tuneyard run")
-    assert task.model.name is not None
-    model = absolute(task.model.name, base) if (base / task.model.name).exists() or task.model.name.startswith(".") else task.model.name
+    name = task.model.name
+    model = absolute(name, base) if name is not None and ((base / name).exists() or name.startswith(".")) else name
+    program = absolute(task.program_dir or "", base) if task.program is not None else None
     data = task.data.with_sources(lambda source: source.model_copy(update={"source": absolute(source.source or "", base)}))
-    return task.model_copy(update={"model": task.model.model_copy(update={"name": model}), "data": data})
+    return task.model_copy(update={"model": task.model.model_copy(update={"name": model}), "data": data, "program_dir": program})
 
 
 def _shape(task: TrainTask) -> ModelShape:
@@ -109,8 +112,9 @@ def _printer() -> Emit:
 def _line(event: Event) -> str:
     match event:
         case Step():
+            rate = f"{event.tokens_per_s:,.0f} tokens/s" if event.rows_per_s is None else f"{event.rows_per_s:,.0f} rows/s"
             return (
-                f"step {event.step}/{event.of}  loss {event.loss:.4f}  lr {event.learning_rate:.2e}  {event.tokens_per_s:,.0f} tokens/s  "
+                f"step {event.step}/{event.of}  loss {event.loss:.4f}  lr {event.learning_rate:.2e}  {rate}  "
                 f"MFU {event.mfu:.1%}  ETA {event.eta_s:.0f} s"
             )
         case Evaluated():

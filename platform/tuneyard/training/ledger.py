@@ -19,7 +19,7 @@ from tuneyard.tracking.events import Emit, Step
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import busiest, moved, relative_load
 from tuneyard.training.memory import peak_gb
-from tuneyard.training.nan_guard import check_loss
+from tuneyard.training.nan_guard import check_loss, refuse_gradient
 from tuneyard.training.progress import Progress
 from tuneyard.training.stop import StopRequest
 from tuneyard.training.stopwatch import Lap, split_of
@@ -96,9 +96,10 @@ class Ledger(TrainerCallback):
 
     def _reduce(self, account: StepAccount) -> torch.Tensor:
         share = torch.stack([account.loss.double(), account.router_loss.double()]) / self._world.size
+        broken = self._is_broken(account.grad_norm).to(share.device, torch.float64, non_blocking=True).reshape(1)
         plain = [float(self._stop.wanted), account.tokens, account.squares, *account.part_tokens]
         numbers = torch.tensor(plain, dtype=torch.float64)
-        parts = [share, numbers.to(share.device, non_blocking=True)]
+        parts = [share, broken, numbers.to(share.device, non_blocking=True)]
         if account.expert_load is not None:
             parts.append(account.expert_load.double().flatten())
         row = torch.cat(parts)
@@ -106,14 +107,24 @@ class Ledger(TrainerCallback):
             dist.all_reduce(row)
         return row
 
+    def _is_broken(self, grad_norm: Any) -> torch.Tensor:
+        """Whether the optimizer has stepped by a gradient that is not finite. With fp16 the loss scaler leaves such a step out.
+        DeepSpeed tells of a norm that is not finite as -1."""
+        if grad_norm is None or self._precision == "fp16":
+            return torch.zeros(1)
+        norm = torch.as_tensor(grad_norm).detach()
+        return ~torch.isfinite(norm) | (norm < 0)
+
     def _settle(self, keep: int) -> None:
         for entry in list(self._open)[: len(self._open) - keep]:
             if entry.totals is None:
-                loss, router_loss, stops, *sums = entry.reduced.tolist()
+                loss, router_loss, broken, stops, *sums = entry.reduced.tolist()
                 # All ranks of a tensor group count the rows that they share.
                 tokens, squares, *others = (np.array(sums) / self._world.mesh.tensor).tolist()
                 parts, counts = np.split(np.array(others), [len(entry.account.part_tokens)])
                 self._know_loss(entry, loss)
+                if broken:
+                    refuse_gradient(entry.step, learning_rate=entry.account.learning_rate, precision=self._precision)
                 router = router_loss if self._trainer.router_weight else None
                 if router is not None:
                     self._progress.router_losses.append(router)
@@ -147,6 +158,7 @@ class Ledger(TrainerCallback):
             rate = self._throughput.add(totals.tokens, totals.squares, seconds)
             # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.
             self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
+            in_tokens = self._throughput.unit == "tokens"
             self._emit(
                 Step(
                     task=self._task,
@@ -156,9 +168,10 @@ class Ledger(TrainerCallback):
                     router_loss=totals.router_loss,
                     busiest_expert=totals.busiest,
                     learning_rate=entry.account.learning_rate,
-                    tokens=int(totals.tokens),
+                    tokens=int(totals.tokens) if in_tokens else 0,
                     step_s=rate.step_s,
-                    tokens_per_s=rate.tokens_per_s,
+                    tokens_per_s=rate.tokens_per_s if in_tokens else 0.0,
+                    rows_per_s=None if in_tokens else rate.tokens_per_s,
                     mfu=rate.mfu,
                     eta_s=(self._steps - entry.step) * self._smooth_step_s,
                     grad_norm=None if entry.account.grad_norm is None else float(entry.account.grad_norm),

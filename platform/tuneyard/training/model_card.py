@@ -37,6 +37,24 @@ def model_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
     )
 
 
+def program_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
+    """As `model_card`, of what a program has trained."""
+    task = request.task
+    origin = f", from `{request.model_uri}`" if request.model_uri else ""
+    about = f"Trained by Tuneyard: program `{task.program}`{origin}. `program.json` says how the weights are loaded."
+    base = [f"base_model: {request.model_uri}"] if request.model_uri else []
+    layout = {name: value for name, value in _layout(request.plan).items() if name not in ("attention", "recompute")}
+    return "\n".join(
+        [
+            *["---", "library_name: tuneyard", *base, "tags: [tuneyard]", "---"],
+            *["", f"# {request.job}: {request.name}", "", about],
+            *["", "## Data", "", f"`{task.data.source}`, rows as they are."],
+            *["", "## Training", "", _table({**_settings(task), **layout})],
+            *["", "## Results", "", _table(figures), ""],
+        ]
+    )
+
+
 def _front_matter(request: TrainRequest) -> list[str]:
     library = "peft" if request.task.method.adapter is not None else "transformers"
     return ["---", f"library_name: {library}", f"base_model: {request.model_uri}", "tags: [tuneyard]", "---"]

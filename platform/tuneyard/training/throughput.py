@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from tuneyard.training.progress import Progress
 from tuneyard.training.stopwatch import Phase
 
 FlopsOf = Callable[[float, float], float]
 """(tokens, mean number of tokens in a token's own sample) -> model FLOPs of forward and backward."""
+
+
+Unit = Literal["tokens", "rows"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,10 @@ class Rate:
 class Throughput:
     """Adds steps up. The first step of an attempt warms caches and compiles kernels: it is shown, but left out of the mean rates."""
 
-    def __init__(self, progress: Progress, flops_of: FlopsOf, peak_flops: float) -> None:
-        """`peak_flops`: FLOP/s of all workers' devices together, at the precision used."""
+    def __init__(self, progress: Progress, flops_of: FlopsOf, peak_flops: float, unit: Unit = "tokens") -> None:
+        """`peak_flops`: FLOP/s of all workers' devices together, at the precision used. `unit`: what is counted as tokens: rows, where a
+        program trains on something else."""
+        self.unit = unit
         self._progress = progress
         self._flops_of = flops_of
         self._peak_flops = peak_flops

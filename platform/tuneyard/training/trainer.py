@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from transformers import Trainer
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
 from tuneyard.parallel import Shards
+from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
+from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
@@ -42,7 +45,7 @@ class StepAccount:
     expert_load: torch.Tensor | None
     tokens: int
     part_tokens: list[int]
-    squares: int
+    squares: float
     grad_norm: Any
     learning_rate: float
 
@@ -66,15 +69,17 @@ class SteppedTrainer(Trainer):
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
         shards: Shards | None = None,
+        context: ContextParallel | None = None,
+        longest_row: int = 0,
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
         `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
-        `shards`: this rank's parts of the weights, where the model is cut over a tensor group.
-        `exchange`: takes over the averaging of gradients, once the model is wrapped. `optimizer`: class and settings of
-        one that transformers does not know."""
+        `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks that hold slices of
+        the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging of gradients, once
+        the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -85,6 +90,10 @@ class SteppedTrainer(Trainer):
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
+        self.context = context
+        self.longest_row = longest_row
+        if context is not None:
+            self.compute_loss_func = slice_loss
         self.exchange: GradientExchange | None = None
         if optimizer is not None:
             self.optimizer_cls_and_kwargs = optimizer
@@ -98,7 +107,7 @@ class SteppedTrainer(Trainer):
         self._step_loss = torch.zeros((), device=self.args.device)
         self._step_router_loss = torch.zeros((), device=self.args.device)
         self._step_tokens = 0
-        self._step_squares = 0
+        self._step_squares: float = 0
         self._step_part_tokens = [0] * (self.mixed.parts if self.mixed is not None else 0)
 
     # Data
@@ -153,14 +162,19 @@ class SteppedTrainer(Trainer):
             self.watch.mark("optimizer")
         return loss
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+    def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The loss of a micro-batch as it goes into the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
+        loss: torch.Tensor = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        return loss
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # noqa: ARG002
         self.watch.mark("forward")
         if self.expert_load is not None:
-            self.expert_load.begin(inputs.get("attention_mask"))
+            self.expert_load.begin(inputs.get("attention_mask") if self.context is None else self.context.own(inputs[MASK]))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = self.loss_of(model, inputs, num_items_in_batch)
         if self.expert_load is not None:
             self.expert_load.end()
         self.watch.mark("backward")
@@ -173,7 +187,10 @@ class SteppedTrainer(Trainer):
         if outputs.aux_loss is None:  # a class that can have experts, with a configuration that has none (Doge)
             self.router_weight = 0.0
             return loss
-        router = outputs.aux_loss / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
+        balance = outputs.aux_loss
+        if self.context is not None:
+            balance = whole_router_loss(self.model, outputs.router_logits, inputs[MASK], self.context)
+        router = balance / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
         self._router_share = router.detach() / (self.current_gradient_accumulation_steps if num_items_in_batch is None else 1)
         return loss + self.router_weight * router.to(loss.device)
 
@@ -195,11 +212,24 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Raises BadInput for a model whose tokens see what they must not."""
+        """Raises BadInput for a model whose tokens see what they must not, on one device or in slices of rows."""
         vocabulary = int(self.model.get_input_embeddings().num_embeddings)
-        refuse_foresight(self._logits_of, vocabulary)
-        if "position_ids" in self.train_dataset.column_names:
-            refuse_leaks(self._logits_of, self.data_collator, vocabulary)
+        packed = "position_ids" in self.train_dataset.column_names
+        context = self.context
+        collate = self.data_collator if context is None else self.data_collator.whole
+
+        def refuse_sight(logits_of: Callable[[dict[str, Any]], torch.Tensor]) -> None:
+            refuse_foresight(logits_of, vocabulary)
+            if packed:
+                refuse_leaks(logits_of, collate, vocabulary)
+
+        if context is None:
+            refuse_sight(self._logits_of)
+            return
+        with context.whole_rows():
+            refuse_sight(self._logits_of)
+        refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
+        refuse_sight(partial(split_logits, self._logits_of, context))
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped
@@ -280,7 +310,7 @@ class SteppedTrainer(Trainer):
             batch.pop("tokens"), batch.pop("squares")
             weight = self.weight_of(batch) if indices else 0
             with torch.no_grad():
-                loss = super().compute_loss(model, self._prepare_inputs(batch))
+                loss = self.loss_of(model, self._prepare_inputs(batch))
             if weight:
                 totals += torch.stack([loss.detach().double() * weight, torch.full_like(totals[0], weight)])
         model.train()
@@ -292,6 +322,6 @@ class SteppedTrainer(Trainer):
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def weight_of(self, batch: dict[str, Any]) -> int:
+    def weight_of(self, batch: dict[str, Any]) -> float:
         """How much a batch counts in the mean: tokens that are predicted and count."""
         return int((batch["labels"][:, 1:] != -100).sum())

@@ -16,6 +16,7 @@ from tests.models import cpu_plan, train_request, train_task, write_tokenizer
 from tuneyard.api import BadInput, FailureKind, JobFailed, StorageError
 from tuneyard.tracking.events import Checkpointed, Event
 from tuneyard.training import train
+from tuneyard.training.trainer import SteppedTrainer
 
 
 def test_a_loss_that_explodes_ends_the_run_and_nothing_is_committed_after_it(material: Material, tmp_path: Path) -> None:
@@ -29,6 +30,33 @@ def test_a_loss_that_explodes_ends_the_run_and_nothing_is_committed_after_it(mat
     bad_step = int(failure.value.cause.split("at step ")[1].split()[0])
     assert all(step < bad_step for step in committed(tmp_path / "out"))
     assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize(("at", "zero", "max_grad_norm"), [(3, 0, 1), (6, 0, 0), (6, 2, 1)])
+def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_saved(
+    at: int, zero: int, max_grad_norm: int, material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of its step is a number: only the weights are broken, and the next loss, if there is one."""
+    monkeypatch.setattr(SteppedTrainer, "compute_loss", _broken_at(at, SteppedTrainer.compute_loss))
+    task = train_task(material.model, material.text, steps=6, optimizer={"maxGradNorm": max_grad_norm}, checkpoint={"everySteps": 1})
+
+    with pytest.raises(JobFailed, match=f"the gradient of step {at} was not finite"):
+        train(train_request(tmp_path, task, cpu_plan(zero=zero)))
+
+    assert max(committed(tmp_path / "out")) == at - 1
+    assert not (tmp_path / "out" / "model").exists()
+
+
+def _broken_at(step: int, compute_loss: Any) -> Any:
+    """A loss whose value is right, and whose gradient at `step` is infinity times zero."""
+
+    def broken(trainer: SteppedTrainer, model: Any, *arguments: Any, **options: Any) -> Any:
+        loss = compute_loss(trainer, model, *arguments, **options)
+        if model.training and trainer.state.global_step == step - 1:
+            loss = loss + (loss * 0).sqrt() * 0
+        return loss
+
+    return broken
 
 
 @pytest.mark.parametrize(

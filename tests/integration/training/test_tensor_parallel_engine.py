@@ -12,13 +12,14 @@ CASES = (
     Case("deepseek_v3", rank_of_lora=4),
     Case("phi3", rank_of_lora=4),
     Case("gemma", recompute=True),
+    Case("phi3", rank_of_lora=4, wrapped_last=True),
     Case("llama4_text"),
     Case("t5", rank_of_lora=4),
     Case("llama", sharded_logits=True, micro_batches=2),
     Case("gemma2", {"vocab_size": 387}, sharded_logits=True),
 )
-"""Accumulation with norms of heads, latent attention, experts and their adapters, packed weights, a tie, an encoder with a decoder; a
-loss on logits that stay in shards, with a cap on them; a vocabulary that the ranks do not divide."""
+"""Accumulation with norms of heads, latent attention, experts and their adapters, packed weights, a tie, an encoder with a decoder,
+adapters made after the cut; a loss on logits that stay in shards, with a cap on them; a vocabulary that the ranks do not divide."""
 
 
 @pytest.mark.parametrize("degree", [2, 4])

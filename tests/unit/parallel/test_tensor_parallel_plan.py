@@ -200,3 +200,20 @@ def test_a_table_that_normalises_what_it_finds_is_whole() -> None:
 
 def test_a_vocabulary_that_the_ranks_do_not_divide_is_cut_into_unequal_shares() -> None:
     assert plan_of("llama", vocab_size=385)["model.embed_tokens"] == "embedding_rowwise"
+
+
+def test_a_whole_weight_that_meets_shards_in_another_modules_forward_is_not_paired_around() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1, device="meta"))
+
+    class Foreign(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down, self.scale = nn.Linear(16, 32, device="meta"), nn.Linear(32, 16, device="meta"), Scale()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(torch.relu(self.up(x)) * self.scale.weight)
+
+    assert set(tensor_parallel_plan(Foreign(), 2, inputs=X).values()) <= {"colwise_gather_output", "rowwise_split_input"}

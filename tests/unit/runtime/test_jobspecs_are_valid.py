@@ -11,6 +11,6 @@ from tuneyard.cli import main
 JOBSPECS = Path(__file__).parents[3] / "jobspecs"
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in JOBSPECS.glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(JOBSPECS)) for path in JOBSPECS.rglob("*.yaml")))
 def test_the_example_is_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(JOBSPECS / name)]) == 0, capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import combinations
 
 from tuneyard.training.checkpoint.layout import Box, PieceEntry
 
@@ -29,7 +28,7 @@ def _uncovered(pieces: Sequence[PieceEntry]) -> str:
     if any(piece.shape != shape for piece in pieces):
         return "has pieces of different shapes"
     boxes = {piece.box for piece in pieces}
-    if not all(_is_inside(box, shape) for box in boxes) or any(_overlap(one, other) for one, other in combinations(boxes, 2)):
+    if not all(_is_inside(box, shape) for box in boxes) or _any_overlap(boxes):
         return "has boxes that overlap or reach beyond it"
     missing = math.prod(shape) - sum(_elements(box) for box in boxes)
     for box in boxes:
@@ -49,6 +48,17 @@ def _elements(box: Box) -> int:
 
 def _is_inside(box: Box, shape: tuple[int, ...]) -> bool:
     return len(box) == len(shape) and all(first >= 0 and first + length <= n for (first, length), n in zip(box, shape, strict=True))
+
+
+def _any_overlap(boxes: Iterable[Box]) -> bool:
+    """In order of their first index, each box meets only those that reach as far: the experts of a layer are many boxes."""
+    reaching: list[Box] = []
+    for box in sorted(boxes):
+        reaching = [other for other in reaching if sum(other[0]) > box[0][0]] if box else reaching
+        if any(_overlap(other, box) for other in reaching):
+            return True
+        reaching.append(box)
+    return False
 
 
 def _overlap(one: Box, other: Box) -> bool:

@@ -20,21 +20,26 @@ class Reader:
         self.folder = folder
         self._files: dict[str, Any] = {}
         self._opaque: dict[str, str] = {}
-        self._pieces: dict[str, list[tuple[PieceEntry, str]]] = {}
+        self._recent: tuple[tuple[str, str, Box], torch.Tensor] | None = None
+        self._pieces: dict[str, dict[Box, list[tuple[PieceEntry, str]]]] = {}
+        """Pieces of each parameter, and the files they are in, by the box that they run through."""
         for index in indices:
             for entry in index.pieces:
-                self._pieces.setdefault(entry.name, []).append((entry, index.files[entry.file].path))
+                self._pieces.setdefault(entry.name, {}).setdefault(entry.box, []).append((entry, index.files[entry.file].path))
             for opaque in index.opaque:
                 self._opaque[opaque.key] = index.files[opaque.file].path
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Of the whole parameters, by name."""
-        return {name: pieces[0][0].shape for name, pieces in self._pieces.items()}
+        return {name: self._shape(name) for name in self._pieces}
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return next(iter(self._pieces_of(name).values()))[0][0].shape
 
     def kinds_of(self, name: str) -> tuple[str, ...]:
         """What is there for a parameter: `weight`, and optimizer states. Empty for one that is not in the checkpoint."""
-        return next((entry.kinds for entry, _ in self._pieces.get(name, [])), ())
+        return next((pieces[0][0].kinds for pieces in self._pieces.get(name, {}).values()), ())
 
     @property
     def opaque_keys(self) -> frozenset[str]:
@@ -49,25 +54,23 @@ class Reader:
 
     def whole(self, name: str, kind: str) -> torch.Tensor:
         """A whole parameter, or a state of it, in its own shape."""
-        shape = self._pieces_of(name)[0][0].shape
+        shape = self._shape(name)
         box = tuple((0, length) for length in shape)
         return self.read(name, kind, box, 0, _count(box)).reshape(shape)
 
     def read(self, name: str, kind: str, box: Box, start: int, stop: int) -> torch.Tensor:
         """Elements `start` to `stop` of the flattened `box` of a parameter. Raises BadInput if the checkpoint does not have them."""
         pieces = self._pieces_of(name)
-        same = [(entry, file) for entry, file in pieces if entry.box == box]
-        if same:  # boxes do not overlap: no other one has anything of it
-            return self._run(same, name, kind, start, stop)
+        if box in pieces:  # boxes do not overlap: no other one has anything of it
+            return self._run(pieces[box], name, kind, start, stop)
         # Cut otherwise over tensor-parallel ranks: put the parts of the box together, one parameter at a time.
         target: torch.Tensor | None = None
         found = 0
-        for stored in {entry.box for entry, _ in pieces}:
+        for stored, part in pieces.items():
             overlap = _overlap(box, stored)
             if overlap is None:
                 continue
-            part = [(entry, file) for entry, file in pieces if entry.box == stored]
-            content = self._run(part, name, kind, 0, _count(stored)).reshape([length for _, length in stored])
+            content = self._box(part, name, kind, stored)
             if target is None:
                 target = torch.empty([length for _, length in box], dtype=content.dtype)
             target[_slices(overlap, box)] = content[_slices(overlap, stored)]
@@ -75,6 +78,12 @@ class Reader:
         if target is None or found != _count(box):
             raise _incomplete(name, kind)
         return target.reshape(-1)[start:stop]
+
+    def _box(self, pieces: list[tuple[PieceEntry, str]], name: str, kind: str, box: Box) -> torch.Tensor:
+        """All of a box. The last one is kept: a rank's part of the experts of a layer is many boxes of one whole."""
+        if self._recent is None or self._recent[0] != (name, kind, box):
+            self._recent = (name, kind, box), self._run(pieces, name, kind, 0, _count(box)).reshape([length for _, length in box])
+        return self._recent[1]
 
     def _run(self, pieces: list[tuple[PieceEntry, str]], name: str, kind: str, start: int, stop: int) -> torch.Tensor:
         result: torch.Tensor | None = None
@@ -94,7 +103,7 @@ class Reader:
             raise _incomplete(name, kind)
         return result
 
-    def _pieces_of(self, name: str) -> list[tuple[PieceEntry, str]]:
+    def _pieces_of(self, name: str) -> dict[Box, list[tuple[PieceEntry, str]]]:
         if name not in self._pieces:
             raise BadInput(
                 f"the checkpoint has no parameter {name}: it is of another model or method",

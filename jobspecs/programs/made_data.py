@@ -1,0 +1,65 @@
+"""Small data sets for the programs beside: `python made_data.py clicks FOLDER` writes FOLDER/clicks.parquet, the same in every run."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def clicks(count: int = 20000) -> pa.Table:
+    """Adverts shown: whether one is clicked depends on tastes of its user, on its item, and on its price."""
+    draw = np.random.default_rng(1)
+    tastes, kinds = draw.normal(size=(100, 2)), draw.normal(size=(50, 2))
+    user, item, hour = draw.integers(100, size=count), draw.integers(50, size=count), draw.integers(24, size=count)
+    price = draw.uniform(size=count).astype(np.float32)
+    logit = 1.5 * (tastes[user] * kinds[item]).sum(1) - 2.0 * price + 0.5 * np.sin(hour / 24 * 2 * np.pi)
+    clicked = draw.uniform(size=count) < 1 / (1 + np.exp(-logit))
+    return pa.table({"user": user, "item": item, "hour": hour, "price": price, "clicked": clicked.astype(np.int8)})
+
+
+def captions(count: int = 1200) -> pa.Table:
+    """Images of 16 x 16 pixels with one shape, and what can be said of it: `a large red disc above left of the middle`."""
+    draw = np.random.default_rng(2)
+    colours = {"red": (220, 40, 40), "green": (40, 200, 60), "blue": (50, 70, 230)}
+    rows, columns = np.mgrid[0:16, 0:16]
+    images, texts = [], []
+    for _ in range(count):
+        size, shape, colour = draw.choice(["small", "large"]), draw.choice(["square", "disc"]), draw.choice(list(colours))
+        y, x, radius = int(draw.choice([4, 8, 11])), int(draw.choice([4, 8, 11])), {"small": 2, "large": 4}[str(size)]
+        far = np.maximum(abs(rows - y), abs(columns - x)) if shape == "square" else np.hypot(rows - y, columns - x)
+        image = draw.integers(0, 30, size=(16, 16, 3)).astype(np.uint8)
+        image[far <= radius] = colours[str(colour)]
+        places = {4: ("above", "left"), 8: ("", ""), 11: ("below", "right")}
+        where = " ".join(filter(None, [places[y][0], places[x][1]]))
+        texts.append(f"a {size} {colour} {shape}" + (f" {where} of the middle" if where else ""))
+        images.append(image.tobytes())
+    return pa.table({"image": pa.array(images, pa.binary()), "caption": texts})
+
+
+def sines(count: int = 2000) -> pa.Table:
+    """Tasks: amplitude and phase of a sine."""
+    draw = np.random.default_rng(3)
+    return pa.table(
+        {"amplitude": draw.uniform(0.5, 3.0, count).astype(np.float32), "phase": draw.uniform(0, np.pi, count).astype(np.float32)}
+    )
+
+
+def denoising(count: int = 2000) -> pa.Table:
+    """Images of 8 x 8 grey pixels: a bar across a dark ground."""
+    draw = np.random.default_rng(4)
+    images = np.full((count, 8, 8), 25, np.uint8)
+    for image, place, upright in zip(images, draw.integers(7, size=count), draw.integers(2, size=count), strict=True):
+        if upright:
+            image[:, place : place + 2] = 230
+        else:
+            image[place : place + 2, :] = 230
+    return pa.table({"image": pa.array([image.tobytes() for image in images], pa.binary())})
+
+
+MADE = {"clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising}
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1:]
+    pq.write_table(MADE[name](), Path(folder) / f"{name}.parquet")

@@ -1,0 +1,158 @@
+"""Rules about `train.program`: what it makes itself, and settings of language models that it would never read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from tuneyard.api.rules_case import Case, Rule
+from tuneyard.api.train import Preference
+
+_TOKEN_FIELDS = ("format", "pack", "max_length", "overlong", "loss_on", "chat", "chat_template", "columns", "show_sample")
+"""Of `data`: they say how rows become tokens, and a program gets rows."""
+
+
+def _without(field: str) -> Callable[[Case], list[dict[str, Any]]]:
+    return lambda _case: [{field: None}]
+
+
+def _token_settings(case: Case) -> list[str]:
+    """Those that the task sets."""
+    data = case.train.data
+    default = {name: type(data).model_fields[name].get_default(call_default_factory=True) for name in _TOKEN_FIELDS}
+    return [name for name in _TOKEN_FIELDS if getattr(data, name) != default[name]]
+
+
+def _is_streamed(case: Case) -> bool:
+    data = case.train.data
+    return bool(data.streaming) or data.service is not None or isinstance(data.workers, int)
+
+
+def _program(**settings: Any) -> dict[str, Any]:
+    """An example: a task with a program and these settings of the train task."""
+    return {"train.program": "captions:Captions", **{f"train.{name.replace('__', '.')}": value for name, value in settings.items()}}
+
+
+PROGRAM_RULES = (
+    Rule(
+        id="program-objective",
+        kind="train",
+        refused="`objective` beside a program",
+        why="the program's own loss is the objective; sft, clm and dpo are those of language models",
+        field="train.objective",
+        breaks=lambda c: c.train.program is not None and "objective" in c.train.model_fields_set,
+        nearest=_without("train.objective"),
+        example=_program(objective="clm"),
+    ),
+    Rule(
+        id="program-method",
+        kind="train",
+        refused="an adapter beside a program",
+        why="where an adapter belongs is known of language models only",
+        field="train.method",
+        breaks=lambda c: c.train.program is not None and c.train.method.adapter is not None,
+        nearest=lambda _: ({"train.method": {"full": {}}},),
+        example=_program(method={"lora": {"rank": 8}}),
+    ),
+    Rule(
+        id="program-tokens",
+        kind="train",
+        refused="settings of tokens beside a program",
+        why=f"a program gets rows as they are: {', '.join(_TOKEN_FIELDS[:4])} and their like say how rows become tokens",
+        field="train.data",
+        breaks=lambda c: c.train.program is not None and bool(_token_settings(c)),
+        nearest=lambda c: ({f"train.data.{to_camel(name)}": None for name in _token_settings(c)},),
+        example=_program(data__pack=True),
+    ),
+    Rule(
+        id="program-mixture",
+        kind="train",
+        refused="a mixture of data sets beside a program",
+        why="parts of a mixture are weighed in rows of tokens",
+        field="train.data.mix",
+        breaks=lambda c: c.train.program is not None and bool(c.train.data.mix),
+        nearest=lambda _: ({"train.data": {"source": "data.jsonl"}},),
+        example=_program(data={"mix": [{"source": "a.jsonl"}, {"source": "b.jsonl"}]}),
+    ),
+    Rule(
+        id="program-streaming",
+        kind="train",
+        refused="streamed data beside a program",
+        why="rows of a program are written to the cache once and mapped into memory, whatever their size",
+        field="train.data",
+        breaks=lambda c: c.train.program is not None and _is_streamed(c),
+        nearest=lambda _: ({"train.data.streaming": None, "train.data.workers": None, "train.data.service": None},),
+        example=_program(data__streaming=True),
+    ),
+    Rule(
+        id="program-language-settings",
+        kind="train",
+        refused="`preference` or `routerLoss` beside a program",
+        why="only objectives of language models read them",
+        field="train.program",
+        breaks=lambda c: c.train.program is not None and (c.train.preference != Preference() or c.train.router_loss is not None),
+        nearest=lambda _: ({"train.preference": None, "train.routerLoss": None},),
+        example=_program(routerLoss=0.1),
+    ),
+    Rule(
+        id="program-model-settings",
+        kind="train",
+        refused="`init` or `attention` beside a program",
+        why="the program's own code makes its model: from scratch it needs none, and it chooses its attention itself",
+        field="train.model",
+        breaks=lambda c: (
+            c.train.program is not None
+            and c.train.model.is_given
+            and (c.train.model.init != "pretrained" or c.train.model.attention != "auto")
+        ),
+        nearest=lambda _: ({"train.model.init": None, "train.model.attention": None},),
+        example=_program(model={"name": "model", "init": "scratch"}),
+    ),
+    Rule(
+        id="program-recompute",
+        kind="train",
+        refused="`recompute` or `liger` beside a program",
+        why="both change the code of known models; a model of your own calls torch.utils.checkpoint where it wants to",
+        field="train.strategy",
+        breaks=lambda c: c.train.program is not None and (c.strategy.recompute is True or c.strategy.liger is True),
+        nearest=lambda _: ({"train.strategy.recompute": None, "train.strategy.liger": None},),
+        example=_program(strategy__recompute=True),
+    ),
+    Rule(
+        id="program-hybrid",
+        kind="train",
+        refused="hybrid sharding or an 8-bit all-reduce beside a program",
+        why="programs train data-parallel under ZeRO 0 to 3, and tensor-parallel",
+        field="train.strategy",
+        breaks=lambda c: c.train.program is not None and (c.strategy.shard_within != "none" or c.strategy.quantised_all_reduce != "none"),
+        nearest=lambda _: ({"train.strategy.shardWithin": None, "train.strategy.quantisedAllReduce": None},),
+        example=_program(strategy={"zero": 3, "shardWithin": "host"}),
+    ),
+    Rule(
+        id="predictions-without-program",
+        kind="train",
+        refused="`predictions` without a program",
+        why="a program's predict makes them; a score task makes those of a language model",
+        field="train.evaluation.predictions",
+        breaks=lambda c: c.train.program is None and c.train.evaluation.predictions,
+        nearest=_without("train.evaluation.predictions"),
+        example={"train.evaluation.predictions": True},
+    ),
+    Rule(
+        id="predictions-without-data",
+        kind="train",
+        refused="`predictions` without evaluation data",
+        why="they are made of held-out rows",
+        field="train.evaluation.predictions",
+        breaks=lambda c: (
+            c.train.program is not None
+            and c.train.evaluation.predictions
+            and c.train.data.validation is None
+            and c.train.data.validation_fraction == 0
+        ),
+        nearest=lambda _: ({"train.data.validationFraction": 0.05},),
+        example=_program(evaluation__predictions=True),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Rows with the columns that they have, for training by a program: mapped into memory, held out by content, in a pure order.
+
+No tokenizer and no roles of columns: a row is a dict from column to value as Arrow gives it (numbers, texts, bytes, lists, dicts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.api import BadInput, Source, TrainData
+from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.dataset import open_dataset
+from tuneyard.data.holdout import held_out_items
+from tuneyard.data.preparation import Prepared, located_source
+from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.report import DataReport
+from tuneyard.data.sources import Located
+from tuneyard.data.stream.windows import Windows
+from tuneyard.tracking import Emit, Stage, silent
+
+FORMAT = "rows"
+_HASHES = "hashes.npy"
+
+
+def prepare_rows(spec: TrainData, *, seed: int, cache_dir: str | Path | None = None, emit: Emit = silent, task: str = "") -> Prepared:
+    """The rows that `spec` names, with `from` resolved to `source` already.
+
+    Several processes may call it at once: one reads, the others wait. Rows of `validationFraction` are chosen by their content, so that no
+    row, nor its duplicate, is on both sides. Raises BadInput (no data, too many bad rows, no row left), StorageError (source not reachable,
+    disk full).
+    """
+    emit(Stage(task=task, name="reading rows"))
+    located = located_source(spec)
+    rows = _opened(spec, spec, cache_dir)
+    held_out = None
+    if spec.validation is not None:
+        held_out = _opened(spec.validation, spec, cache_dir)
+    elif spec.validation_fraction:
+        aside = held_out_items(_hashes(rows, located, spec, cache_dir), spec.validation_fraction, seed)
+        if aside.all():
+            raise BadInput(f"{located.uri}: all rows are equal, so that none can be held out", "leave data.validationFraction out")
+        rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
+    report = DataReport(
+        source=located.uri,
+        format=FORMAT,
+        why="a program reads them",
+        files=len(located.files),
+        samples=len(rows) + (len(held_out) if held_out is not None and spec.validation is None else 0),
+        rows=len(rows),
+        validation_rows=len(held_out) if held_out is not None else 0,
+        max_length=0,
+        packed=False,
+        notes=[*located.notes],
+    )
+    order = PreparedOrder(Windows.over([located.size_bytes], seed, shuffle=spec.shuffle), (len(rows),))
+    return Prepared(rows, held_out, report, False, order)
+
+
+def _opened(source: Source, spec: TrainData, cache_dir: str | Path | None) -> Any:
+    return open_dataset(
+        source.source or "",
+        split=source.split,
+        file_type=source.file_type,
+        limit=source.limit,
+        max_bad_fraction=spec.max_bad_fraction,
+        cache_dir=cache_dir,
+    )
+
+
+def _hashes(rows: Any, located: Located, spec: TrainData, cache_dir: str | Path | None) -> npt.NDArray[np.uint64]:
+    """A hash of the content of each row, computed once."""
+    key = {
+        "code": 1,
+        "files": [[file.kind, file.identity()] for file in located.files],
+        "limit": spec.limit,
+        "bad": spec.max_bad_fraction,
+    }
+
+    def build(folder: Path) -> None:
+        np.save(folder / _HASHES, np.fromiter(_each_hash(rows), dtype=np.uint64, count=len(rows)))
+
+    entry, _ = cached_folder(cache_root(cache_dir) / "row-hashes", key, build)
+    hashes: npt.NDArray[np.uint64] = np.load(entry / _HASHES)
+    return hashes
+
+
+def _each_hash(rows: Any) -> Iterator[int]:
+    for row in rows:
+        yield int.from_bytes(blake2b(repr(sorted(row.items())).encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,54 @@
+"""The plan of a program, whose model the planner does not know: what the task asks for, and nothing predicted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tuneyard.api import BadInput, TrainTask
+from tuneyard.catalog import Gpu
+from tuneyard.planning.plan import Plan
+from tuneyard.planning.resolve import precision_of
+
+NOT_PREDICTED = "a program brings its own model: memory, speed and cost are not predicted; the report has them once it ran"
+
+
+def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
+    """`auto` means plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of a worker as one
+    micro-batch: after a failure for lack of memory the next attempt halves it. Its memory is 0, its speed None: both are unknown.
+
+    Raises BadInput where the batch does not divide, or for a layout that programs are not trained in.
+    """
+    layout, batch = task.layout, task.batch
+    if layout.context_parallel > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
+        raise BadInput(
+            "programs train data- and tensor-parallel: not with sequenceParallel, contextParallel, shardWithin or quantisedAllReduce",
+            "leave these out; strategy.zero 3 shards the weights of a model that is too large for one device",
+        )
+    replicas, left = divmod(workers, layout.tensor_parallel)
+    if left:
+        raise BadInput(
+            f"{workers} workers make no whole number of groups of {layout.tensor_parallel} (tensorParallel)",
+            f"set resources.workers to a multiple of {layout.tensor_parallel}",
+        )
+    rows, rest = divmod(batch.global_, replicas)
+    micro = rows if batch.micro == "auto" else batch.micro
+    if rest or rows % micro:
+        raise BadInput(
+            f"batch.global {batch.global_} does not divide over {replicas} replicas with micro-batches of {micro}",
+            f"set batch.global to a multiple of {replicas * micro}",
+        )
+    parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
+    least: Literal[0, 2, 3] = 3 if parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
+    return Plan(
+        sku=gpu.sku,
+        workers=workers,
+        zero=least if layout.zero == "auto" else layout.zero,
+        offload_optimizer=optimizer,
+        offload_parameters=parameters,
+        nvme_path=layout.offload.nvme_path,
+        tensor_parallel=layout.tensor_parallel,
+        precision=precision_of(task, gpu),
+        attention="sdpa",
+        micro_batch=micro,
+        grad_accum=rows // micro,
+    )

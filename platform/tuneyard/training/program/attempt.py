@@ -1,0 +1,161 @@
+"""One attempt at a train task with a program, in one rank: where it differs from an attempt at a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tuneyard import data
+from tuneyard.api import BadInput
+from tuneyard.planning import steps_of_epochs
+from tuneyard.storage import fetch_folder
+from tuneyard.tracking.events import Warned
+from tuneyard.training.arguments import training_arguments
+from tuneyard.training.artifacts import Artifacts
+from tuneyard.training.attempt import Attempt, Material
+from tuneyard.training.distributed import gather_objects
+from tuneyard.training.model_card import program_card
+from tuneyard.training.offload_ops import prepare_offload
+from tuneyard.training.order import Batches
+from tuneyard.training.program.artifacts import save_program_artifacts
+from tuneyard.training.program.checks import (
+    loss_of_batch,
+    mean_warning,
+    refuse_changed_by_cut,
+    refuse_differing_weights,
+    refuse_untrainable,
+)
+from tuneyard.training.program.contract import Row
+from tuneyard.training.program.cut import cut_of
+from tuneyard.training.program.flops import FlopAccount
+from tuneyard.training.program.loading import Loaded, load_program
+from tuneyard.training.program.module import ProgramModule
+from tuneyard.training.program.predictions import write_predictions
+from tuneyard.training.program.rows import ProgramCollator, RowsInOrder
+from tuneyard.training.program.start import find_program_start, loaded_by_transformers, made_by_program
+from tuneyard.training.program.trainer import ProgramTrainer
+from tuneyard.training.progress import Progress
+from tuneyard.training.request import TrainResult
+from tuneyard.training.tensor_parallel import shard
+from tuneyard.training.throughput import Throughput
+
+_PROBED_ROWS = 4
+
+
+class ProgramAttempt(Attempt):
+    """Rows instead of tokens, the program's model instead of a language model, its loss instead of an objective."""
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The program, imported in this process. Raises BadInput, on every rank that cannot have it."""
+        task = self.request.task
+        assert task.program is not None
+        copy = Path(self.request.scratch) / "program"
+        return load_program(task.program, fetch_folder(task.program_dir, copy) if task.program_dir else copy)
+
+    def _prepare(self) -> Material:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
+        self._stage("loading the program")
+        self._together(lambda: self.loaded)
+        if task.evaluation.predictions and not self.loaded.predicts:
+            raise BadInput(f"{task.program} has no function predict, and evaluation.predictions asks for it", "add predict(model, batch)")
+        start = find_program_start(request, self.loaded, self.world)
+        prepared = data.prepare_rows(task.data, seed=task.seed, emit=self.emit, task=request.name)
+        if not len(prepared.train):
+            raise BadInput(f"{prepared.report.source}: no row is left to train on", "lower data.validationFraction, or add rows")
+        for message in prepared.report.warnings():
+            self.emit(Warned(task=request.name, message=message))
+        steps = task.steps or steps_of_epochs(task.epochs or 1.0, prepared.order.epoch_rows, plan.global_batch)
+        batches = Batches(
+            rows_at=lambda places: places,  # rows are found by their places in the stream, which their seeds depend on
+            micro_batch=plan.micro_batch,
+            grad_accum=plan.grad_accum,
+            rank=self.world.data_rank,
+            workers=self.world.mesh.data,
+            start=0,
+            stop=steps,
+        )
+        return Material(start, None, None, prepared, steps, batches)
+
+    def _build_trainer(self, material: Material) -> ProgramTrainer:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        collator = ProgramCollator(self.loaded)
+        rows = RowsInOrder(material.data.train, task.seed, material.data.order)
+        validation = material.data.validation
+        held_out = RowsInOrder(validation, task.seed) if validation is not None else None
+        made = self._together(lambda: made_by_program(request, self.loaded, material.start))
+        if made is not None:
+            refuse_differing_weights(self.world, made, self.loaded.name)
+            self._probe(ProgramModule(self.loaded, made), rows.__getitems__(range(plan.micro_batch)), collator)
+        arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
+        # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        model = made if made is not None else loaded_by_transformers(request, self.loaded, material.start)
+        module = ProgramModule(self.loaded, model)
+        first = collator(rows.__getitems__(range(plan.micro_batch)))
+        if made is None and plan.zero != 3:
+            self._probe(module, rows.__getitems__(range(plan.micro_batch)), collator)
+        flops = FlopAccount()
+        cut = cut_of(module, first, plan.tensor_parallel)
+        if cut is not None:
+            flops.count(module, first)  # while the model is whole
+            module.eval()
+            whole, _ = loss_of_batch(module, first)
+            self.shards = shard(module, cut, self.world)
+            self._together(lambda: refuse_changed_by_cut(module, first, whole))
+        return ProgramTrainer(model=module, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out, flops=flops)
+
+    def _probe(self, module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> None:
+        """Raises BadInput, on every rank, for a loss that cannot be trained on; warns of one that depends on how batches are cut. The rows
+        are those of the first step, the same on every rank."""
+        said = self._together(lambda: self._probed(module, rows, collator))
+        if said is not None:
+            self.emit(Warned(task=self.request.name, message=said))
+
+    @staticmethod
+    def _probed(module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> str | None:
+        refuse_untrainable(module, collator(rows))
+        return mean_warning(module, rows[:_PROBED_ROWS], collator)
+
+    def _together(self, work: Any) -> Any:
+        """What `work` answers, or the first error of any rank on all of them: a rank that ends alone leaves the others waiting."""
+        answer: Any = None
+        error: BadInput | None = None
+        try:
+            answer = work()
+        except BadInput as raised:
+            error = raised
+        for rank, other in enumerate(gather_objects(self.world, error)):
+            if other is not None:
+                raise other if rank == self.world.rank or error is None else error
+        return answer
+
+    def _save_model_files(self, trainer: Any, material: Material) -> None:
+        """Nothing: a program's weights are loaded by the program, and `tuneyard checkpoints convert` says so."""
+
+    def _throughput(self, trainer: Any, progress: Progress, peak: float) -> Throughput:  # noqa: ARG002 - as of Attempt
+        return Throughput(progress, lambda rows, flops_per_row: rows * flops_per_row, peak, unit="rows")
+
+    def _made_by(self) -> dict[str, Any]:
+        return {**super()._made_by(), "program": self.request.task.program}
+
+    def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
+        self._stage("saving the model")
+        figures = self._figures(progress, throughput)
+        artifacts = save_program_artifacts(trainer, self.loaded, self.request, self.world, program_card(self.request, figures))
+        if self.request.task.evaluation.predictions:
+            self._stage("predicting held-out rows")
+            self._predictions = write_predictions(trainer, self.loaded, self.request, self.world)
+        return artifacts
+
+    def _result(self, *args: Any, **kwargs: Any) -> TrainResult:
+        """Rates and sums of tokens are those of language models: rows stand in `details`."""
+        found = super()._result(*args, **kwargs)
+        details = found.details | {"program": self.request.task.program, "rows": found.tokens, "rows_per_s": found.tokens_per_s}
+        if hasattr(self, "_predictions"):
+            details["predictions"] = self._predictions
+        return replace(found, tokens=0, tokens_per_s=0.0, details=details)

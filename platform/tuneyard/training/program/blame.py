@@ -1,0 +1,48 @@
+"""Errors of a program's own code, as people need them: which of its functions failed, on which line of theirs, and with what."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuneyard.api import BadInput, TuneyardError
+from tuneyard.training.memory import is_out_of_memory
+
+
+@contextmanager
+def blamed(what: str, folder: Path, next_step: str = "") -> Iterator[None]:
+    """Raises BadInput for what the code inside raises, with the last line of the traceback that lies below `folder` (the program's).
+
+    Errors of Tuneyard and a lack of memory pass as they are: they have words, and retries, of their own.
+    """
+    try:
+        yield
+    except TuneyardError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise BadInput(f"{what} failed: {said(error)}{where(error, folder)}", next_step or "correct the program") from error
+
+
+def said(error: BaseException) -> str:
+    """Type and first lines of an error."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def where(error: BaseException, folder: Path) -> str:
+    """`, at captions.py line 12: x = rows[0]["image"]`: the innermost line of the program itself; empty where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f", at {Path(error.filename).name} line {error.lineno}: {(error.text or '').strip()}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_below(frame.filename, folder)]
+    return f", at {Path(own[-1].filename).name} line {own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    try:
+        return Path(file).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,66 @@
+"""How a program's model is cut over a tensor group: proven on its loss, with a batch that its own collate made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from tuneyard.api import BadInput
+from tuneyard.parallel import TensorParallelPlan, explain_tensor_parallel
+from tuneyard.parallel.recording import pattern
+from tuneyard.training.program.contract import Batch
+from tuneyard.training.program.module import ProgramModule
+
+_ALONE = ("colwise_gather_output", "rowwise_split_input", "embedding_rowwise")
+"""Styles of a module without a partner: it may as well be whole."""
+
+
+class _Recorded(nn.Module):
+    """The loss as a forward pass of named tensors, without the checks that need gradients."""
+
+    def __init__(self, module: ProgramModule) -> None:
+        super().__init__()
+        self.model = module.model
+        self._module = [module]
+
+    def forward(self, **batch: torch.Tensor) -> Any:
+        return self._module[0].loaded.program.loss(self.model, Batch(batch))
+
+
+def cut_of(module: ProgramModule, made: Mapping[str, Any], degree: int) -> TensorParallelPlan | None:
+    """The plan of the model over `degree` ranks, by the names that ProgramModule gives its parameters; None for one rank. `made`: a batch.
+
+    Raises BadInput where nothing can be cut, or the loss cannot be followed on the meta device: it takes gradients of its own (MAML), or
+    looks at the values of tensors.
+    """
+    if degree == 1:
+        return None
+    inputs = {name: value for name, value in made.items() if torch.is_tensor(value)}
+    recorded = _Recorded(module)
+    try:
+        return _without_mixed_layers(recorded, explain_tensor_parallel(recorded, degree, inputs=inputs))
+    except BadInput as error:
+        raise BadInput(
+            f"the model of {module.loaded.name} cannot be cut over {degree} ranks: {error.cause}",
+            "set strategy.tensorParallel to 1; strategy.zero 3 shards the weights of a model that is too large for one device",
+        ) from error
+
+
+def _without_mixed_layers(model: nn.Module, plan: TensorParallelPlan) -> TensorParallelPlan:
+    """A plan names all numbered modules of a list alike: in most models they are layers of one kind, and in `nn.Sequential` they may be
+    anything. Such modules are left whole. Raises BadInput where one has a partner that was cut with it, or nothing else is left."""
+    kinds: dict[str, set[tuple[Any, ...]]] = {}
+    for name, module in model.named_modules():
+        shapes = tuple(tuple(weight.shape) for weight in module.parameters(recurse=False))
+        kinds.setdefault(pattern(name), set()).add((type(module), shapes))
+    mixed = {name: style for name, style in plan.styles.items() if len(kinds.get(name, ())) > 1}
+    paired = sorted(name for name, style in mixed.items() if style not in _ALONE)
+    styles = {name: style for name, style in plan.styles.items() if name not in mixed}
+    if paired or not styles:
+        which = ", ".join(paired or sorted(mixed)).replace("model.", "", 1)
+        raise BadInput(f"{which} stands for modules of different kinds", "give them names of their own in place of nn.Sequential")
+    return replace(plan, styles=styles)

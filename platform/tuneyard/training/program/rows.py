@@ -1,0 +1,86 @@
+"""Rows by their place in the stream, and micro-batches made of them by the program's collate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.data.order import RowOrder
+from tuneyard.training.program.blame import blamed
+from tuneyard.training.program.contract import COUNT, Row
+from tuneyard.training.program.loading import Loaded
+
+RESERVED = ("tokens", "squares")
+"""Names that the account of a batch uses."""
+
+
+@dataclass(frozen=True)
+class RowsInOrder:
+    """A map-style data set from places in the endless stream of all epochs to rows. `order` None: held-out rows, as they lie."""
+
+    rows: Any
+    seed: int
+    order: RowOrder | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> Row:
+        return self.__getitems__([place])[0]
+
+    def __getitems__(self, places: Sequence[int]) -> list[Row]:
+        numbers = list(places) if self.order is None else self.order.at_each(np.asarray(places, dtype=np.int64)).tolist()
+        kind = "held out" if self.order is None else "train"
+        return [Row.at(self.rows[number], seed=self.seed, place=f"{kind}/{place}") for place, number in zip(places, numbers, strict=True)]
+
+
+@dataclass(frozen=True)
+class ProgramCollator:
+    """Rows -> a checked batch, with the account that every batch of the trainer carries: rows, and `count`."""
+
+    loaded: Loaded
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """Raises BadInput where collate fails, or returns something else than named tensors."""
+        name = self.loaded.name
+        advice = "make all tensors of a batch equally long: pad or cut the rows in collate"
+        with blamed(f"collate of {name}", self.loaded.folder, advice):
+            made = self.loaded.program.collate(list(rows))
+        if not isinstance(made, Mapping) or not made:
+            raise BadInput(f"collate of {name} returned {type(made).__name__}, and not a dict of tensors", "return {'inputs': tensor, …}")
+        batch = dict(made)
+        count = _count(batch.pop(COUNT, len(rows)), name)
+        for key, value in batch.items():
+            self._check(key, value)
+        return {**batch, COUNT: torch.tensor(int(count) if count.is_integer() else count), "tokens": [1] * len(rows), "squares": 0}
+
+    def _check(self, key: Any, value: Any) -> None:
+        name = self.loaded.name
+        if not isinstance(key, str) or key in RESERVED:
+            raise BadInput(
+                f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are those of the account"
+            )
+        if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
+            shapes = ", ".join(str(list(each.shape)) for each in value[:3])
+            raise BadInput(
+                f"collate of {name} returned {key} as {len(value)} tensors ({shapes} …)", "pad them to one length, and stack them"
+            )
+        if not torch.is_tensor(value):
+            raise BadInput(f"collate of {name} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
+        if value.requires_grad:
+            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute what is trained in loss, and detach the rest")
+
+
+def _count(value: Any, name: str) -> float:
+    number = value.item() if torch.is_tensor(value) and value.numel() == 1 else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
+        raise BadInput(
+            f"collate of {name} returned count as {number!r}",
+            "count is the number of things that the loss is a mean over: one number, 0 or more",
+        )
+    return float(number)

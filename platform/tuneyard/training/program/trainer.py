@@ -1,0 +1,80 @@
+"""SteppedTrainer by a program's loss: what counts as one step's mean, its FLOPs, and what is asked of a program before it trains."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.training.program.checks import UNTRAINED_ADVICE, refuse_differing_batches
+from tuneyard.training.program.contract import COUNT
+from tuneyard.training.program.flops import FlopAccount
+from tuneyard.training.program.module import ProgramModule
+from tuneyard.training.trainer import SteppedTrainer
+
+
+class ProgramTrainer(SteppedTrainer):
+    """Trains a ProgramModule. `tokens` of its account are rows, `squares` FLOPs: `Throughput` multiplies them out."""
+
+    def __init__(self, *args: Any, flops: FlopAccount, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.loss_is_scaled_for_ga = True  # by compute_loss, over the global batch
+        self._counts: deque[float] = deque()
+        self._flops = flops
+        self._unchecked = True
+
+    @property
+    def module(self) -> ProgramModule:
+        module: ProgramModule = self.model
+        return module
+
+    def _probe(self) -> None:
+        """Nothing is known of what a program's model may see: its first batches are checked instead."""
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
+        """`count` of the global batch, exact on every rank. Raises BadInput where it is 0, and where ranks made different batches."""
+        if self._unchecked:
+            refuse_differing_batches(self.world, batch_samples, self.module.loaded.name)
+            self._unchecked = False
+        counts = [float(batch[COUNT]) for batch in batch_samples]
+        self._counts.extend(counts)
+        total = torch.tensor(sum(counts), dtype=torch.float64, device=device)
+        if self.world.size > 1:
+            torch.distributed.all_reduce(total)
+            total /= self.world.mesh.tensor  # ranks of a tensor group have the same rows
+        if not total:
+            raise BadInput(
+                f"the loss of step {self.state.global_step + 1} is a mean over nothing: count is 0 in the whole batch",
+                "raise batch.global, or leave rows out that have nothing to learn from",
+            )
+        return total
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        with self._flops.counting(inputs):
+            loss = super().training_step(model, inputs, num_items_in_batch)
+        self._step_squares += self._flops.of(inputs)
+        return loss
+
+    def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The share of a micro-batch in the mean of the global batch, times the ranks that have
+        other rows: DDP and DeepSpeed take the mean over them. Without
+        `num_items_in_batch` the mean over this batch."""
+        try:
+            loss: torch.Tensor = model(inputs)
+        except RuntimeError as error:
+            if "finished reduction in the prior iteration" not in str(error):
+                raise
+            name = self.module.loaded.name
+            raise BadInput(
+                f"the loss of {name} did not depend on all parameters at step {self.state.global_step}", UNTRAINED_ADVICE
+            ) from error
+        if num_items_in_batch is None:
+            return loss
+        share = self._counts.popleft() * self.world.mesh.data / float(num_items_in_batch)
+        # A mean over nothing may be 0 / 0, and NaN times 0 is NaN.
+        return loss * share if share else torch.nan_to_num(loss) * 0.0
+
+    def weight_of(self, batch: dict[str, Any]) -> float:
+        return float(batch[COUNT])
