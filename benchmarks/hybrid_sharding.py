@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pickle
+import signal
 import statistics
 import subprocess
 import sys
@@ -179,6 +180,7 @@ def main() -> None:
     if given.rank:
         rank_main(*given.rank)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ranks, link and namespaces go with it
     if given.rounds:
         measure(given.rounds)
     if given.states:

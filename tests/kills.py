@@ -33,6 +33,8 @@ class Case:
 
     folder: str
     plan: dict[str, Any]
+    layouts: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of `cpu_plan` for the attempts of a killed run, in turn; empty: all are laid out as `plan`."""
     task: dict[str, Any] = field(default_factory=dict)
     shape: dict[str, Any] = field(default_factory=dict)
     kills: int = 7
@@ -170,14 +172,17 @@ class _Run:
         answer, stepping = self.folder / f"{name}.pickle", self.folder / f"{name}.stepping"
         for path in (answer, stepping):
             path.unlink(missing_ok=True)
-        workers, port = self.case.plan.get("workers", 1), free_port()
-        ranks = [self._fork(name, rank, workers, port, answer, stepping) for rank in range(workers)]
+        layouts = self.case.layouts if name != "whole" and self.case.layouts else [self.case.plan]
+        plan, port = layouts[self.outcome.attempts % len(layouts)], free_port()
+        ranks = [self._fork(name, rank, plan, port, answer, stepping) for rank in range(plan.get("workers", 1))]
         if kill:
             self._kill_somewhere(name, ranks, stepping)
         self._wait(ranks)
         return pickle.loads(answer.read_bytes()) if answer.exists() else None
 
-    def _fork(self, name: str, rank: int, workers: int, port: int, answer: Path, stepping: Path) -> int:
+    def _fork(self, name: str, rank: int, plan: dict[str, Any], port: int, answer: Path, stepping: Path) -> int:
+        workers = plan.get("workers", 1)
+
         def work() -> None:
             from tests.models import cpu_plan, train_request, train_task
 
@@ -196,7 +201,7 @@ class _Run:
 
             fields = {"steps": self.case.steps, "checkpoint": {"everySteps": self.case.every_steps, "keep": 3}, **self.case.task}
             task = train_task(self.folder / "model", self.folder / "text.jsonl", **fields)
-            request = train_request(self.folder / name, task, cpu_plan(**self.case.plan), output=f"{self.output}/{name}-out")
+            request = train_request(self.folder / name, task, cpu_plan(**plan), output=f"{self.output}/{name}-out")
             result = train(request, emit=emit)
             if rank == 0:
                 answer.write_bytes(pickle.dumps({"losses": result.losses, "resumed_from": result.resumed_from, "details": result.details}))

@@ -10,6 +10,10 @@ def _whole_groups(case: Case) -> bool:
     return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
 
 
+def _splits_rows(case: Case) -> bool:
+    return case.strategy.context_parallel > 1 and _whole_groups(case) and not _averages_itself(case)
+
+
 def _averages_itself(case: Case) -> bool:
     """Gradients are averaged by Tuneyard, over groups that know of data parallelism alone."""
     return case.strategy.shard_within == "host" or case.strategy.quantised_all_reduce != "none"
@@ -27,14 +31,44 @@ PARALLEL_RULES = (
         example={"train.strategy.sequenceParallel": True},
     ),
     Rule(
-        id="context-parallel",
+        id="context-of-pairs",
         kind="train",
-        refused="context parallelism",
-        why="rows are not split over ranks in this version",
+        refused="objective dpo with context parallelism",
+        why="TRL computes the loss of a preference pair from whole rows",
         field="train.strategy.contextParallel",
-        breaks=lambda c: c.strategy.context_parallel > 1 and _whole_groups(c) and not _averages_itself(c),
+        breaks=lambda c: _splits_rows(c) and c.train.objective == "dpo",
         nearest=lambda _: ({"train.strategy.contextParallel": 1},),
-        example={"train.strategy.contextParallel": 2, "resources.workers": 2},
+        example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.objective": "dpo"},
+    ),
+    Rule(
+        id="context-attention",
+        kind="train",
+        refused="flash or eager attention with context parallelism",
+        why="ranks exchange tokens for heads around torch's attention (sdpa), which has a flash kernel of its own",
+        field="train.model.attention",
+        breaks=lambda c: _splits_rows(c) and c.train.model.attention in ("flash", "eager"),
+        nearest=lambda _: ({"train.model.attention": "auto"}, {"train.strategy.contextParallel": 1}),
+        example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.model.attention": "eager"},
+    ),
+    Rule(
+        id="context-liger",
+        kind="train",
+        refused="Liger kernels with context parallelism",
+        why="their fused loss takes labels of whole rows",
+        field="train.strategy.liger",
+        breaks=lambda c: _splits_rows(c) and c.strategy.liger is True,
+        nearest=lambda _: ({"train.strategy.liger": "auto"}, {"train.strategy.contextParallel": 1}),
+        example={"train.strategy.contextParallel": 2, "resources.workers": 2, "train.strategy.liger": True},
+    ),
+    Rule(
+        id="context-and-tensor",
+        kind="train",
+        refused="context parallelism with tensor parallelism",
+        why="heads are exchanged over ranks that hold all of them in this version",
+        field="train.strategy.contextParallel",
+        breaks=lambda c: _splits_rows(c) and c.strategy.tensor_parallel > 1,
+        nearest=lambda _: ({"train.strategy.contextParallel": 1, "train.strategy.tensorParallel": 1},),
+        example={"train.strategy.contextParallel": 2, "train.strategy.tensorParallel": 2, "resources.workers": 4},
     ),
     Rule(
         id="uneven-groups",

@@ -153,7 +153,12 @@ class Strategy(Fields):
     sequence_parallel: bool = Field(
         default=False, description="tensor-parallel ranks split what lies between the matrices too (Korthikanti et al. 2022)"
     )
-    context_parallel: int = Field(default=1, ge=1, le=MOST_CONTEXT_RANKS, description="ranks that split each row, along its tokens")
+    context_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_CONTEXT_RANKS,
+        description="ranks that split each row along its tokens, for rows that one device cannot hold; divides workers and heads",
+    )
     shard_within: Literal["none", "host"] | Auto = Field(
         default="none",
         description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks; "

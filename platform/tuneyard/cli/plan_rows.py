@@ -117,6 +117,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "zero": found.zero,
             "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
             "tensorParallel": found.tensor_parallel,
+            "contextParallel": found.context_parallel,
             "shardWithin": found.shard_within,
             "quantisedAllReduce": found.quantised_all_reduce,
             "recompute": found.recompute,

@@ -62,6 +62,7 @@ def _choice(row: Row) -> str:
 def layout_text(row: Row) -> str:
     strategy = row["strategy"]
     parts = [f"zero {strategy['zero']}"]
+    parts += [f"rows over {strategy['contextParallel']}"] if strategy["contextParallel"] > 1 else []
     parts += ["inside hosts"] if strategy["shardWithin"] == "host" else []
     parts += [f"gradients in {strategy['quantisedAllReduce']}"] if strategy["quantisedAllReduce"] != "none" else []
     parts += ["recompute"] if strategy["recompute"] else []

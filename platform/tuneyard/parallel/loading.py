@@ -46,12 +46,23 @@ def load_sharded(model: nn.Module, shards: Shards, folder: str | Path) -> None:
     )
     with _opened(folder) as found, _one_at_a_time():
         own = _own_slices(loaded, shards, found, mapping)
-        for converter in mapping:
-            if isinstance(converter, WeightConverter):
-                converter.operations = [*converter.operations, _cut_last(shards)]
-        info, _ = _load(loaded, own, settings)
+        with _cut_afterwards([entry for entry in mapping if isinstance(entry, WeightConverter)], shards):
+            info, _ = _load(loaded, own, settings)
         _check(info, loaded, folder)
         loaded._finalize_model_loading(loaded, settings, info)
+
+
+@contextlib.contextmanager
+def _cut_afterwards(converters: Sequence[Any], shards: Shards) -> Iterator[None]:
+    """Conversions that end with a cut. The model keeps them for the way back, when it is saved whole: they are as before then."""
+    was = [converter.operations for converter in converters]
+    for converter in converters:
+        converter.operations = [*converter.operations, _cut_last(shards)]
+    try:
+        yield
+    finally:
+        for converter, operations in zip(converters, was, strict=True):
+            converter.operations = operations
 
 
 def _load(model: Any, own: Mapping[str, Any], settings: Any) -> Any:

@@ -6,6 +6,7 @@ In the manner of Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a s^2
 from __future__ import annotations
 
 from tuneyard.catalog import ModelShape
+from tuneyard.planning.context import slice_tokens
 from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import heads_divide
 
@@ -18,7 +19,7 @@ rows (benchmarks/memory.py), not off its source."""
 
 def tokens_of(setup: Setup) -> int:
     """Tokens of one rank in one forward pass; preference training reads a chosen and a rejected row at once."""
-    return setup.layout.micro_batch * setup.layout.seq_len * (2 if setup.objective == "dpo" else 1)
+    return setup.layout.micro_batch * slice_tokens(setup) * (2 if setup.objective == "dpo" else 1)
 
 
 def layer_bytes(setup: Setup) -> float:

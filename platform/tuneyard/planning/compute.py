@@ -18,6 +18,7 @@ from tuneyard.api import Method
 from tuneyard.catalog import ModelShape, adapted_projections, train_flops, trainable_parameters
 from tuneyard.catalog.flops import attention_forward_flops
 from tuneyard.planning.calibration import Efficiency
+from tuneyard.planning.context import slice_tokens
 from tuneyard.planning.setup import BYTES, Setup
 
 _KERNELS_FORWARD = 26
@@ -71,17 +72,18 @@ def work_of(setup: Setup, efficiency: Efficiency) -> Work:
     """The compute of one micro-batch. Raises BadInput where the device has no units for the precision."""
     layout, shape, gpu = setup.layout, setup.shape, setup.gpu
     rows, degree = rows_of(setup), layout.tensor_parallel
-    tokens = rows * layout.seq_len
+    tokens = rows * slice_tokens(setup)
+    ranks = degree * layout.context_parallel  # that share the work of a row
     peak = gpu.rank_peak_flops(layout.precision, layout.workers)  # fp32 too: torch leaves TF32 off
     model = model_work(setup)
     bandwidth = gpu.memory_bandwidth_gb_s * 1e9 * efficiency.memory / (layout.workers if gpu.is_cpu else 1)
     body, head = _slowdowns(shape, degree, tokens, efficiency.matmul_tokens, efficiency.matmul_width)
     reference = 4 / 3 if setup.objective == "dpo" else 1.0  # the reference's forward pass
-    matmul = rows * model.matmul_flops * reference / degree / (peak * efficiency.matmul)
+    matmul = rows * model.matmul_flops * reference / ranks / (peak * efficiency.matmul)
     share = model.head_share
     head_matmul = matmul * share * head
     body_matmul = matmul * (1 - share) * body
-    attention = rows * model.attention_flops * reference / degree / (peak * efficiency.attention)
+    attention = rows * model.attention_flops * reference / ranks / (peak * efficiency.attention)
     traffic, head_traffic = _traffic_bytes(setup, model, tokens)
     return Work(
         matmul_s=body_matmul + head_matmul,

@@ -113,7 +113,7 @@ def _buckets(setup: Setup, states: States) -> float:
     one that fills, and under ZeRO 1 and 2 with overlap (on GPUs) one that is on its way (0.19: `setup_buckets` of `stage_1_and_2.py`, `IPG`
     of `stage3.py`). Pages of a process that nobody has written to are not there: on cpu a bucket is what is trained, at most."""
     layout = setup.layout
-    if layout.engine == "fsdp" or (layout.data_parallel <= 1 and layout.zero == 0):
+    if layout.engine == "fsdp" or (layout.gradient_ranks <= 1 and layout.zero == 0):
         return 0.0
     if layout.engine in ("megatron", "nanotron"):
         return 0.0  # the fp32 buffer of gradients is what is reduced

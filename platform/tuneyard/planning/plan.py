@@ -32,6 +32,8 @@ class StepTime:
     elementwise_s: float = 0.0
     """Memory traffic of norms, activations, adapters, unpacking of 4-bit weights, and the loss."""
     tensor_parallel_s: float = 0.0
+    context_parallel_s: float = 0.0
+    """Slices of rows that are exchanged for heads around attention."""
     data_parallel_s: float = 0.0
     """Gradients, and weights after a sharded optimizer step."""
     gathers_s: float = 0.0

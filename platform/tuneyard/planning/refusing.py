@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.planning import tensor
+from tuneyard.planning.context import can_split, degrees
 from tuneyard.planning.search import Search
 
 
@@ -53,6 +54,7 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         yield "install liger-kernel, whose fused loss keeps no logits", replace(search, liger=True)
     if asked.zero != "auto":
         yield "set strategy.zero to auto", _with(search, strategy={"zero": "auto"})
+    yield from _split_rows(search)
     yield from _cut_matrices(search)
     if task.optimizer.name == "adamw" and not search.gpu.is_cpu:
         zero = 2 if task.method.qlora or search.workers == 1 else 3
@@ -67,6 +69,23 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         )
     if not search.gpu.is_cpu:
         yield from _more_workers(search)
+
+
+def _split_rows(search: Search) -> Iterator[tuple[str, Search]]:
+    """Where only activations are too large: rows split over the workers that there are, or over more where there is one."""
+    task, memory = search.task, search.estimate(search.smallest()).device
+    if not can_split(task, search.shape) or task.layout.context_parallel > 1 or task.layout.liger is True:
+        return
+    if memory.total_gb - memory.activations_gb > search.usable_gb:
+        return
+    for degree in degrees(search.shape, search.workers):
+        split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
+        yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}", replace(split, attention="sdpa", liger=False)
+    if search.workers == 1 and not search.gpu.is_cpu:
+        for degree in degrees(search.shape, 8):
+            split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
+            words = f"split rows over {degree} workers: set resources.workers and strategy.contextParallel to {degree}"
+            yield words, replace(split, workers=degree, attention="sdpa", liger=False)
 
 
 def _cut_matrices(search: Search) -> Iterator[tuple[str, Search]]:

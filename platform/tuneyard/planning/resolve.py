@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape, attention_kinds
 from tuneyard.planning.calibration import DEFAULT, Calibration
+from tuneyard.planning.context import refuse_degree
 from tuneyard.planning.memory import LIBRARIES_GB
 from tuneyard.planning.plan import Plan, Speed
 from tuneyard.planning.refusing import refusal
@@ -102,6 +103,7 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
     """The search that `resolve` and `plans` make. Raises BadInput for a setting that cannot work on the device."""
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
+    refuse_degree(task, shape, workers)
     refuse_tensor_degree(task, shape, gpu, site.get("gpus_per_node"))
     return Search(
         task=task,
@@ -137,6 +139,12 @@ def _attention(task: TrainTask, shape: ModelShape, gpu: Gpu, available: bool) ->
     asked = task.model.attention
     half = _precision(task, gpu) != "fp32"
     has = attention_kinds(shape.model_type)
+    if task.layout.context_parallel > 1:
+        if asked not in ("auto", "sdpa"):
+            raise BadInput(
+                f"{asked} attention cannot be split along rows, as contextParallel asks", "set model.attention to auto, which takes sdpa"
+            )
+        return "sdpa"
     if asked == "auto":
         return "flash" if "flash" in has and available and gpu.has_flash and half else "sdpa" if "sdpa" in has else "eager"
     if asked not in has:
@@ -154,6 +162,9 @@ def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
     asked = task.layout.liger
     if asked is True and gpu.is_cpu:
         raise BadInput("Liger kernels run on GPUs only", "set strategy.liger to auto")
+    if task.layout.context_parallel > 1 and asked is True:
+        raise BadInput("Liger's fused loss does not take slices of rows (contextParallel)", "set strategy.liger to auto")
     if asked == "auto":
-        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1  # the fused loss multiplies by the head's whole weight
+        # The fused loss multiplies by the head's whole weight, and shifts labels inside of a row.
+        return available and not gpu.is_cpu and task.layout.tensor_parallel == 1 and task.layout.context_parallel == 1
     return asked

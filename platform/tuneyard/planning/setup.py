@@ -63,6 +63,11 @@ class Layout:
         """Replicas that see different rows."""
         return self.workers // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
 
+    @property
+    def gradient_ranks(self) -> int:
+        """Ranks that hold the same weights: over these, gradients are summed and ZeRO shards."""
+        return self.data_parallel * self.context_parallel
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
@@ -99,5 +104,5 @@ class Setup:
     @property
     def shards(self) -> int:
         """Ranks over which ZeRO shards."""
-        replicas = max(1, self.layout.data_parallel)
+        replicas = max(1, self.layout.gradient_ranks)
         return min(replicas, self.ranks_per_host) if self.layout.shard_within == "host" else replicas

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency, Software
 from tuneyard.planning.compute import Work, rows_of, work_of
+from tuneyard.planning.context import EXCHANGES, passes, row_exchange_s, slice_tokens
 from tuneyard.planning.exchange import averages_itself, exchange_s
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
@@ -61,8 +62,9 @@ class _Step:
         # Of one micro-batch, over all layers: each stage has its share of it.
         compute = work.total_s
         tensor = self._tensor_parallel_s()
+        context = row_exchange_s(self.setup, self.links, rows_of(self.setup))
         gathers, moved = self._exposed(self._gathers_s(), self._offloaded_weights_s(), self.overlap * compute)
-        busy = compute + tensor + gathers + moved
+        busy = compute + tensor + context + gathers + moved
         launch = max(0.0, self._launch_s() - busy)
         micro = busy + launch
         stage = max(micro / stages, work.head_s if stages > 1 else 0.0) + self._sends_s()
@@ -75,6 +77,7 @@ class _Step:
             attention_s=work.attention_s * times,
             elementwise_s=work.traffic_s * times,
             tensor_parallel_s=tensor * times,
+            context_parallel_s=context * times,
             data_parallel_s=reduced,
             gathers_s=gathers * times,
             pipeline_s=pipeline,
@@ -85,7 +88,7 @@ class _Step:
         )
 
     def _tokens(self) -> int:
-        return rows_of(self.setup) * self.layout.seq_len
+        return rows_of(self.setup) * slice_tokens(self.setup)
 
     def _tensor_parallel_s(self) -> float:
         """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
@@ -112,6 +115,8 @@ class _Step:
         if self.setup.gpu.is_cpu:
             return 0.0
         rings = 2.0 * self._synchronisations() if layout.tensor_parallel > 1 else 0.0
+        if layout.context_parallel > 1:
+            rings += EXCHANGES * passes(self.setup) * self.shape.layers
         waits = 0.0
         if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
             waits = rings * layout.tensor_parallel * self.efficiency.queue_s
@@ -135,7 +140,7 @@ class _Step:
         if layout.pipeline_parallel == 1:
             return 0.0
         size = self._tokens() * self.shape.hidden * self.width / (layout.tensor_parallel if layout.sequence_parallel else 1)
-        return 2 * self.links.send_s(size, layout.tensor_parallel * layout.data_parallel)
+        return 2 * self.links.send_s(size, layout.tensor_parallel * layout.gradient_ranks)
 
     @property
     def _shards(self) -> int:
@@ -167,7 +172,7 @@ class _Step:
         layout = self.layout
         if averages_itself(self.setup):
             return max(0.0, exchange_s(self.setup, self.links, self.trained) - self.overlap * backward_s)
-        if layout.data_parallel == 1 or layout.zero == 3:
+        if layout.gradient_ranks == 1 or layout.zero == 3:
             return 0.0
         gradients = self.trained * (4 if layout.engine in ("megatron", "nanotron") or layout.zero == 0 else self.width) / self._shards
         scatter = self._ring_s(gradients)
@@ -190,7 +195,7 @@ class _Step:
         if layout.offload_parameters == "none":
             return 0.0
         passes = 3 if layout.recompute else 2
-        return self._host_s(passes * self._weight_bytes() / layout.data_parallel, layout.offload_parameters)
+        return self._host_s(passes * self._weight_bytes() / layout.gradient_ranks, layout.offload_parameters)
 
     def _host_s(self, size: float, place: str) -> float:
         """Seconds to move `size` bytes of one rank to or from the host's memory or disks, which the ranks of a machine share."""

@@ -168,7 +168,9 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
 def _layout(plan: Mapping[str, Any]) -> str:
     if not plan:
         return ""
-    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}"
+    split = plan.get("context_parallel", 1)
+    rows = f" · rows over {split} ranks" if split > 1 else ""
+    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}{rows}"
 
 
 def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:

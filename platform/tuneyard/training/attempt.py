@@ -22,6 +22,7 @@ from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
 from tuneyard.data.shown import first_pieces
 from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
@@ -34,6 +35,7 @@ from tuneyard.training.checkpoint.checkpoints import Checkpoints
 from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
+from tuneyard.training.context import SliceCollator
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -49,6 +51,7 @@ from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
+from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
@@ -131,6 +134,7 @@ class _Attempt:
     def __init__(self, request: TrainRequest, world: World, stop: StopRequest, emit: Emit) -> None:
         self.request = request
         self.world = world
+        self.context: ContextParallel | None = None
         self.stop = stop
         self.emit = emit
         self.scratch = Path(request.scratch)
@@ -247,7 +251,8 @@ class _Attempt:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
-        model = load_model(request, material.start, self.world)
+        parts = load_parts(request, material.start, material.tokenizer, self.world)
+        model = load_model(request, material.start, self.world) if parts is None else parts.model
         fit_embedding(model, material.tokenizer, request)
         unsaid = vision_warning(request, material.start, model)
         if unsaid is not None:
@@ -255,10 +260,10 @@ class _Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel)
+        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else None
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
-        self.shards = shard(model, cuts, self.world)
+        self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_trainer
 
@@ -273,7 +278,11 @@ class _Attempt:
                 validation=material.data.validation,
             )
         pad = material.tokenizer.pad_token_id
-        collator = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        collator: Any = Collator(pad if pad is not None else 0, lay_flat=task.data.pack and plan.attention == "flash")
+        if plan.context_parallel > 1:
+            self.context = ContextParallel(self.world.context_group)
+            self.context.prepare(model)
+            collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
         take_token_mean(trainer)
@@ -365,6 +374,8 @@ class _Attempt:
             expert_load=self.expert_load,
             mixed=material.data.mixed,
             shards=self.shards,
+            context=self.context,
+            longest_row=task.data.max_length,
             exchange=lambda trainer: exchange_gradients(trainer, self.world, plan),
             optimizer=optimizer_of(task),
         )

@@ -49,6 +49,8 @@ class World:
     """Process group of the ranks that hold one copy of the weights together; None where each rank has all of them."""
     gradient_group: Any = None
     """Process group of the ranks that hold the same weights; None where these are all ranks."""
+    context_group: Any = None
+    """Process group of the ranks that share rows; None where each rank has whole rows."""
     host_groups: HostGroups | None = None
 
     @property
@@ -124,6 +126,19 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[
 @contextmanager
 def _joined_groups(world: World, with_deepspeed: bool) -> Iterator[World]:
     """The world with the groups of its mesh, which are left at the end."""
+    if world.mesh.context > 1:
+        contexts = [dist.new_group(ranks, timeout=COLLECTIVE_TIMEOUT) for ranks in world.mesh.context_groups()]
+        world = replace(world, context_group=contexts[world.data_rank * world.mesh.tensor + world.tensor_index])
+    try:
+        with _joined_tensor_groups(world, with_deepspeed) as meshed:
+            yield meshed
+    finally:
+        if world.context_group is not None:
+            dist.destroy_process_group(world.context_group)
+
+
+@contextmanager
+def _joined_tensor_groups(world: World, with_deepspeed: bool) -> Iterator[World]:
     if world.mesh.tensor == 1:
         yield world
         return

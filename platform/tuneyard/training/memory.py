@@ -73,7 +73,7 @@ def _smaller(plan: Plan) -> str:
         return f"set strategy.zero to {plan.zero + 1}"
     if plan.offload_optimizer == "none":
         return "set strategy.offload.optimizer to cpu" if plan.zero else "set strategy.zero to 2 and strategy.offload.optimizer to cpu"
-    return "use more workers, a shorter data.maxLength, or method lora or qlora"
+    return "use more workers, split rows over them (strategy.contextParallel), or use a shorter data.maxLength, or method lora or qlora"
 
 
 def _first_line(error: BaseException) -> str:

@@ -77,9 +77,14 @@ def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards |
     if plan is None:
         return None
     shards = shard_model(model, plan, world.tensor_group)
+    mark(model, shards)
+    return shards
+
+
+def mark(model: Any, shards: Shards) -> None:
+    """Have each parameter say whether this rank has a part of it: DeepSpeed and `clip` ask."""
     for name, parameter in model.named_parameters():
         setattr(parameter, _IS_SHARD, not shards.replicated(name))
-    return shards
 
 
 @dataclass

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from transformers import Trainer
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
 from tuneyard.parallel import Shards
+from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
+from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
 from tuneyard.training.distributed import World
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.order import Batches, evaluation_batches
@@ -66,15 +69,17 @@ class SteppedTrainer(Trainer):
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
         shards: Shards | None = None,
+        context: ContextParallel | None = None,
+        longest_row: int = 0,
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
         of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
         `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
-        `shards`: this rank's parts of the weights, where the model is cut over a tensor group.
-        `exchange`: takes over the averaging of gradients, once the model is wrapped. `optimizer`: class and settings of
-        one that transformers does not know."""
+        `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks that hold slices of
+        the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging of gradients, once
+        the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -85,6 +90,10 @@ class SteppedTrainer(Trainer):
         self.router_weight = router_weight
         self.expert_load = expert_load
         self.mixed = mixed
+        self.context = context
+        self.longest_row = longest_row
+        if context is not None:
+            self.compute_loss_func = slice_loss
         self.exchange: GradientExchange | None = None
         if optimizer is not None:
             self.optimizer_cls_and_kwargs = optimizer
@@ -156,7 +165,7 @@ class SteppedTrainer(Trainer):
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
         self.watch.mark("forward")
         if self.expert_load is not None:
-            self.expert_load.begin(inputs.get("attention_mask"))
+            self.expert_load.begin(inputs.get("attention_mask") if self.context is None else self.context.own(inputs[MASK]))
         if self.router_weight:
             loss = self._loss_with_router(model, inputs, num_items_in_batch)
         else:
@@ -173,7 +182,10 @@ class SteppedTrainer(Trainer):
         if outputs.aux_loss is None:  # a class that can have experts, with a configuration that has none (Doge)
             self.router_weight = 0.0
             return loss
-        router = outputs.aux_loss / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
+        balance = outputs.aux_loss
+        if self.context is not None:
+            balance = whole_router_loss(self.model, outputs.router_logits, inputs[MASK], self.context)
+        router = balance / (1 if num_items_in_batch is None else self.current_gradient_accumulation_steps)
         self._router_share = router.detach() / (self.current_gradient_accumulation_steps if num_items_in_batch is None else 1)
         return loss + self.router_weight * router.to(loss.device)
 
@@ -195,11 +207,24 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Raises BadInput for a model whose tokens see what they must not."""
+        """Raises BadInput for a model whose tokens see what they must not, on one device or in slices of rows."""
         vocabulary = int(self.model.get_input_embeddings().num_embeddings)
-        refuse_foresight(self._logits_of, vocabulary)
-        if "position_ids" in self.train_dataset.column_names:
-            refuse_leaks(self._logits_of, self.data_collator, vocabulary)
+        packed = "position_ids" in self.train_dataset.column_names
+        context = self.context
+        collate = self.data_collator if context is None else self.data_collator.whole
+
+        def refuse_sight(logits_of: Callable[[dict[str, Any]], torch.Tensor]) -> None:
+            refuse_foresight(logits_of, vocabulary)
+            if packed:
+                refuse_leaks(logits_of, collate, vocabulary)
+
+        if context is None:
+            refuse_sight(self._logits_of)
+            return
+        with context.whole_rows():
+            refuse_sight(self._logits_of)
+        refuse_unsplit(self._logits_of, context, vocabulary, self.longest_row, packed=packed)
+        refuse_sight(partial(split_logits, self._logits_of, context))
 
     def _logits_of(self, inputs: dict[str, Any]) -> torch.Tensor:
         model = self.model_wrapped

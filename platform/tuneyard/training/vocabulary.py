@@ -18,14 +18,14 @@ def check_vocabulary(tokenizer: Any, request: TrainRequest, start: str) -> None:
     model = request.task.model
     config = AutoConfig.from_pretrained(start, revision=model.revision, trust_remote_code=model.trust_remote_code)
     rows = getattr(config.get_text_config(), "vocab_size", None)
-    if rows is None or _tokens(tokenizer) <= rows:
+    if rows is None or tokens_of(tokenizer) <= rows:
         return
     added = {token.content: number for number, token in tokenizer.added_tokens_decoder.items()}
     beyond = sorted((number, token) for token, number in tokenizer.get_vocab().items() if number >= rows)
     foreign = [token for _, token in beyond if token not in added]
     if foreign:
         raise BadInput(
-            f"the tokenizer of {request.model_uri} has {_tokens(tokenizer)} tokens and the model {rows}: it belongs to another model",
+            f"the tokenizer of {request.model_uri} has {tokens_of(tokenizer)} tokens and the model {rows}: it belongs to another model",
             "put the tokenizer that the model was trained with beside its weights",
         )
     names = ", ".join(token for _, token in beyond[:3]) + (", …" if len(beyond) > 3 else "")
@@ -38,11 +38,11 @@ def check_vocabulary(tokenizer: Any, request: TrainRequest, start: str) -> None:
 
 def fit_embedding(model: Any, tokenizer: Any, request: TrainRequest) -> None:
     """Give the model rows for tokens that were added to its tokenizer, near the mean of the others, and equal on every rank."""
-    if _tokens(tokenizer) > model.get_input_embeddings().num_embeddings:
+    if tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings:
         set_seed(request.task.seed)
-        model.resize_token_embeddings(_tokens(tokenizer))
+        model.resize_token_embeddings(tokens_of(tokenizer))
 
 
-def _tokens(tokenizer: Any) -> int:
-    """Ids may have gaps."""
+def tokens_of(tokenizer: Any) -> int:
+    """Rows of an embedding that the tokenizer needs. Ids may have gaps."""
     return int(max([len(tokenizer) - 1, *tokenizer.get_vocab().values()])) + 1

@@ -21,9 +21,7 @@ def task_of(kind: str, workers: int, **strategy: Any) -> dict[str, Any]:
 def test_four_workers_on_a_mesh_have_the_losses_of_one(inputs: Path, write_job: WriteJob, tmp_path: Path) -> None:
     for kind in ("llama", "gpt_neox"):
         write_any_model(inputs / kind, kind, max_position_embeddings=2048)
-    tasks = [
-        task_of(kind, *layout, **more) for kind in ("llama", "gpt_neox") for layout, more in (((1,), {}), ((4,), {"tensorParallel": 2}))
-    ]
+    tasks = [task for kind in ("llama", "gpt_neox") for task in (task_of(kind, 1), task_of(kind, 4, tensorParallel=2))]
 
     done = tuneyard("run", write_job(*tasks), "--out", tmp_path / "out")
 

@@ -14,6 +14,11 @@ from tests.kills import Case, run_case
 pytestmark = pytest.mark.timeout(900)
 
 SHAPE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+MESHES: list[dict[str, Any]] = [
+    {"workers": 2, "tensor_parallel": 2, "zero": 1, "grad_accum": 4},
+    {"workers": 4, "tensor_parallel": 2, "zero": 2, "grad_accum": 2},
+    {"workers": 1, "zero": 0},
+]
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
@@ -35,3 +40,12 @@ def test_killed_runs_end_like_runs_left_alone(plan: dict[str, Any], task: dict[s
     assert outcome.kills == kills
     assert outcome.attempts == kills + outcome.runs
     assert outcome.exact
+
+
+def test_a_run_that_is_killed_goes_on_on_another_mesh(tmp_path: Path) -> None:
+    case = Case(folder=str(tmp_path), plan=MESHES[-1], layouts=MESHES, shape=SHAPE, kills=2, seed=5, steps=16)
+
+    outcome = run_case(case)
+
+    assert outcome.kills == 2
+    assert outcome.difference < 1e-3

@@ -1,0 +1,79 @@
+"""Context parallelism in a plan: what of a row a rank holds, what attention exchanges, and the degrees that a model allows.
+
+Ulysses (Jacobs et al. 2023): before attention the ranks of a group exchange their slices of queries, keys and values for whole rows of a
+share of the heads, and after it the result back: four all-to-alls a layer and pass. Each moves (n - 1) / n of what a rank holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tuneyard.api import BadInput, TrainTask
+from tuneyard.catalog import ModelShape, attention_kinds
+from tuneyard.planning.links import Links
+from tuneyard.planning.setup import BYTES, Setup
+
+EXCHANGES = 4
+"""Of a layer and pass: queries, keys, values, and the result."""
+
+
+def slice_tokens(setup: Setup) -> int:
+    """Tokens of a row that one rank holds; rows are filled up to a multiple of the degree."""
+    return -(-setup.layout.seq_len // setup.layout.context_parallel)
+
+
+def row_exchange_s(setup: Setup, links: Links, rows: int) -> float:
+    """Seconds that a rank exchanges in the forward and backward pass of a micro-batch of `rows` rows."""
+    layout, shape = setup.layout, setup.shape
+    degree = layout.context_parallel
+    if degree == 1:
+        return 0.0
+    keys = shape.kv_heads * degree // math.gcd(shape.kv_heads, degree)  # repeated, until each rank has one
+    elements = (shape.heads + keys) * (shape.head_dim + shape.value_dim)
+    size = rows * slice_tokens(setup) * elements * BYTES[layout.precision] / layout.tensor_parallel
+    latency = links.ring_s(0.0, degree, stride=layout.tensor_parallel)
+    once = links.ring_s(size, degree, stride=layout.tensor_parallel) + (EXCHANGES - 1) * latency
+    return shape.layers * passes(setup) * once
+
+
+def passes(setup: Setup) -> int:
+    """Times that attention is gone through in a micro-batch: forward, backward, and again where layers are recomputed."""
+    return 3 if setup.layout.recompute else 2
+
+
+def degrees(shape: ModelShape, workers: int) -> Iterator[int]:
+    """Degrees above 1 that divide the workers and the heads, the smallest first."""
+    return (degree for degree in range(2, workers + 1) if workers % degree == 0 and shape.heads % degree == 0)
+
+
+def can_split(task: TrainTask, shape: ModelShape) -> bool:
+    """Whether a task's rows may be split, as far as its settings and the kind of its model say."""
+    asked = task.model.attention
+    return task.objective != "dpo" and asked in ("auto", "sdpa") and "sdpa" in attention_kinds(shape.model_type)
+
+
+def refuse_degree(task: TrainTask, shape: ModelShape, workers: int) -> None:
+    """Raises BadInput for a degree that the workers or the heads do not divide into, or a model without SDPA."""
+    degree = task.layout.context_parallel
+    if degree == 1:
+        return
+    if "sdpa" not in attention_kinds(shape.model_type):
+        raise BadInput(
+            f"a {shape.model_type} model has no sdpa attention in transformers, which contextParallel needs",
+            "set strategy.contextParallel to 1",
+        )
+    if workers % degree:
+        raise BadInput(
+            f"{workers} workers make no whole number of groups of {degree} that share rows (contextParallel)",
+            f"set resources.workers to a multiple of {degree}, or strategy.contextParallel to {_listed([1, *degrees(shape, workers)])}",
+        )
+    if shape.heads % degree:
+        raise BadInput(
+            f"{degree} ranks cannot share {shape.heads} attention heads evenly, as contextParallel asks",
+            f"set strategy.contextParallel to {_listed([1, *degrees(shape, workers)])}",
+        )
+
+
+def _listed(values: list[int]) -> str:
+    return " or ".join(str(value) for value in values)

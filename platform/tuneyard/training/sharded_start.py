@@ -1,0 +1,60 @@
+"""The starting weights of a tensor-parallel task where no rank needs all of them: each reads its own parts of the files.
+
+That is full training from a folder of safetensors. An adapter is drawn over whole weights, a larger vocabulary gets rows near the mean of
+all, and the language part of a model for images has other names in its files: these are loaded whole, and cut afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+from tuneyard.catalog import refuse_encoders
+from tuneyard.parallel import Shards, explain_tensor_parallel, load_sharded, shard_model
+from tuneyard.training.distributed import World
+from tuneyard.training.models import ATTENTION, load_dtype
+from tuneyard.training.request import TrainRequest
+from tuneyard.training.tensor_parallel import mark
+from tuneyard.training.vocabulary import tokens_of
+
+
+@dataclass(frozen=True)
+class CutModel:
+    """A model of which this rank holds its parts."""
+
+    model: Any
+    shards: Shards
+
+
+def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) -> CutModel | None:
+    """This rank's parts of the model in `start`; None where the whole model has to be loaded. Collective in the tensor group.
+
+    Raises BadInput for a model of which nothing can be cut, and for files that do not hold it.
+    """
+    if not _can_be_read_in_parts(request, start):
+        return None
+    config = AutoConfig.from_pretrained(start)
+    refuse_encoders(config.to_dict())
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=load_dtype(request), attn_implementation=ATTENTION[request.plan.attention])
+    needs_rows = tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings
+    if needs_rows or (config.architectures or [None])[0] != type(model).__name__:
+        return None
+    plan = explain_tensor_parallel(model, request.plan.tensor_parallel)
+    shards = shard_model(model, plan, world.tensor_group)
+    load_sharded(model, shards, start)
+    mark(model, shards)
+    if (Path(start) / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(start)
+    model.config.use_cache = False
+    return CutModel(model, shards)
+
+
+def _can_be_read_in_parts(request: TrainRequest, start: str) -> bool:
+    own_code = request.task.model.trust_remote_code
+    is_full = request.task.method.adapter is None
+    return request.plan.tensor_parallel > 1 and is_full and not own_code and any(Path(start).glob("model*.safetensors"))
