@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.applied_models import Case, linears_of
-from tests.tensor_engines import EQUAL, Ran, by_deepspeed, by_transformers, in_ranks, one_process, ours
+from tests.tensor_engines import EQUAL, GRADIENTS_EQUAL, Ran, by_deepspeed, by_transformers, first_pass_of_ours, in_ranks, one_process, ours
 
 PAGE = Path(__file__).parents[1] / "docs/benchmarks/tensor_parallel_engine.md"
 REDCOAST = ("gptj", "llama", "opt", "t5", "bart")
@@ -51,11 +51,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*")
     parser.add_argument("--keep", type=Path, help="rows of earlier runs, which are not measured again")
+    parser.add_argument("--gradients-only", action="store_true", help="take no steps, and run no peers, for models without a row")
     given = parser.parse_args()
     rows = [Row(**json.loads(line)) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
     wanted = [name for name in given.models or MODELS if name not in {row.model for row in rows}]
     for start in range(0, len(wanted), PER_GROUP):
-        found = measured(wanted[start : start + PER_GROUP])
+        found = measured(wanted[start : start + PER_GROUP], steps=not given.gradients_only)
         rows += found
         if given.keep:
             given.keep.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
@@ -65,7 +66,7 @@ def main() -> None:
         PAGE.write_text(page(sorted(rows, key=lambda row: (row.model not in REDCOAST, row.model))))
 
 
-def measured(models: list[str]) -> list[Row]:
+def measured(models: list[str], *, steps: bool = True) -> list[Row]:
     """A row for each model: ours with all weights and with LoRA on 2 and 4 ranks, the others with all weights on 2."""
     rows = {model: Row(model) for model in models}
 
@@ -74,12 +75,15 @@ def measured(models: list[str]) -> list[Row]:
             rows[case.model_type].runs[name] = asdict(ran)
 
     full = [Case(model) for model in models]
-    losses = one_process(full)
     adapted = [Case(model, rank_of_lora=ADAPTER_RANK) for model in models if linears_of(Case(model).model(meta=True))]
-    losses_adapted = one_process(adapted)
+    losses = one_process(full) if steps else [[] for _ in full]
+    losses_adapted = one_process(adapted) if steps else [[] for _ in adapted]
+    engine = ours if steps else first_pass_of_ours
     for degree in (2, 4):
-        note(f"full, {degree}", ours, full, losses, degree)
-        note(f"LoRA, {degree}", ours, adapted, losses_adapted, degree)
+        note(f"full, {degree}", engine, full, losses, degree)
+        note(f"LoRA, {degree}", engine, adapted, losses_adapted, degree)
+    if not steps:
+        return list(rows.values())
     note("transformers", by_transformers, full, losses, 2)
     for case, expected in zip(full, losses, strict=True):
         note("DeepSpeed", by_deepspeed, [case], [expected], 2)
@@ -97,6 +101,7 @@ def page(rows: list[Row]) -> str:
         "Each model type, built from a small config, with the weights of one process. *equal*: logits and gradients of the first batch",
         "within 1e-5 of one process (relative to the largest value; beside a thousandth of the largest gradient, where it is below),",
         "and the loss of each of 20 steps of AdamW, each of two micro-batches, within 1e-4. Of peers the losses alone are compared.",
+        "*gradients equal*: measured with `--gradients-only`, without steps and without peers.",
         "LoRA of rank 4 is on every linear but the head. Dropout is off.",
         "",
         "Ours: `explain_tensor_parallel` and `shard_model`. transformers: its hand-written plan by its own engine (DTensor parameters),",
@@ -107,9 +112,13 @@ def page(rows: list[Row]) -> str:
         "|---|---:|---|---|---|---|---|---|",
     ]
     for row in rows:
-        cells = [_cell(row.ran(name).verdict) if name in row.runs else "no linears" for name in (*OURS, "transformers", "DeepSpeed")]
+        cells = [_cell(row.ran(name).verdict) if name in row.runs else _absent(name) for name in (*OURS, "transformers", "DeepSpeed")]
         lines.append(f"| {row.model} | {100 * row.ran(OURS[0]).share:.0f} % | {' | '.join(cells)} |")
     return "\n".join([*lines, "", "## Count", "", *_counts(rows), ""])
+
+
+def _absent(name: str) -> str:
+    return "no linears" if name in OURS else "not run"
 
 
 def _counts(rows: list[Row]) -> list[str]:
@@ -119,7 +128,8 @@ def _counts(rows: list[Row]) -> list[str]:
     kinds: Mapping[str, Callable[[Ran], bool]] = {
         "trains 20 steps": lambda ran: ran.trains,
         "agrees with one process": lambda ran: ran.verdict == EQUAL,
-        "trains to other numbers": lambda ran: ran.trains and ran.verdict != EQUAL,
+        "differs from one process": lambda ran: ran.verdict.startswith("wrong"),
+        "gradients agree, no steps taken": lambda ran: ran.verdict == GRADIENTS_EQUAL,
         "fails": lambda ran: ran.verdict.startswith("fails"),
         "has no plan": lambda ran: ran.verdict == "no plan",
     }

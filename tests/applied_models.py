@@ -52,9 +52,13 @@ def with_lora(model: Any, rank: int, **settings: Any) -> Any:
 
 
 def linears_of(model: Any) -> list[str]:
-    """Names of the linear modules inside the model's layers."""
+    """Names of the linear modules inside the model's layers, as far as LoRA can adapt them."""
+    from tuneyard.training.adapter_reach import out_of_reach
+
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    return [name for name, module in model.named_modules() if type(module) is torch.nn.Linear and module is not head]
+    beyond = out_of_reach(model, "all-linear")
+    linears = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear and module is not head]
+    return [name for name in linears if not any(name.endswith(f".{other}") for other in beyond)]
 
 
 def differences_of(cases: list[Case], degree: int) -> list[Difference]:
