@@ -77,7 +77,7 @@ def run(
 
 def _can_answer(task: Mapping[str, Any]) -> bool:
     """Whether a task has made a language model: a program's model answers no prompts."""
-    return task.get("kind") == "train" and "program" not in task
+    return task.get("kind") == "train" and "program" not in (task.get("details") or {})
 
 
 def _show(report: Report, output: Format) -> None:
