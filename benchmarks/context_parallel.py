@@ -141,13 +141,13 @@ def page(found: dict[str, Rows], ranks: int) -> str:
         "# Rows split over ranks",
         "",
         f"`python benchmarks/context_parallel.py`, {datetime.date.today()}, {os.cpu_count()} cores, no GPU: gloo, float32. Other work ran "
-        "on the machine; there are no times here.",
+        "on the machine; there are no times here. Cells that are empty or say *not run* were not reached by the run.",
         "",
         "## Equal to one device, or refused",
         "",
         f"Every causal model type of transformers, from a small config, over {ranks} ranks. Two rows of 29 tokens: *packed*, three samples "
         "each; *padded*, one row shorter. *equal*: loss and every gradient within 1e-5 of one device, relative to the largest value of "
-        "each. *rounding*: within 1e-4 (all such were checked in float64 by hand: 2e-7). *refused*: by the probe or before it.",
+        "each. *rounding*: within 1e-4 (Gemma 4, two types: 2e-7 in float64). *refused*: by the probe or before it.",
         "",
         *_equality_lines(found["equality"]),
         "",

@@ -54,6 +54,9 @@ STATES_STEPS = 300
 RESULTS = Path(tempfile.gettempdir()) / "hybrid_sharding.json"
 """Of speeds that were measured, so that a long benchmark can be made in several goes."""
 
+Rates = Mapping[float, Mapping[str, Sequence[float]]]
+"""Steps per second by speed and layout, one per round."""
+
 
 @dataclass(frozen=True)
 class Course:
@@ -230,8 +233,7 @@ def write(found: Mapping[str, Any]) -> None:
         "|---|---|---|---|---|---|",
         *(_row(speed, rates[speed]) for speed in speeds),
         "",
-        "![Steps per second by speed of the link](hybrid_sharding.svg)",
-        "",
+        *(["![Steps per second by speed of the link](hybrid_sharding.svg)", ""] if len(speeds) > 1 else []),
         "The planner's prediction for the same steps, before anything runs:",
         "",
         "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid over full | int8 over hybrid |",
@@ -247,6 +249,24 @@ def write(found: Mapping[str, Any]) -> None:
         *_fp8_line(rates),
         "gloo makes a reduce-scatter from an all-reduce, so full sharding sends more here than ZeRO-3 does by NCCL.",
         "",
+        *(_states_section(found["states"]) if "states" in found else []),
+    ]
+    if len(speeds) > 1:
+        _draw(speeds, rates, planned)
+    write_page("hybrid_sharding", "Hybrid sharding over a slow link, and bf16 optimizer states", lines)
+
+
+def _draw(speeds: Sequence[float], rates: Rates, planned: Mapping[float, Mapping[str, float]]) -> None:
+    drawn = [
+        Line(layout, [(speed, statistics.median(rates[speed][layout])) for speed in speeds], f"s{at}") for at, layout in enumerate(SHOWN)
+    ]
+    drawn.append(Line("planner, hybrid", [(speed, planned[speed]["hybrid"]) for speed in speeds], "s3"))
+    chart = standalone(drawn, "Steps per second", over="Gbit/s")
+    (ROOT / "docs" / "benchmarks" / "hybrid_sharding.svg").write_text(chart, encoding="utf-8")
+
+
+def _states_section(found: Mapping[str, Any]) -> list[str]:
+    return [
         "## bf16 optimizer states",
         "",
         f"{STATES_STEPS} steps of a 6-million-parameter Llama shape, one process, ZeRO 0, fp32, AdamW with both kinds of states.",
@@ -254,15 +274,8 @@ def write(found: Mapping[str, Any]) -> None:
         "",
         "| states | loss at the end | distance | tensors after the last step, MB | optimizer, ms per step | forward to optimizer, ms |",
         "|---|---|---|---|---|---|",
-        *_states_rows(found["states"]),
+        *_states_rows(found),
     ]
-    drawn = [
-        Line(layout, [(speed, statistics.median(rates[speed][layout])) for speed in speeds], f"s{at}") for at, layout in enumerate(SHOWN)
-    ]
-    drawn.append(Line("planner, hybrid", [(speed, planned[speed]["hybrid"]) for speed in speeds], "s3"))
-    chart = standalone(drawn, "Steps per second", over="Gbit/s")
-    (ROOT / "docs" / "benchmarks" / "hybrid_sharding.svg").write_text(chart, encoding="utf-8")
-    write_page("hybrid_sharding", "Hybrid sharding over a slow link, and bf16 optimizer states", lines)
 
 
 def _ratio(rates: Mapping[str, Sequence[float]], one: str, other: str) -> str:
@@ -283,7 +296,7 @@ def _planned_row(speed: float, planned: Mapping[str, float]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _fp8_line(rates: Mapping[float, Mapping[str, Sequence[float]]]) -> list[str]:
+def _fp8_line(rates: Rates) -> list[str]:
     if "hybrid, fp8" not in rates.get(FP8_AT, {}):
         return []
     return [f"fp8 at {FP8_AT:g} Gbit/s: {_ratio(rates[FP8_AT], 'hybrid, fp8', 'hybrid')} times the steps of plain hybrid sharding.", ""]

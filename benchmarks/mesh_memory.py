@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.training_cases import task_of, write_material, write_page
 from tests.models import cpu_plan, train_request
 from tests.ranks import results_in_ranks
-from training_cases import task_of, write_material, write_page
 
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.planning import Layout, Setup, estimate_memory
@@ -50,11 +53,16 @@ def main() -> None:
         folder = Path(name)
         model, text = write_material(folder, SHAPE)
         shape = ModelShape.from_config(json.loads((model / "config.json").read_text()))
-        rows = []
+        rows: list[Row] = []
         for data, tensor in MESHES:
             for zero in (0, 1, 2):
                 rows.append(row_of(folder / f"{data}-{tensor}-{zero}", model, text, shape, data, tensor, zero))
                 print(rows[-1].text(), flush=True)
+                write(rows, shape)
+
+
+def write(rows: list[Row], shape: ModelShape) -> None:
+    """The page with what has been measured, after each row."""
     errors = sorted(abs(row.planned_gb / row.measured_gb - 1) for row in rows)
     lines = [
         "Peak resident memory of the fullest rank, as reports have it (`peak_memory_gb`), beside `planning.estimate_memory`. A Llama shape "

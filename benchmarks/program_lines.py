@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "jobspecs" / "programs"
-LOOP = ROOT / "benchmarks" / "plain_torch_loop.py"
+LOOP = ROOT / "benchmarks" / "plain_torch" / "loop.py"
 EXAMPLES = {"clicks": ("Clicks", 128), "captions": ("Captions", 32), "denoising": ("Denoising", 32), "sines": ("Sines", 16)}
 STEPS, STOP = 20, 10
 OUT = ROOT / "docs" / "benchmarks" / "program_lines.md"
@@ -58,9 +58,9 @@ def page(rows: list[str], loop: int) -> str:
         [
             "# Lines of a training: a program beside plain torch",
             "",
-            "`.venv/bin/python benchmarks/program_lines.py` (2026-11-25, 2 cores, no GPU) counts lines of code, without blank lines,",
+            "`python benchmarks/program_lines.py`, 2026-11-25, 2 cores, no GPU. It counts lines of code, without blank lines,",
             "comments and docstrings. Model, batches, loss and predictions are the same file in both columns. With plain torch a user",
-            f"writes a loop besides (`benchmarks/plain_torch_loop.py`, {loop} lines): several processes, a shuffled order, checkpoints,",
+            f"writes a loop besides (`benchmarks/plain_torch/loop.py`, {loop} lines): several processes, a shuffled order, checkpoints,",
             "resume, evaluation, predictions. It serves all four: a second training costs a user of plain torch no second loop.",
             "",
             "Loss of plain torch: first and last of 20 steps. Stopped: largest difference of a loss after a stop at step 10.",

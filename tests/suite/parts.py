@@ -50,11 +50,13 @@ PARTS = (
     Part(name="lint", budget_min=0.5, command=("make", "--no-print-directory", "--assume-old=setup", "lint")),
     Part(
         name="runs",
-        budget_min=10,
+        budget_min=9,
         paths=(
             "tests/integration/runtime/test_run_trains.py",
             "tests/integration/runtime/test_run_fails.py",
             "tests/integration/runtime/test_run_refuses.py",
+            "tests/integration/runtime/test_run_tensor_parallel.py",
+            "tests/integration/runtime/test_rows_over_workers.py",
             "tests/integration/runtime/test_tune.py",
             "tests/integration/runtime/test_warm_jobs.py",
             "tests/integration/warm",
@@ -63,14 +65,15 @@ PARTS = (
     ),
     Part(
         name="pods",
-        budget_min=5,
+        budget_min=4,
         paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py", "tests/cluster/test_data_pods.py"),
         after=(BUILD,),
     ),
-    Part(name="training", budget_min=8, paths=("tests/integration/training", "tests/gpu")),
+    Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel",)),
+    Part(name="training", budget_min=6.5, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="hub",
-        budget_min=4.5,
+        budget_min=3.5,
         paths=(
             "tests/cluster/test_hub.py",
             "tests/cluster/test_hub_scheduling.py",
@@ -80,11 +83,11 @@ PARTS = (
         after=(BUILD,),
     ),
     Part(
-        name="attempts", budget_min=4.5, paths=("tests/integration/runtime/test_attempts.py", "tests/integration/runtime/test_ingestion.py")
+        name="attempts", budget_min=3.5, paths=("tests/integration/runtime/test_attempts.py", "tests/integration/runtime/test_ingestion.py")
     ),
     Part(
         name="stores",
-        budget_min=4,
+        budget_min=3.5,
         paths=(
             "tests/integration/data",
             "tests/integration/storage",
@@ -96,10 +99,10 @@ PARTS = (
     ),
     Part(
         name="client",
-        budget_min=3,
+        budget_min=2.5,
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
-    Part(name="scoring", budget_min=2.5, paths=("tests/integration/scoring",)),
-    Part(name="unit", budget_min=3, paths=("tests/unit",)),
+    Part(name="scoring", budget_min=3, paths=("tests/integration/scoring",)),
+    Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
 )

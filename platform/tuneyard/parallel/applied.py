@@ -75,6 +75,8 @@ def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], 
     place = group if isinstance(group, TensorGroup) else TensorGroup.of(group)
     if any(isinstance(vars(module).get("forward"), ShardedForward) for module in model.modules()):
         raise BadInput(f"{type(model).__name__} is sharded already", "shard a model once, before training")
+    if any(weight.grad is not None for weight in model.parameters()):
+        raise BadInput(f"{type(model).__name__} has gradients, of whole weights", "shard a model before its first backward pass")
     styles = plan.styles if isinstance(plan, TensorParallelPlan) else dict(plan)
     if isinstance(plan, TensorParallelPlan):
         _check_plan(model, plan, place.size)

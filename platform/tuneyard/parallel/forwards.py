@@ -72,10 +72,19 @@ class Vocabulary(ShardedForward):
             self.module.padding_idx = padding - self.first if self.first <= padding < self.first + self.length else None
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        self._check(input)
         own = input - self.first
         elsewhere = (own < 0) | (own >= self.length)
         found = self.inner(own.masked_fill(elsewhere, 0))
         return summed(found.masked_fill(elsewhere.unsqueeze(-1), 0), self.group)
+
+    def _check(self, tokens: torch.Tensor) -> None:
+        """Ranks would add up zeros for a token that none has; a whole table refuses it. On a GPU without waiting for it."""
+        inside = ((tokens >= 0) & (tokens < self.size)).all()
+        if tokens.is_cuda:
+            torch._assert_async(inside)
+        elif not inside:
+            raise IndexError(f"a token id is outside of the vocabulary of {self.size}")
 
 
 class Experts(ShardedForward):

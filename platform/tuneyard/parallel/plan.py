@@ -13,7 +13,7 @@ from torch import nn
 from tuneyard.api import BadInput
 from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.propagation import Decision, Role
-from tuneyard.parallel.recording import Recording, Ref, is_embedding, is_linear, pattern, record
+from tuneyard.parallel.recording import Recording, Ref, hooked, is_embedding, is_linear, pattern, record
 from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
 
 ROWS, TOKENS = 3, 16
@@ -117,7 +117,7 @@ class _Writer:
         for name, module in model.named_modules():
             self._modules.setdefault(pattern(name), module)
         self._direct = read_directly(recording)
-        self._written = changed_in_place(recording)
+        self._written = changed_in_place(recording) | hooked(model)
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
         self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
         self._users = self._weight_users()

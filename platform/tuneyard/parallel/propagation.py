@@ -107,7 +107,14 @@ class Propagation:
         return self.found
 
     def step(self, event: Event) -> None:
-        {"op": self._op, "linear": self._linear, "embedding": self._embedding, "enter": self._enter, "exit": self._exit}[event.kind](event)
+        steps = {"op": self._op, "linear": self._linear, "embedding": self._embedding, "enter": self._enter, "exit": self._exit}
+        {**steps, "guard": self._guard}[event.kind](event)
+
+    def _guard(self, event: Event) -> None:
+        for ref in (*event.read, *event.made):
+            layout = self._layout(ref.number)
+            if not isinstance(layout, Whole):
+                raise Conflict("its shards pass through a function or hook whose backward pass cannot be seen", layout.sources)
 
     def _parameter(self, name: str) -> Layout:
         module, _, own = name.rpartition(".")

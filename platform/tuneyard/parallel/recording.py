@@ -29,7 +29,10 @@ class Ref:
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is op, linear, embedding, enter or exit; `module` is the innermost module that runs (for a call: the one called)."""
+    """`kind` is op, linear, embedding, enter, exit or guard; `module` is the innermost module that runs (for a call: the one called).
+
+    A guard reads what goes into and comes out of code whose backward pass nobody can see: it must be whole.
+    """
 
     kind: str
     module: str
@@ -73,7 +76,20 @@ def pattern(name: str) -> str:
 
 def is_linear(module: nn.Module) -> bool:
     """A module whose whole forward is `x @ weight.T + bias`; subclasses that compute something else are not."""
-    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "weight" in module._parameters
+
+
+def hooked(model: nn.Module) -> set[str]:
+    """Modules (as patterns) with hooks of their own, or on their parameters: these see whole tensors only."""
+    return {
+        pattern(name)
+        for name, module in model.named_modules()
+        if any(getattr(module, hooks) for hooks in (*_BACKWARD_HOOKS, "_forward_hooks", "_forward_pre_hooks"))
+        or any(weight._backward_hooks for weight in module.parameters(recurse=False))
+    }
+
+
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 def is_embedding(module: nn.Module) -> bool:
@@ -99,6 +115,7 @@ def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, to
         model.train(training)
         stack.enter_context(_plain_settings(model))
         stack.enter_context(recorder.hooked())
+        stack.enter_context(recorder.guarded_functions())
         given = tree_map(_meta, dict(inputs))
         recorder.start(given)
         try:
@@ -121,6 +138,7 @@ class _Recorder(TorchDispatchMode):
         self._modules = [""]
         self._inside_call = 0
         self._called = ""
+        self._weights = {id(weight): name for name, weight in model.named_parameters()}
 
     def number(self, tensor: torch.Tensor) -> int:
         known = self._numbers.get(id(tensor))
@@ -156,7 +174,31 @@ class _Recorder(TorchDispatchMode):
             self._add("op", self._modules[-1], func, args, kwargs, results, constants)
         return results
 
+    @contextlib.contextmanager
+    def guarded_functions(self) -> Iterator[None]:
+        """Calls of autograd functions of the model's own are guarded: their backward pass is not recorded. It is their forward that is
+        wrapped, because `apply` is kept under other names."""
+        wrapped = [function for function in _subclasses(torch.autograd.Function) if "forward" in vars(function)]
+        was = [vars(function)["forward"] for function in wrapped]
+        for function in wrapped:
+            function.forward = staticmethod(self._guarded(function.forward))
+        try:
+            yield
+        finally:
+            for function, forward in zip(wrapped, was, strict=True):
+                function.forward = forward
+
+    def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            results = forward(*arguments, **keywords)
+            self._add("guard", self._modules[-1], None, arguments, keywords, results)
+            return results
+
+        return guarded
+
     def _on_meta(self, leaf: Any) -> Any:
+        if id(leaf) in self._weights:
+            raise RuntimeError(f"{self._weights[id(leaf)]} is read past its module, through a reference that the model keeps to it")
         # Tensors that a module made on the CPU beside its parameters.
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" else leaf
 
@@ -175,8 +217,9 @@ class _Recorder(TorchDispatchMode):
         handles = []
         for name, module in self._model.named_modules():
             kind = "linear" if is_linear(module) else "embedding" if is_embedding(module) else "experts" if name in experts else "other"
+            changes_gradient = any(getattr(module, hooks) for hooks in _BACKWARD_HOOKS)
             handles.append(module.register_forward_pre_hook(self._before(name, kind), with_kwargs=True))
-            handles.append(module.register_forward_hook(self._after(name, kind), with_kwargs=True))
+            handles.append(module.register_forward_hook(self._after(name, kind, changes_gradient=changes_gradient), with_kwargs=True))
         try:
             yield
         finally:
@@ -194,7 +237,7 @@ class _Recorder(TorchDispatchMode):
 
         return hook
 
-    def _after(self, name: str, kind: str) -> Callable[..., None]:
+    def _after(self, name: str, kind: str, *, changes_gradient: bool) -> Callable[..., None]:
         def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             self._modules.pop()
             if kind in ("linear", "embedding"):
@@ -202,8 +245,16 @@ class _Recorder(TorchDispatchMode):
                 self._add(kind, name, None, args or tuple(kwargs.values()), {}, output)
             elif kind == "experts":
                 self._add("exit", name, None, (), {}, output)
+            if changes_gradient:
+                self._add("guard", name, None, args, kwargs, output)
 
         return hook
+
+
+def _subclasses(function: Any) -> list[Any]:
+    """Those that people have written; torch's own are made of operations that are recorded."""
+    found = [below for each in function.__subclasses__() for below in (each, *_subclasses(each))]
+    return [each for each in found if not each.__module__.startswith("torch.")]
 
 
 def _scalar(tensor: torch.Tensor) -> Any:

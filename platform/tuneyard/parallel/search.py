@@ -11,7 +11,7 @@ from torch import nn
 
 from tuneyard.parallel.layout import Conflict
 from tuneyard.parallel.propagation import Decision, ExpertLayout, Layouts, Propagation, Role
-from tuneyard.parallel.recording import Event, Recording, experts_of, is_linear, pattern
+from tuneyard.parallel.recording import Event, Recording, experts_of, hooked, is_linear, pattern
 from tuneyard.parallel.replay import replayed
 
 _CUTS = ((1, 1), (2, 1), (1, 2), (2, 2))
@@ -105,10 +105,12 @@ def read_elsewhere(recording: Recording) -> set[str]:
 
 
 def _unpaired(model: nn.Module, recording: Recording) -> dict[str, str]:
-    """Linears that cannot be paired, whatever surrounds them: their weight has another user, or their result is changed in place."""
+    """Linears that cannot be paired, whatever surrounds them: their weight has another user, their result is changed in place, or hooks
+    are on them."""
     found = {name: f"its weight is also that of {', '.join(sorted(others))}" for name, others in shared_weights(model).items()}
     found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
     found |= dict.fromkeys(changed_in_place(recording), "its result is changed in place, which DTensor refuses")
+    found |= dict.fromkeys(hooked(model), "hooks are on it or on its weights, and see whole tensors only")
     return {pattern(name): found[pattern(name)] for name, module in model.named_modules() if is_linear(module) and pattern(name) in found}
 
 
@@ -159,6 +161,9 @@ def _experts(model: nn.Module, recording: Recording, degree: int, reasons: dict[
             continue
         if key in changed_in_place(recording):
             reasons[key] = "its result is changed in place, which DTensor refuses"
+            continue
+        if key in hooked(model):
+            reasons[key] = "hooks are on it or on its weights, and see whole tensors only"
             continue
         events = _call_of(recording, name)
         layout = _cut(recording, events, key, sorted(weights), degree) if events and len(weights) <= _MOST_WEIGHTS else None

@@ -8,9 +8,12 @@ parameters count once.
 from __future__ import annotations
 
 import functools
+import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,7 +54,9 @@ def check_supported(plan: Plan) -> None:
 def config_from(values: Mapping[str, Any]) -> Any:
     """The configuration that a config.json holds. Raises BadInput for a type of model that transformers has no code for."""
     try:
-        return AutoConfig.for_model(**values)
+        with tempfile.TemporaryDirectory() as folder:  # only reading a file decodes what transformers writes for infinity
+            (Path(folder) / "config.json").write_text(json.dumps(dict(values)))
+            return AutoConfig.from_pretrained(folder)
     except (ValueError, TypeError) as error:
         kind = values.get("model_type", "that config.json does not name")
         raise BadInput(f"a model of type {kind} has no code in transformers", "name a model of transformers") from error

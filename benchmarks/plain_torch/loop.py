@@ -1,5 +1,5 @@
 """The training loop that a user of plain torch writes around the same model, batches and loss: several processes, checkpoints, resume,
-evaluation, predictions. `torchrun --nproc-per-node 2 benchmarks/plain_torch_loop.py clicks:Clicks DATA OUT` runs it.
+evaluation, predictions. `torchrun --nproc-per-node 2 benchmarks/plain_torch/loop.py clicks:Clicks DATA OUT` runs it.
 
 It has no more than it must: DDP alone, one file per checkpoint, no report, no MFU, no retries. `program_lines.py` counts its lines.
 """
