@@ -27,6 +27,7 @@ from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, shard_model
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import World
+from tuneyard.training.training_pass import refuse_other_training_pass
 
 _IS_SHARD = "tensor_model_parallel"
 """Name of the attribute by which Megatron-LM and DeepSpeed know a parameter of which each rank has a part."""
@@ -62,14 +63,17 @@ def config_from(values: Mapping[str, Any]) -> Any:
 
 
 def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = False) -> TensorParallelPlan:
-    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut."""
+    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut, and for a
+    model that computes something else in training than in evaluation."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, ImportError) as error:
         cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
         raise BadInput(cause, "name a causal language model") from error
-    return explain_tensor_parallel(model, degree)
+    plan = explain_tensor_parallel(model, degree)
+    refuse_other_training_pass(model)
+    return plan
 
 
 def tensor_plan(model: Any, degree: int) -> TensorParallelPlan | None:
