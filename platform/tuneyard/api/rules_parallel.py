@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from tuneyard.api.rules_case import Case, Rule
+from tuneyard.api.rules_case import Case, Fix, Rule
 
 
 def _whole_groups(case: Case) -> bool:
     workers = case.resources.workers
     return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
+
+
+def _whole_numbers_of_workers(case: Case) -> tuple[Fix, ...]:
+    """The nearest numbers of workers that make whole groups and divide the batch, and no groups at all."""
+    ranks, workers = case.train.ranks_per_replica, case.resources.workers
+    near = [] if not isinstance(workers, int) else [count for count in (workers // ranks * ranks, -(-workers // ranks) * ranks) if count]
+    fitting = [count for count in dict.fromkeys(near) if case.train.divides_over(count)]
+    groups = {"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1}
+    return (*({"resources.workers": count} for count in fitting), groups)
 
 
 def _splits_rows(case: Case) -> bool:
@@ -87,7 +96,7 @@ PARALLEL_RULES = (
         why="tensorParallel x contextParallel ranks hold one copy of the model and share its rows",
         field="resources.workers",
         breaks=lambda c: not _whole_groups(c),
-        nearest=lambda _: ({"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1},),
+        nearest=_whole_numbers_of_workers,
         example={"train.strategy.tensorParallel": 2, "resources.workers": 3, "train.batch.global": 30},
     ),
 )

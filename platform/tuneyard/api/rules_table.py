@@ -238,8 +238,8 @@ TRAIN_RULES = (
     Rule(
         id="uneven-batch",
         kind="train",
-        refused="a global batch that is not micro x accumulation x workers",
-        why="every worker takes the same number of equal micro-batches in a step",
+        refused="a global batch that is not micro x accumulation x copies of the model",
+        why="every copy of the model takes the same number of equal micro-batches in a step",
         field="train.batch",
         breaks=uneven_batch,
         nearest=nearest_batch,

@@ -126,10 +126,12 @@ class Optimizer(Fields):
 
 
 class Batch(Fields):
-    """global = micro * gradient accumulation * workers, in rows."""
+    """global = micro * gradient accumulation * copies of the model, in rows; ranks that share a copy share its rows."""
 
-    global_: int = Field(default=32, ge=1, le=MOST_ROWS_PER_STEP, alias="global", description="rows per optimizer step, over all workers")
-    micro: Count | Auto = Field(default="auto", description="rows per forward pass of one worker; auto: the largest that fits")
+    global_: int = Field(
+        default=32, ge=1, le=MOST_ROWS_PER_STEP, alias="global", description="rows per optimizer step, over all copies of the model"
+    )
+    micro: Count | Auto = Field(default="auto", description="rows per forward pass of one copy; auto: the largest that fits")
 
     def divides_over(self, workers: int) -> bool:
         """Whether `workers` can split the global batch into equal micro-batches."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,10 +69,15 @@ def run(
     _show(report, output)
     if report.status == "stopped":
         _say_how_to_resume(report, file, target, model)
-    elif report.status == "succeeded" and any(task.get("kind") == "train" for task in report.tasks.values()):
+    elif report.status == "succeeded" and any(_can_answer(task) for task in report.tasks.values()):
         print(f"next: {join(['tuneyard', 'generate', target])} 'PROMPT' shows what it answers", file=sys.stderr)
     _point_to(written)
     return 0 if report.status == "succeeded" else _STOPPED
+
+
+def _can_answer(task: Mapping[str, Any]) -> bool:
+    """Whether a task has made a language model: a program's model answers no prompts."""
+    return task.get("kind") == "train" and "program" not in (task.get("details") or {})
 
 
 def _show(report: Report, output: Format) -> None:

@@ -74,12 +74,15 @@ def _load(model: Any, own: Mapping[str, Any], settings: Any) -> Any:
 @contextlib.contextmanager
 def _opened(folder: str | Path) -> Iterator[dict[str, Any]]:
     """Name in the files -> a slice that reads nothing until it is indexed. Files are read, not mapped: mapped pages count as memory."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     with contextlib.ExitStack() as stack:
         found = {}
         for path in _files(Path(folder)):
-            file = stack.enter_context(safe_open(path, framework="pt", device="cpu", backend="pread"))
+            try:
+                file = stack.enter_context(safe_open(path, framework="pt", device="cpu", backend="pread"))
+            except SafetensorError as error:
+                raise BadInput(f"{path} is no whole safetensors file: {error}", "copy it again, or save the model again") from error
             found.update({name: file.get_slice(name) for name in file.keys()})  # noqa: SIM118  no mapping
         yield found
 

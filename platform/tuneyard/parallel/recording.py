@@ -106,18 +106,20 @@ def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
     return {name: weights for name, weights in found.items() if weights}
 
 
-def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size]) -> Recording:
-    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`."""
+def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size], *, training: bool = False) -> Recording:
+    """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`.
+    `training`: in training mode, as code that asks for it sees it."""
     recorder = _Recorder(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_as_meta(model, weights))
+        model.train(training)
         stack.enter_context(_plain_settings(model))
         stack.enter_context(recorder.hooked())
         stack.enter_context(recorder.guarded_functions())
         given = tree_map(_meta, dict(inputs))
         recorder.start(given)
         try:
-            with torch.no_grad(), recorder:
+            with torch.set_grad_enabled(training), recorder:
                 returned = model(**given)
         except Exception as error:  # noqa: BLE001  any module's own error: the caller says where it happened
             recorder.recording.error = error

@@ -56,6 +56,8 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         yield "set strategy.zero to auto", _with(search, strategy={"zero": "auto"})
     yield from _split_rows(search)
     yield from _cut_matrices(search)
+    if task.optimizer.name == "adamw" and task.optimizer.states == "fp32" and not search.gpu.is_cpu:
+        yield "keep optimizer states in 16 bits: set optimizer.states to bf16", _with(search, optimizer={"states": "bf16"})
     if task.optimizer.name == "adamw" and not search.gpu.is_cpu:
         zero = 2 if task.method.qlora or search.workers == 1 else 3
         moved = {"zero": zero, "recompute": True, "offload": {"optimizer": "cpu"}}

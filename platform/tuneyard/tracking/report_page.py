@@ -180,9 +180,14 @@ def _rate_chart(task: Mapping[str, Any]) -> Chart:
 def _layout(plan: Mapping[str, Any]) -> str:
     if not plan:
         return ""
-    split = plan.get("context_parallel", 1)
-    rows = f" · rows over {split} ranks" if split > 1 else ""
-    return f"{plan.get('sku', '')} · ZeRO {plan.get('zero', 0)} · {plan.get('precision', '')}{rows}"
+    tensor, split = plan.get("tensor_parallel", 1), plan.get("context_parallel", 1)
+    zero = f"ZeRO {plan.get('zero', 0)}" + (" inside hosts" if plan.get("shard_within") == "host" else "")
+    parts = [plan.get("sku", ""), zero, plan.get("precision", "")]
+    parts += [f"weights over {tensor} ranks"] if tensor > 1 else []
+    parts += [f"rows over {split} ranks"] if split > 1 else []
+    reduced = plan.get("quantised_all_reduce", "none")
+    parts += [f"gradients in {reduced}"] if reduced != "none" else []
+    return " · ".join(parts)
 
 
 def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:

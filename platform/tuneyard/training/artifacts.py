@@ -86,9 +86,9 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
     joined: dict[int, torch.Tensor] = {}
     if trainer.world.gradient_rank > 0:
         return found
-    trained = {name for name, value in trainer.model.named_parameters() if value.requires_grad}
+    kept = _saved_beside(trainer.model) | {name for name, value in trainer.model.named_parameters() if value.requires_grad}
     for name, value in trainer.model.state_dict(keep_vars=True).items():
-        if not is_full and name not in trained:
+        if not is_full and name not in kept:
             continue
         if id(value) not in joined:  # a tie is one tensor in the file too
             joined[id(value)] = (shards.gather(name, value.data) if name in shards.shares else value.detach()).cpu()
@@ -96,6 +96,12 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
         if not trainer.world.is_first:
             joined[id(value)] = torch.empty(0)
     return found if trainer.world.is_first else {}
+
+
+def _saved_beside(model: Any) -> set[str]:
+    """Names of the embeddings' weights: PEFT saves them beside an adapter that changes them, and leaves them out else."""
+    ends = {id(module) for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module is not None}
+    return {f"{name}.{own}" for name, module in model.named_modules() if id(module) in ends for own, _ in module.named_parameters()}
 
 
 def _write(

@@ -15,6 +15,8 @@ def flops_of(task: TrainTask, config: Any) -> FlopsOf:
     """FLOPs of forward and backward over `tokens` real tokens whose samples have `mean_length` tokens, each token weighing the same.
 
     Padding is not work. Attention counts all pairs of tokens in a sample, as PaLM does. DPO adds the reference's forward pass.
+
+    Raises BadInput for adapter targets that the model's family does not have.
     """
     shape = model_shape_of(config.to_dict())
 
@@ -26,6 +28,7 @@ def flops_of(task: TrainTask, config: Any) -> FlopsOf:
             work += forward_flops(shape, prompt_lengths=[length] * samples, output_lengths=[0] * samples, prompt_logits=True)
         return work
 
+    of(1, 1)  # names are refused here, before the first step
     return of
 
 

@@ -92,6 +92,7 @@ def _layout(plan: Plan) -> dict[str, Any]:
     return {
         "workers": f"{plan.workers} x {plan.sku}",
         **_mesh(plan),
+        **({"gradients": f"averaged in {plan.quantised_all_reduce}"} if plan.quantised_all_reduce != "none" else {}),
         "global batch": f"{plan.global_batch} rows ({plan.micro_batch} x {plan.grad_accum} x {plan.data_parallel})",
         "precision": plan.precision,
         "attention": plan.attention,

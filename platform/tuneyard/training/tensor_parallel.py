@@ -8,9 +8,12 @@ parameters count once.
 from __future__ import annotations
 
 import functools
+import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +27,7 @@ from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, shard_model
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import World
+from tuneyard.training.training_pass import refuse_other_training_pass
 
 _IS_SHARD = "tensor_model_parallel"
 """Name of the attribute by which Megatron-LM and DeepSpeed know a parameter of which each rank has a part."""
@@ -50,21 +54,26 @@ def check_supported(plan: Plan) -> None:
 def config_from(values: Mapping[str, Any]) -> Any:
     """The configuration that a config.json holds. Raises BadInput for a type of model that transformers has no code for."""
     try:
-        return AutoConfig.for_model(**values)
+        with tempfile.TemporaryDirectory() as folder:  # only reading a file decodes what transformers writes for infinity
+            (Path(folder) / "config.json").write_text(json.dumps(dict(values)))
+            return AutoConfig.from_pretrained(folder)
     except (ValueError, TypeError) as error:
         kind = values.get("model_type", "that config.json does not name")
         raise BadInput(f"a model of type {kind} has no code in transformers", "name a model of transformers") from error
 
 
 def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = False) -> TensorParallelPlan:
-    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut."""
+    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut, and for a
+    model that computes something else in training than in evaluation."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, ImportError) as error:
         cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
         raise BadInput(cause, "name a causal language model") from error
-    return explain_tensor_parallel(model, degree)
+    plan = explain_tensor_parallel(model, degree)
+    refuse_other_training_pass(model)
+    return plan
 
 
 def tensor_plan(model: Any, degree: int) -> TensorParallelPlan | None:

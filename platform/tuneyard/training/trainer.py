@@ -213,7 +213,8 @@ class SteppedTrainer(Trainer):
 
     def _probe(self) -> None:
         """Raises BadInput for a model whose tokens see what they must not, on one device or in slices of rows."""
-        vocabulary = int(self.model.get_input_embeddings().num_embeddings)
+        embeddings = self.model.get_input_embeddings()
+        vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may be around them
         packed = "position_ids" in self.train_dataset.column_names
         context = self.context
         collate = self.data_collator if context is None else self.data_collator.whole

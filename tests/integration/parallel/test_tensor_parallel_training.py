@@ -17,6 +17,7 @@ from tests.ranks import group, results_in_ranks
 from tests.tensor_training import LEGS, METHODS, ONE, mesh_request, write_any_model
 
 from tuneyard.api import BadInput
+from tuneyard.tracking.events import Event, Step
 from tuneyard.training import TrainRequest, train
 from tuneyard.training.checkpoint.catalogue import open_task, verify
 from tuneyard.training.checkpoint.convert import convert
@@ -108,6 +109,38 @@ def test_bf16_keeps_the_precision_of_its_files(material: Material, tmp_path: Pat
         (result,) = results_in_ranks([mesh_request(tmp_path / f"{zero}", material.model, material.text, steps=4, **layout)], workers=2)
         assert result.losses == pytest.approx(alone.losses, rel=5e-3)
         assert {tensor.dtype for tensor in weights_of(tmp_path / f"{zero}" / "out" / "model").values()} == {torch.bfloat16}
+
+
+ADAPTED_ENDS: dict[str, tuple[str, list[str]]] = {
+    "tied head": ("llama", ["q_proj", "lm_head"]),
+    "embedding": ("cohere2", ["embed_tokens", "o_proj"]),
+}
+
+
+def test_adapters_of_embeddings_are_saved_as_by_one_worker(material: Material, tmp_path: Path) -> None:
+    models = {name: write_any_model(tmp_path / kind, kind, tie_word_embeddings=True) for name, (kind, _) in ADAPTED_ENDS.items()}
+
+    def request(folder: str, name: str, leg: dict[str, Any]) -> TrainRequest:
+        lora = {"rank": 4, "dropout": 0.0, "targets": ADAPTED_ENDS[name][1]}
+        task = {**METHODS["clipped"], "method": {"lora": lora}}
+        return mesh_request(tmp_path / folder / name, models[name], material.text, steps=2, task=task, **leg)
+
+    alone = {name: train(request("alone", name, ONE)) for name in ADAPTED_ENDS}
+    results = results_in_ranks([request("mesh", name, {"workers": 2, "tensor_parallel": 2}) for name in ADAPTED_ENDS], workers=2)
+
+    for name, result in zip(ADAPTED_ENDS, results, strict=True):
+        assert result.losses == pytest.approx(alone[name].losses, rel=1e-4), name
+        assert furthest(*(weights_of(tmp_path / where / name / "out" / "model") for where in ("mesh", "alone"))) < 1e-4, name
+
+
+def test_targets_that_a_family_lacks_are_refused_before_the_first_step(material: Material, tmp_path: Path) -> None:
+    heard: list[Event] = []
+    task = {"method": {"lora": {"targets": ["embed_tokens", "o_proj"]}}}
+
+    with pytest.raises(BadInput, match="a llama model has no module 'embed_tokens' that LoRA can adapt"):
+        train(mesh_request(tmp_path, material.model, material.text, steps=2, task=task, **ONE), emit=heard.append)
+
+    assert not [event for event in heard if isinstance(event, Step)]
 
 
 def refused(request: TrainRequest, places: list[dict[str, str]]) -> list[str]:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 from tests.checkpoints import checkpoint, stop_after
 from tests.integration.training.conftest import Material
 from tests.models import cpu_plan, train_request, train_task
 from tests.ranks import results_in_ranks
 from tests.servers import S3
+from tests.tensor_training import mesh_request
 
 from tuneyard.storage import open_store
 from tuneyard.tracking.events import Event, Stage, Step, Warned
@@ -148,6 +150,36 @@ def test_early_stop_ends_a_run_that_no_longer_improves_and_keeps_the_best(materi
     best_step, _ = min(result.eval_losses, key=lambda pair: pair[1])
     assert result.steps == best_step + 2
     assert checkpoint(tmp_path / "out", best_step).joinpath("manifest.json").is_file()
+
+
+MESHES: dict[str, dict[str, Any]] = {
+    "ranks": {"zero": 2},
+    "tensor parallel": {"tensor_parallel": 2, "zero": 0},
+    "tensor parallel, ZeRO 1": {"tensor_parallel": 2, "zero": 1},
+    "tensor parallel, ZeRO 2": {"tensor_parallel": 2, "zero": 2},
+    "context parallel": {"context_parallel": 2, "zero": 0, "grad_accum": 4},
+    "context parallel, ZeRO 2": {"context_parallel": 2, "zero": 2, "grad_accum": 4},
+}
+
+
+def test_early_stop_leaves_the_best_weights_on_any_mesh(material: Material, tmp_path: Path) -> None:
+    task = {
+        "data": {"source": str(material.text), "maxLength": 64, "validationFraction": 0.2},
+        "evaluation": {"everySteps": 1, "earlyStop": 1},
+        "optimizer": {"name": "sgd", "learningRate": 50.0, "schedule": "constant", "warmup": 0},  # the second step makes it worse
+    }
+
+    def request(folder: str, **plan: Any) -> TrainRequest:
+        return mesh_request(tmp_path / folder, material.model, material.text, steps=4, task=task, **plan)
+
+    alone = train(request("alone", workers=1))
+    results = results_in_ranks([request(name, workers=2, **plan) for name, plan in MESHES.items()], workers=2)
+
+    best = load_file(tmp_path / "alone" / "out" / "model" / "model.safetensors")
+    for name, result in zip(MESHES, results, strict=True):
+        assert (result.status, result.steps) == ("succeeded", alone.steps), name
+        saved = load_file(tmp_path / name / "out" / "model" / "model.safetensors")
+        assert max(float((saved[own] - best[own]).abs().max()) for own in best) < 1e-4, name
 
 
 def test_checkpoints_and_model_live_on_s3_as_well(s3: S3, material: Material, tmp_path: Path) -> None:

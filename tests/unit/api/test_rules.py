@@ -36,6 +36,15 @@ def test_each_nearest_combination_works(rule: Rule) -> None:
         assert broken(rule, dict(fix)) == [], fix
 
 
+@pytest.mark.parametrize("strategy", [{"tensorParallel": 2}, {"contextParallel": 2}])
+def test_a_batch_is_spread_over_copies_of_the_model(strategy: dict[str, object]) -> None:
+    (violation,) = check_rules(job({"batch": {"global": 7, "micro": 1}, "strategy": strategy}, workers=4))
+
+    assert violation.rule.id == "uneven-batch"
+    assert "worker" not in violation.rule.refused + violation.rule.why
+    assert check_rules(job({"batch": {"global": 6, "micro": 1}, "strategy": strategy}, workers=4)) == []
+
+
 @every_rule
 def test_the_error_points_at_a_field_that_exists(rule: Rule) -> None:
     fields = task_with(rule)

@@ -54,3 +54,12 @@ def test_a_folder_of_other_shapes_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match="has the shape"):
         load(tmp_path, intermediate_size=256)
+
+
+def test_a_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    Case("llama").model().save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+    with pytest.raises(BadInput, match="no whole safetensors file"):
+        load(tmp_path)

@@ -302,11 +302,10 @@ class Checkpoints:
 
         Raises BadInput if a newer version of Tuneyard wrote it, StorageError if storage is away.
         """
-        commit = next((commit for commit in self._commits if commit.step == step), None)
-        found = self._from_first(lambda: self._read_small(commit)) if commit is not None else None
-        if commit is None or found is None:
+        found = self._from_first(lambda: self._read_small(step))
+        if found is None:
             return None
-        manifest, indices, state = found
+        commit, manifest, indices, state = found
         same_layout = manifest.extra["layout"] == self._layout
         if same_layout and self._layout["zero"] > 0:
             needed = [indices[rank] for rank in self._world.holders]
@@ -321,11 +320,15 @@ class Checkpoints:
         replicated = self._layout["zero"] == before["zero"] == 0
         return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
 
-    def _read_small(self, commit: Commit) -> tuple[Manifest, list[RankIndex], dict[str, Any]] | None:
-        """On rank 0: all but the tensors; None if something is missing or damaged. Storage that is away is neither, and raises."""
+    def _read_small(self, step: int) -> tuple[Commit, Manifest, list[RankIndex], dict[str, Any]] | None:
+        """On rank 0, which alone knows the commits of this attempt: all but the tensors; None if something is missing or damaged.
+        Storage that is away is neither, and raises."""
+        commit = next((commit for commit in self._commits if commit.step == step), None)
+        if commit is None:
+            return None
         try:
             manifest = read_manifest(self._store, commit)
-            return manifest, read_indices(self._store, commit, manifest), read_state(self._store, commit, manifest)
+            return commit, manifest, read_indices(self._store, commit, manifest), read_state(self._store, commit, manifest)
         except (NotFound, Damaged):
             return None
 

@@ -1,0 +1,84 @@
+"""Whether a model computes in training mode what its tensor-parallel plan was made from: the pass in evaluation mode.
+
+Both passes are recorded on the meta device, without dropout, and their operations are compared as far as results depend on them. Numbers of
+real type may differ: a plan does not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+from tuneyard.api import BadInput
+from tuneyard.parallel.plan import token_inputs
+from tuneyard.parallel.recording import Event, Recording, Ref, record
+
+_DROPOUT = {
+    torch.dropout,
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+}
+_REMEDY = "set strategy.tensorParallel to 1 and strategy.zero to 3, or have the model's code do the same in both modes"
+
+
+def refuse_other_training_pass(model: nn.Module) -> None:
+    """Raises BadInput for a transformers model whose training pass differs from the one that was planned. Reads no weight."""
+    given = token_inputs(model)
+    with _WithoutDropout():
+        planned, trained = (record(model, given, {}, training=training) for training in (False, True))
+    name = type(model).__name__
+    if trained.error is not None:
+        first = (str(trained.error).splitlines() or [type(trained.error).__name__])[0]
+        raise BadInput(f"the training pass of {name} cannot be recorded on the meta device: {first}", _REMEDY) from trained.error
+    for before, after in zip_longest(_operations(planned), _operations(trained)):
+        if before != after:
+            found = after or before
+            raise BadInput(
+                f"{name} computes something else in training ({found[0] or 'the model'}: {found[1]}) than in the evaluation pass, "
+                "from which tensorParallel is planned",
+                _REMEDY,
+            )
+
+
+class _WithoutDropout(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        given = dict(kwargs or {})
+        if func in _DROPOUT:
+            return args[0] if args else given["input"]
+        if "dropout_p" in given:  # scaled_dot_product_attention
+            given["dropout_p"] = 0.0
+        return func(*args, **given)
+
+
+def _operations(recording: Recording) -> list[Any]:
+    """(module, operation, arguments) of every event that the results depend on, in order: layers that are dropped at random draw numbers
+    that no result has."""
+    needed = {recording.storages[number] for number in recording.outputs}
+    kept = []
+    for event in reversed(recording.events):
+        if event.kind in ("enter", "exit") or needed.isdisjoint(recording.storages[ref.number] for ref in event.made):
+            continue
+        needed |= {recording.storages[ref.number] for ref in event.read}
+        kept.append((event.module, *_described(event, recording)))
+    return kept[::-1]
+
+
+def _described(event: Event, recording: Recording) -> tuple[str, str]:
+    def plain(leaf: Any) -> Any:
+        if isinstance(leaf, Ref):
+            return recording.shapes[leaf.number]
+        return "real" if isinstance(leaf, float) else leaf
+
+    inside = sorted(recording.inside.get(event.module, ())) if event.kind in ("linear", "embedding") else []
+    return event.kind if event.function is None else str(event.function), repr((tree_map(plain, (event.arguments, event.keywords)), inside))
