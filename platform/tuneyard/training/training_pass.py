@@ -81,4 +81,6 @@ def _described(event: Event, recording: Recording) -> tuple[str, str]:
         return "real" if isinstance(leaf, float) else leaf
 
     inside = sorted(recording.inside.get(event.module, ())) if event.kind in ("linear", "embedding") else []
+    if event.kind == "guard":
+        return "a function with a backward pass of its own", ""
     return event.kind if event.function is None else str(event.function), repr((tree_map(plain, (event.arguments, event.keywords)), inside))
