@@ -21,8 +21,6 @@ class Case:
     rank_of_lora: int = 0
     micro_batches: int = 1
     recompute: bool = False
-    wrapped_last: bool = False
-    """PEFT wraps the model once it is sharded, not before."""
     sharded_logits: bool = False
     """Compared are then the model's own losses, as logits are those of a rank."""
 
@@ -81,14 +79,11 @@ def difference_here(case: Case, degree: int) -> Difference:
     """As `differences_of` for one case, on a rank of a group that exists. Ranks after the first know their own half alone."""
     import torch.distributed as dist
 
-    from tuneyard.parallel import keep_logits_sharded, shard_adapters, shard_model
+    from tuneyard.parallel import keep_logits_sharded, shard_model
 
     plan = plan_here(case, degree)
-    model = case.model() if case.wrapped_last else case.trained()
+    model = case.trained()
     shards = shard_model(model, plan, dist.group.WORLD)
-    if case.wrapped_last:
-        model = with_lora(model, case.rank_of_lora)
-        shards = shard_adapters(model, plan, shards)
     if case.sharded_logits:
         keep_logits_sharded(model, plan, shards)
     loss = own_loss_of if case.sharded_logits else loss_of

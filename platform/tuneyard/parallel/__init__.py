@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.parallel.applied import Shards, shard_adapters, shard_model
+    from tuneyard.parallel.applied import Shards, shard_model
     from tuneyard.parallel.loading import load_sharded
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _AT = {
     "load_sharded": "loading",
     "Mesh": "mesh",
-    **dict.fromkeys(("Shards", "shard_adapters", "shard_model"), "applied"),
+    **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
     **dict.fromkeys(("keep_logits_sharded", "vocabulary_parallel_loss"), "vocabulary"),
@@ -40,7 +40,6 @@ __all__ = [
     "explain_tensor_parallel",
     "keep_logits_sharded",
     "load_sharded",
-    "shard_adapters",
     "shard_model",
     "tensor_parallel_plan",
     "vocabulary_parallel_loss",

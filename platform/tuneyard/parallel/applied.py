@@ -11,7 +11,7 @@ such as `in_features` keep the sizes of the whole, because the plan was proven w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,40 +95,6 @@ def _give(model: nn.Module, name: str, style: str, group: TensorGroup, shares: M
     module.forward = {**FORWARDS, **OF_ADAPTERS}[style](module, group, _size(model, name, style, shares))
 
 
-def shard_adapters(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], shards: Shards) -> Shards:
-    """Cuts the LoRA with which PEFT has wrapped a model that was sharded before, such as one that `load_sharded` has filled.
-
-    A and B are those of one process: PEFT sizes them by the attributes of modules, which are whole. The answer has the model's new names.
-
-    Raises:
-        BadInput: adapters that cannot be cut, or that were sized by a rank's share (experts).
-    """
-    styles = plan.styles if isinstance(plan, TensorParallelPlan) else dict(plan)
-    if any(type(module).__name__ == "ParamWrapper" for module in model.modules()):
-        raise BadInput("adapters on the weights of experts take their size from a rank's share", "wrap the model by PEFT, then shard it")
-    placed, names, group = placed_styles(model, styles), planned_names(model), shards.group
-    found = ((name, _kept(name, names, shards)) for name, _ in model.named_parameters(remove_duplicate=False))
-    kept = {name: share for name, share in found if share is not None}
-    fresh = dict(_cuts(model, styles, placed, group.size, known=kept))
-    for name, weight in model.named_parameters():
-        if name in fresh and not fresh[name].replicated:
-            weight.data = fresh[name].cut(weight.data, group.rank)
-    shares = kept | fresh
-    for name, module in model.named_modules():
-        forward = vars(module).get("forward")
-        if isinstance(forward, ShardedForward) and name not in placed:  # its place is around the adapter
-            module.forward = forward.inner
-        elif name in placed and not isinstance(forward, ShardedForward):
-            _give(model, name, placed[name], group, shares)
-    return Shards(group, shares)
-
-
-def _kept(name: str, names: Mapping[str, str], shards: Shards) -> Share | None:
-    """The share of a parameter that was there before the adapters."""
-    module, _, own = name.rpartition(".")
-    return shards.shares.get(joined(names[module], own)) if module in names else None
-
-
 def _check_plan(model: nn.Module, plan: TensorParallelPlan, size: int) -> None:
     if plan.degree != size:
         raise BadInput(f"the plan is for {plan.degree} ranks, and the group has {size}", f"make a plan with a degree of {size}")
@@ -159,16 +125,12 @@ def _parameters_of(model: nn.Module, styles: Mapping[str, str]) -> dict[str, int
     return counts
 
 
-def _cuts(
-    model: nn.Module, styles: Mapping[str, str], placed: Mapping[str, str], degree: int, known: Collection[str] = ()
-) -> Iterator[tuple[str, Share]]:
-    """How each parameter that is not `known` lies, under each of its names."""
+def _cuts(model: nn.Module, styles: Mapping[str, str], placed: Mapping[str, str], degree: int) -> Iterator[tuple[str, Share]]:
+    """How each parameter lies, under each of its names."""
     names = planned_names(model)
     for name, module in model.named_modules():
         for own, weight in module.named_parameters(recurse=False):
             full = joined(name, own)
-            if full in known:
-                continue
             of_weight = styles.get(pattern(joined(names[name], own))) if name in names else None
             style = of_weight or placed.get(name, "")
             yield full, _share(full, module, own, weight, style, degree, alone=of_weight is not None)

@@ -62,11 +62,6 @@ class Mesh:
             for tensor in range(self.tensor)
         ]
 
-    def data_groups(self) -> list[list[int]]:
-        """Ranks that hold the same weights, at the same part of different rows."""
-        replica = self.context * self.tensor
-        return [list(range(offset, self.size, replica)) for offset in range(replica)]
-
     def gradient_groups(self) -> list[list[int]]:
         """Ranks that hold the same weights: over these, gradients are summed and ZeRO shards."""
         return [list(range(tensor, self.size, self.tensor)) for tensor in range(self.tensor)]

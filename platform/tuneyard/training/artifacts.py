@@ -14,12 +14,12 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from tuneyard.api import StorageError
 from tuneyard.parallel import Shards
 from tuneyard.storage import Store, open_store
 from tuneyard.tracking.events import Emit, Stage
-from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.distributed import World
 from tuneyard.training.end_tokens import write_end_tokens
+from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.models import DTYPES, quantization
 from tuneyard.training.request import TrainRequest
 from tuneyard.training.trainer import SteppedTrainer
@@ -46,17 +46,11 @@ def save_artifacts(
     """
     emit(Stage(task=request.name, name="saving the model"))
     weights = gathered_weights(trainer, request)
-    failure: StorageError | None = None
-    if world.is_first:
-        try:
-            _write(trainer, request, weights, start=start, tokenizer=tokenizer, turn_end=turn_end, card=card)
-        except StorageError as error:
-            failure = error
-        except OSError as error:
-            failure = StorageError(f"the final model could not be written: {error}", "free some space; then try again")
-    failed = broadcast_object(world, failure)
-    if failed is not None:
-        raise failed
+    write_on_first(
+        world,
+        lambda: _write(trainer, request, weights, start=start, tokenizer=tokenizer, turn_end=turn_end, card=card),
+        what="the final model",
+    )
     store = open_store(request.output)
     adapter = request.task.method.adapter
     if adapter is None:

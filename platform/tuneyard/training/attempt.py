@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accelerate.state import AcceleratorState
 from transformers import AutoConfig, PrinterCallback
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-from transformers.utils import logging as transformers_logging
 
 from tuneyard import data
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
-from tuneyard.data.shown import first_pieces
 from tuneyard.parallel import Mesh, Shards
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
-from tuneyard.tracking.bottleneck import bottleneck_of
-from tuneyard.tracking.events import Emit, Evaluated, SampleShown, Stage, Warned, silent
+from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
@@ -36,6 +27,7 @@ from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.context import SliceCollator
+from tuneyard.training.details import details_of, exchange_of, figures_of
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -43,14 +35,17 @@ from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
 from tuneyard.training.host_sharding import sharded_within_hosts
 from tuneyard.training.ledger import Ledger
+from tuneyard.training.library_state import clean_libraries
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
-from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, sizes_of_weights, vision_warning
-from tuneyard.training.offload_ops import check_space, on_disk, prepare_offload
+from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
+from tuneyard.training.offload_disk import largest_on_disk, on_disk
+from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
 from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
+from tuneyard.training.sample import show_sample
 from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
 from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
@@ -81,7 +76,7 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     check_supported(plan)
     mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
-    with joined as world, listening(should_stop) as stop, _clean_libraries():
+    with joined as world, listening(should_stop) as stop, clean_libraries():
         try:
             with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
                 return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
@@ -97,30 +92,6 @@ def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
     from tuneyard.training.program.attempt import ProgramAttempt
 
     return ProgramAttempt
-
-
-@contextmanager
-def _clean_libraries() -> Iterator[None]:
-    """Leave transformers and accelerate as they were: both keep the choice of DeepSpeed in the process, and would force it on the
-    next run in it. Meanwhile no progress bars and notices of theirs, which every rank would print."""
-    accelerate_log = logging.getLogger("accelerate")
-    verbosity = transformers_logging.get_verbosity()
-    settings = {name: value for name, value in os.environ.items() if name.startswith("ACCELERATE_")}
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    accelerate_log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            # DeepSpeed calls collectives by names that torch has given up, in every step.
-            warnings.filterwarnings("ignore", category=FutureWarning, message=".*is deprecated. Please use `torch.distributed")
-            yield
-    finally:
-        accelerate_log.setLevel(logging.NOTSET)
-        transformers_logging.set_verbosity(verbosity)
-        for name in [name for name in os.environ if name.startswith("ACCELERATE_") and name not in settings]:
-            del os.environ[name]
-        unset_hf_deepspeed_config()
-        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @dataclass(frozen=True)
@@ -197,7 +168,7 @@ class Attempt:
         return Throughput(progress, flops_of(self.request.task, trainer.model.config), peak)
 
     def _save(self, trainer: SteppedTrainer, material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
-        card = model_card(self.request, self._figures(progress, throughput))
+        card = model_card(self.request, figures_of(self.request.plan, progress, throughput))
         return save_artifacts(
             trainer,
             self.request,
@@ -231,7 +202,7 @@ class Attempt:
             tokenizer.chat_template = prepared.chat_template
         data.set_prompt_form(tokenizer, chats=prepared.chats)
         turn_end = data.turn_end(tokenizer) if prepared.chats else None
-        self._show_sample(tokenizer, prepared, turn_end)
+        show_sample(request, tokenizer, prepared, turn_end, self.emit)
         order = prepared.order
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, order.epoch_rows, plan.global_batch)
         batches = Batches(
@@ -245,30 +216,9 @@ class Attempt:
         )
         return Material(start, tokenizer, turn_end, prepared, steps, batches)
 
-    def _show_sample(self, tokenizer: Any, prepared: data.Prepared, turn_end: int | None) -> None:
-        """Once a task: not in later attempts, and not in trials of a search."""
-        if not self.request.task.data.show_sample or self.request.attempt > 1 or "/" in self.request.name:
-            return
-        pieces = tuple((piece.text, piece.loss) for piece in first_pieces(tokenizer, prepared.train))
-        end = turn_end if prepared.chats else tokenizer.eos_token_id
-        ends_with = "" if end is None else str(tokenizer.convert_ids_to_tokens(end))
-        has_answers = prepared.report.format != "text"
-        rendered = prepared.report.format != "preference"
-        self.emit(SampleShown(task=self.request.name, pieces=pieces, ends_with=ends_with if has_answers else None, rendered=rendered))
-
-    def _largest_on_disk(self, start: str) -> int:
-        """Elements of the largest weight, where weights are offloaded to a disk. Raises BadInput where the disk is too small."""
-        plan, task = self.request.plan, self.request.task
-        if "nvme" not in (plan.offload_optimizer, plan.offload_parameters):
-            return 0
-        sizes = sizes_of_weights(self.request, start)
-        total = sum(sizes)
-        check_space(plan, self.world, parameters=total, trained=total if task.method.name == "full" else 0)
-        return max(sizes)
-
     def _build_trainer(self, material: Material) -> SteppedTrainer:
         request, task, plan = self.request, self.request.task, self.request.plan
-        largest = self._largest_on_disk(material.start)
+        largest = largest_on_disk(request, material.start, self.world)
         if task.objective == "dpo":
             from tuneyard.training.preference import preference_arguments
 
@@ -418,11 +368,13 @@ class Attempt:
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
         self._stage(f"goes on from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
         # Called after the last step too: it is what prepares the model and loads the checkpoint.
-        trainer.train()
+        try:
+            trainer.train()
+        finally:
+            self.exchange = trainer.exchange
+            if self.exchange is not None:
+                self.exchange.close()
         self.router_weight = trainer.router_weight
-        self.exchange = trainer.exchange
-        if self.exchange is not None:
-            self.exchange.close()
         ledger.finish()
         checkpoints.settle()
         return ledger
@@ -436,43 +388,6 @@ class Attempt:
             load_weights(trainer, best, self.world)
             checkpoints.drop_copy(best)
 
-    def _figures(self, progress: Progress, throughput: Throughput) -> dict[str, Any]:
-        rate = throughput.mean()
-        figures: dict[str, Any] = {
-            "steps": len(progress.losses),
-            throughput.unit: progress.tokens,
-            "last training loss": progress.losses[-1],
-        }
-        if progress.eval_losses:
-            figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
-        of = " of the measured peak" if gpu(self.request.plan.sku).basis == "measured" else ""
-        return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
-
-    def _mixture(self, material: Material, progress: Progress) -> dict[str, Any]:
-        """Rows and tokens of each part by step, where the data are a mixture."""
-        mixture, batch = material.data.mixture, self.request.plan.global_batch
-        if mixture is None:
-            return {}
-        by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(len(progress.losses))]
-        about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
-        counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
-        return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
-
-    def _streams(self, material: Material, progress: Progress) -> dict[str, Any]:
-        """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
-        if not material.data.streams:
-            return {}
-        material.data.cursors(len(progress.losses) * self.request.plan.global_batch)  # torch's loaders have read in processes of their own
-        stream = data.work_of(material.data)
-        return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
-
-    def _exchange(self, steps: int) -> dict[str, Any]:
-        """What this rank sent to average gradients in this attempt, where training does it itself."""
-        exchange, plan = self.exchange, self.request.plan
-        if exchange is None or not steps:
-            return {}
-        return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
-
     def _result(
         self,
         status: str,
@@ -483,7 +398,7 @@ class Attempt:
         artifacts: Artifacts,
     ) -> TrainResult:
         barrier(self.world)
-        rate = throughput.mean()
+        plan, start, rate = self.request.plan, restored.step if restored else 0, throughput.mean()
         return TrainResult(
             status=status,
             steps=len(progress.losses),
@@ -492,23 +407,18 @@ class Attempt:
             tokens=progress.tokens,
             tokens_per_s=rate.tokens_per_s,
             mfu=rate.mfu,
-            peak_from=gpu(self.request.plan.sku).basis,
+            peak_from=gpu(plan.sku).basis,
             flops_per_step=throughput.flops_per_step,
             peak_memory_gb=gather_objects(self.world, peak_gb(self.world.device)),
             libraries_gb=gather_objects(self.world, self.libraries_gb),
-            planned_memory_gb=self.request.plan.memory.total_gb,
+            planned_memory_gb=plan.memory.total_gb,
             world_size=self.world.size,
             wall_s=time.perf_counter() - self.began,
             split=progress.split_s,
             **asdict(artifacts),
-            resumed_from=restored.step if restored else 0,
+            resumed_from=start,
             details={
-                "data": data.read_so_far(material.data).to_dict(),
-                "epochs": len(progress.losses) * self.request.plan.global_batch / material.data.order.epoch_rows,
-                **self._mixture(material, progress),
-                **self._streams(material, progress),
-                **self._exchange(len(progress.losses) - (restored.step if restored else 0)),
-                **({"router": {"weight": self.router_weight, "losses": progress.router_losses}} if self.router_weight else {}),
-                **({"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}),
+                **details_of(material.data, plan, progress, router_weight=self.router_weight),
+                **exchange_of(self.exchange, plan, len(progress.losses) - start),
             },
         )

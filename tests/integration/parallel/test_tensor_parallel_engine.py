@@ -12,7 +12,7 @@ CASES = (
     Case("deepseek_v3", rank_of_lora=4),
     Case("phi3", rank_of_lora=4),
     Case("gemma", recompute=True),
-    Case("phi3", rank_of_lora=4, wrapped_last=True),
+    Case("phi3", rank_of_lora=4),
     Case("llama4_text"),
     Case("t5", rank_of_lora=4),
     Case("llama", sharded_logits=True, micro_batches=2),

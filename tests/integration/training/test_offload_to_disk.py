@@ -15,7 +15,7 @@ from tests.ranks import results_in_ranks
 
 from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, deepspeed_config, train
-from tuneyard.training.offload_ops import on_disk
+from tuneyard.training.offload_disk import on_disk
 
 pytestmark = pytest.mark.timeout(1800)
 

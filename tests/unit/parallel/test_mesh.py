@@ -21,7 +21,7 @@ def test_places_and_ranks_are_one_to_one(mesh: Mesh) -> None:
 
 @given(meshes)
 def test_every_rank_is_in_one_group_of_each_kind(mesh: Mesh) -> None:
-    for groups in (mesh.tensor_groups(), mesh.context_groups(), mesh.data_groups(), mesh.gradient_groups()):
+    for groups in (mesh.tensor_groups(), mesh.context_groups(), mesh.gradient_groups()):
         assert sorted(rank for group in groups for rank in group) == list(range(mesh.size))
 
 
@@ -31,8 +31,6 @@ def test_groups_are_along_their_axes(mesh: Mesh) -> None:
         assert group == list(range(group[0], group[0] + mesh.tensor))  # neighbours: one host
     for group in mesh.context_groups():
         assert len({(mesh.place(rank).data, mesh.place(rank).tensor) for rank in group}) == 1
-    for group in mesh.data_groups():
-        assert len({(mesh.place(rank).context, mesh.place(rank).tensor) for rank in group}) == 1
     for group in mesh.gradient_groups():
         assert len({mesh.place(rank).tensor for rank in group}) == 1
 

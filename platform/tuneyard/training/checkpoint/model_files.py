@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from transformers.dynamic_module_utils import custom_object_save
 
-from tuneyard.api import StorageError
 from tuneyard.parallel import Shards
 from tuneyard.storage import NotFound, Store, open_store
 from tuneyard.training.checkpoint.layout import MODEL
 from tuneyard.training.checkpoint.shards import write_shard
-from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.distributed import World
 from tuneyard.training.end_tokens import write_end_tokens
+from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.request import TrainRequest
 
 UNTRAINED = "untrained.safetensors"
@@ -38,20 +38,10 @@ def save_model_files(
     Collective. Raises StorageError on every rank if rank 0 could not.
     """
     frozen = [] if _is_adapter(request) else [(name, value) for name, value in model.named_parameters() if not value.requires_grad]
-    failure: StorageError | None = None
     if shards is not None:
         frozen = [(name, shards.gather(name, value)) for name, value in frozen]
     with _gathered([value for _, value in frozen]):
-        if world.is_first:
-            try:
-                _save(model, tokenizer, request, dict(frozen), turn_end)
-            except StorageError as error:
-                failure = error
-            except OSError as error:
-                failure = StorageError(f"the model's configuration could not be written: {error}", "free some space, then run again")
-    failed = broadcast_object(world, failure)
-    if failed is not None:
-        raise failed
+        write_on_first(world, lambda: _save(model, tokenizer, request, dict(frozen), turn_end), what="the model's configuration")
 
 
 def _is_adapter(request: TrainRequest) -> bool:

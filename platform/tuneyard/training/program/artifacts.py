@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tuneyard.api import StorageError
 from tuneyard.storage import open_store
 from tuneyard.training.artifacts import MODEL, Artifacts, gathered_weights
-from tuneyard.training.distributed import World, broadcast_object
+from tuneyard.training.distributed import World
+from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.models import DTYPES
 from tuneyard.training.program.loading import Loaded
 from tuneyard.training.program.module import MODEL_PREFIX
@@ -29,17 +29,7 @@ def save_program_artifacts(trainer: ProgramTrainer, loaded: Loaded, request: Tra
     """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights. Raises
     StorageError on every rank if rank 0 could not write."""
     weights = gathered_weights(trainer, request)
-    failure: StorageError | None = None
-    if world.is_first:
-        try:
-            _write(trainer, loaded, request, weights, card)
-        except StorageError as error:
-            failure = error
-        except OSError as error:
-            failure = StorageError(f"the final model could not be written: {error}", "free some space; then try again")
-    failed = broadcast_object(world, failure)
-    if failed is not None:
-        raise failed
+    write_on_first(world, lambda: _write(trainer, loaded, request, weights, card), what="the final model")
     return Artifacts(open_store(request.output).url(MODEL), None, None)
 
 

@@ -16,6 +16,7 @@ from tuneyard.tracking.events import Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
 from tuneyard.training.attempt import Attempt, Material
+from tuneyard.training.details import figures_of
 from tuneyard.training.distributed import gather_objects
 from tuneyard.training.model_card import program_card
 from tuneyard.training.offload_ops import prepare_offload
@@ -145,7 +146,7 @@ class ProgramAttempt(Attempt):
 
     def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         self._stage("saving the model")
-        figures = self._figures(progress, throughput)
+        figures = figures_of(self.request.plan, progress, throughput)
         artifacts = save_program_artifacts(trainer, self.loaded, self.request, self.world, program_card(self.request, figures))
         if self.request.task.evaluation.predictions:
             self._stage("predicting held-out rows")

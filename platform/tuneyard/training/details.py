@@ -1,0 +1,69 @@
+"""What a report tells of a train task beside its losses and rates: data, mixture, streams, experts, and what averaging gradients sent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from tuneyard import data
+from tuneyard.catalog import gpu
+from tuneyard.parallel.exchange import GradientExchange
+from tuneyard.planning import Plan
+from tuneyard.tracking.bottleneck import bottleneck_of
+from tuneyard.training.progress import Progress
+from tuneyard.training.throughput import Throughput
+
+
+def figures_of(plan: Plan, progress: Progress, throughput: Throughput) -> dict[str, Any]:
+    """The figures of a model card."""
+    rate = throughput.mean()
+    figures: dict[str, Any] = {
+        "steps": len(progress.losses),
+        throughput.unit: progress.tokens,
+        "last training loss": progress.losses[-1],
+    }
+    if progress.eval_losses:
+        figures["held-out loss"] = progress.best_eval_loss or progress.eval_losses[-1][1]
+    of = " of the measured peak" if gpu(plan.sku).basis == "measured" else ""
+    return figures | {f"{throughput.unit}/s": rate.tokens_per_s, "MFU": f"{rate.mfu:.1%}{of}"}
+
+
+def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, router_weight: float) -> dict[str, Any]:
+    """`details` of a result, as far as all kinds of training have them."""
+    router = {"router": {"weight": router_weight, "losses": progress.router_losses}} if router_weight else {}
+    experts = {"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}
+    return {
+        "data": data.read_so_far(prepared).to_dict(),
+        "epochs": len(progress.losses) * plan.global_batch / prepared.order.epoch_rows,
+        **_mixture(prepared, plan, progress),
+        **_streams(prepared, plan, progress),
+        **router,
+        **experts,
+    }
+
+
+def exchange_of(exchange: GradientExchange | None, plan: Plan, steps: int) -> dict[str, Any]:
+    """What this rank sent to average gradients over the `steps` of this attempt, where training does it itself."""
+    if exchange is None or not steps:
+        return {}
+    return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
+
+
+def _mixture(prepared: data.Prepared, plan: Plan, progress: Progress) -> dict[str, Any]:
+    """Rows and tokens of each part by step, where the data are a mixture."""
+    mixture, batch = prepared.mixture, plan.global_batch
+    if mixture is None:
+        return {}
+    by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(len(progress.losses))]
+    about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
+    counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
+    return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
+
+
+def _streams(prepared: data.Prepared, plan: Plan, progress: Progress) -> dict[str, Any]:
+    """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
+    if not prepared.streams:
+        return {}
+    prepared.cursors(len(progress.losses) * plan.global_batch)  # torch's loaders have read in processes of their own
+    stream = data.work_of(prepared)
+    return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}
