@@ -80,9 +80,9 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
     joined: dict[int, torch.Tensor] = {}
     if trainer.world.gradient_rank > 0:
         return found
-    kept = _saved_beside(trainer.model) | {name for name, value in trainer.model.named_parameters() if value.requires_grad}
+    kept = None if is_full else _kept_of_adapted(trainer.model)
     for name, value in trainer.model.state_dict(keep_vars=True).items():
-        if not is_full and name not in kept:
+        if kept is not None and name not in kept:
             continue
         if id(value) not in joined:  # a tie is one tensor in the file too
             joined[id(value)] = (shards.gather(name, value.data) if name in shards.shares else value.detach()).cpu()
@@ -92,10 +92,11 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
     return found if trainer.world.is_first else {}
 
 
-def _saved_beside(model: Any) -> set[str]:
-    """Names of the embeddings' weights: PEFT saves them beside an adapter that changes them, and leaves them out else."""
+def _kept_of_adapted(model: Any) -> set[str]:
+    """What PEFT may save of a model with adapters: what is trained, and the embeddings' weights beside an adapter that changes them."""
     ends = {id(module) for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module is not None}
-    return {f"{name}.{own}" for name, module in model.named_modules() if id(module) in ends for own, _ in module.named_parameters()}
+    beside = {f"{name}.{own}" for name, module in model.named_modules() if id(module) in ends for own, _ in module.named_parameters()}
+    return beside | {name for name, value in model.named_parameters() if value.requires_grad}
 
 
 def _write(
