@@ -1,8 +1,8 @@
 """Hybrid sharding beside full sharding over a slow link: two hosts of two ranks each, at five link speeds, plain and in 8 bits.
 
-`python benchmarks/hybrid_sharding.py --states --page`: as root; writes docs/benchmarks/hybrid_sharding.md and its picture. It can be
-made in several goes: rounds are added to those that were kept, `--rounds 0 --states` measures the bf16 states, `--rounds 0 --page`
-writes what is kept. The ranks are started once, and run the layouts in turn at each speed, so that neighbours have the same machine.
+`python benchmarks/hybrid_sharding.py --states --page`: as root; writes docs/benchmarks/hybrid_sharding.md and its picture. Several
+calls add up: a call adds its rounds to the kept ones, `--rounds 0 --states` measures the bf16 states, `--rounds 0 --page` writes the
+page from the kept rounds. The ranks are started once, and run the layouts in turn at each speed, so that neighbours have the same machine.
 """
 
 from __future__ import annotations

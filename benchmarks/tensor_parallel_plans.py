@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--degree", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="rows of earlier runs, which are not measured again")
-    parser.add_argument("--plans-only", action="store_true", help="compare plans, and run none of those that were not run before")
+    parser.add_argument("--plans-only", action="store_true", help="compare plans only: models without a kept row are not run")
     given = parser.parse_args()
     rows = [Row(**json.loads(line)) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
     wanted = [name for name in given.models or with_plans() if name not in {row.model for row in rows}]

@@ -1,5 +1,5 @@
-"""The files that the code of a job needs: those that the command of a process task names, or the module of a training program; and the
-Python modules they import. They are read, and never run.
+"""The files that the code of a job needs. The command of a process task names them, or they are the module of a training program; Python
+modules that they import belong to them. They are read, and never run.
 
 `os.path` is asked, and not pathlib, which raises where a word is too long to be a name.
 """

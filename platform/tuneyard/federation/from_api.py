@@ -204,7 +204,7 @@ def skus_of(job: JobSpec, gang: Task) -> tuple[str, ...]:
 
 
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
-    """Numbers of GPUs that would do, best first, and how many must share a machine: an engine's, or those of a tensor-parallel group."""
+    """Possible numbers of GPUs, best first, and how many must share a machine: an engine's, or those of a tensor-parallel group."""
     if task.process is not None:
         return (0,), 1  # runs on the head
     if task.score is not None:

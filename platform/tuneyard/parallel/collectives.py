@@ -5,9 +5,7 @@
 | `copied`: nothing | sum over the ranks | a whole tensor that meets shards |
 | `summed`: sum over the ranks | nothing | summands |
 | `gathered`: all ranks' slices | own slice | shards that are needed whole |
-| `sliced`: own slice | all ranks' slices | a whole tensor of which each rank reads its share |
-| `scattered`: sum over the ranks, own slice | all ranks' slices | summands, each rank going on with its share |
-| `collected`: all ranks' slices | sum over the ranks, own slice | slices that meet shards when they are whole |
+| `sliced`: own slice | all ranks' slices | a whole tensor that meets shards of its own layout |
 
 The backward passes are made of the same functions, so they can be differentiated again.
 """
@@ -58,16 +56,6 @@ def gathered(x: torch.Tensor, group: TensorGroup, dimension: int, size: int) -> 
 def sliced(x: torch.Tensor, group: TensorGroup, dimension: int) -> torch.Tensor:
     """This rank's slice; the gradient is joined from all ranks."""
     return x if group.size == 1 else _apply(_Sliced, x, group, dimension % x.ndim)
-
-
-def scattered(x: torch.Tensor, group: TensorGroup, dimension: int) -> torch.Tensor:
-    """This rank's slice of the sum of the ranks' tensors."""
-    return x if group.size == 1 else _apply(_Scattered, x, group, dimension % x.ndim)
-
-
-def collected(x: torch.Tensor, group: TensorGroup, dimension: int, size: int) -> torch.Tensor:
-    """Like `gathered`, where each rank's gradient is a summand of the whole one."""
-    return x if group.size == 1 else _apply(_Collected, x, group, dimension % x.ndim, size)
 
 
 def all_slices(x: torch.Tensor, group: TensorGroup, dimension: int, widths: Sequence[int]) -> list[torch.Tensor]:
@@ -148,27 +136,3 @@ class _Sliced(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return gathered(gradient, ctx.group, ctx.dimension, ctx.size), None, None
-
-
-class _Scattered(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: TensorGroup, dimension: int) -> torch.Tensor:
-        ctx.group, ctx.dimension, ctx.size = group, dimension, x.shape[dimension]
-        total = x.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group.process_group)
-        return _own(total, group, dimension)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return gathered(gradient, ctx.group, ctx.dimension, ctx.size), None, None
-
-
-class _Collected(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: TensorGroup, dimension: int, size: int) -> torch.Tensor:
-        ctx.group, ctx.dimension = group, dimension
-        return _joined(x, group, dimension, size)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return scattered(gradient, ctx.group, ctx.dimension), None, None, None

@@ -30,7 +30,7 @@ from tuneyard.training.distributed import World
 from tuneyard.training.training_pass import refuse_other_training_pass
 
 _IS_SHARD = "tensor_model_parallel"
-"""Name of the attribute by which Megatron-LM and DeepSpeed know a parameter of which each rank has a part."""
+"""Attribute by which Megatron-LM and DeepSpeed know a parameter that is cut."""
 
 
 def check_supported(plan: Plan) -> None:
