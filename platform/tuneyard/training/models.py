@@ -35,7 +35,7 @@ def find_start(request: TrainRequest, world: World) -> str:
             raise BadInput(f"there is no folder {uri}", "check model.name: a Hugging Face name, a folder, or a URI of a model folder")
         source = uri
     else:
-        source = _fetched(uri, cache / "model", world)
+        source = fetched(uri, cache / "model", world)
         _check_is_model(Path(source), uri, needs_weights=request.task.model.init == "pretrained")
     if request.task.model.init == "scratch":
         return _made_once(cache / "scratch", world, lambda folder: _initialise(source, folder, request))
@@ -48,7 +48,7 @@ def find_start(request: TrainRequest, world: World) -> str:
 def adapter_source(request: TrainRequest, world: World) -> str:
     """A local folder with the adapter to go on from."""
     assert request.adapter_uri is not None
-    folder = _fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
+    folder = fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
     if not (Path(folder) / "adapter_config.json").is_file():
         raise BadInput(
             f"{request.adapter_uri} is not an adapter: it has no adapter_config.json", "point at the folder that a LoRA task wrote"
@@ -160,7 +160,8 @@ def quantization(request: TrainRequest) -> Any:
     )
 
 
-def _fetched(uri: str, cache: Path, world: World) -> str:
+def fetched(uri: str, cache: Path, world: World) -> str:
+    """A local copy of a folder of models, which one rank of each machine fetches."""
     if world.is_first_here:
         folder = fetch_folder(uri, cache)
     barrier(world)

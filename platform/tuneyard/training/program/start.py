@@ -13,9 +13,8 @@ from transformers import AutoConfig, set_seed
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
-from tuneyard.storage import fetch_folder
-from tuneyard.training.distributed import World, barrier
-from tuneyard.training.models import DTYPES
+from tuneyard.training.distributed import World
+from tuneyard.training.models import DTYPES, fetched
 from tuneyard.training.program.blame import blamed
 from tuneyard.training.program.loading import Loaded
 from tuneyard.training.request import TrainRequest
@@ -40,13 +39,7 @@ def find_program_start(request: TrainRequest, loaded: Loaded, world: World) -> s
         if looks_like_path(uri):
             raise BadInput(f"there is no folder {uri}", "check model.name: a Hugging Face name, a folder, or a URI of a model folder")
         return uri
-    cache = Path(request.scratch) / "start" / "model"
-    if world.is_first_here:
-        folder = fetch_folder(uri, cache)
-    barrier(world)
-    if not world.is_first_here:
-        folder = fetch_folder(uri, cache)
-    return str(folder)
+    return fetched(uri, Path(request.scratch) / "start" / "model", world)
 
 
 def made_by_program(request: TrainRequest, loaded: Loaded, start: str) -> nn.Module | None:
