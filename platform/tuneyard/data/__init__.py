@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tuneyard.data.cache import cache_root, cached_folder
     from tuneyard.data.counting import count_data
     from tuneyard.data.dataset import open_dataset
     from tuneyard.data.inspection import Inspection, inspect
@@ -27,6 +28,8 @@ __all__ = [
     "Prepared",
     "ScoreRow",
     "ScoreRows",
+    "cache_root",
+    "cached_folder",
     "count_data",
     "inspect",
     "open_dataset",
@@ -47,6 +50,8 @@ _HOMES = {
     "Prepared": "preparation",
     "ScoreRow": "score_rows",
     "ScoreRows": "score_rows",
+    "cache_root": "cache",
+    "cached_folder": "cache",
     "count_data": "counting",
     "inspect": "inspection",
     "open_dataset": "dataset",

@@ -1,7 +1,8 @@
 """Peak memory of one rank, before anything runs: the fullest of the moments that a step goes through, term by term.
 
 A step is fullest at the loss (all saved activations, and the logits), while the last layer goes backward, while the first does (all
-gradients), or in the optimizer step. What is not there at that moment is not in the terms. Sizes are bytes until the end.
+gradients), in the optimizer step, or, on cpu, when a checkpoint copies the states. What is not there at that moment is not in the terms.
+Sizes are bytes until the end.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
     buckets = _buckets(setup, states) + exchange_bytes(setup, states.trained)
     gathered, root = _gathered(setup, states)
     # Where layers own their gradients one by one, those of the last replace its activations as it goes backward.
+    on_host = setup.gpu.is_cpu and layout.engine == "deepspeed"
     return [
+        *([_Moment(fixed, 0.0, 0.0, buckets + states.snapshot)] if on_host else []),
         _Moment(fixed, before, kept + (loss_bytes(setup) if last_stage else 0.0), buckets + max(root, gathered)),
         _Moment(fixed, before, kept + alive, buckets + gathered),
         _Moment(fixed, states.gradients, kept / max(1, layers) + alive, buckets + gathered),

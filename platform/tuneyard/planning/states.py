@@ -27,13 +27,15 @@ _OPTIMIZER_BUFFERS, _PARAMETER_BUFFERS = 4, 5
 
 @dataclass(frozen=True)
 class States:
-    """Bytes on one rank. `gradients`: all of them, after backward; `step`: what the optimizer takes beside; `host`: what is offloaded."""
+    """Bytes on one rank. `gradients`: all of them, after backward; `step`: what the optimizer takes beside; `host`: what is offloaded;
+    `snapshot`: what a checkpoint copies into the memory of the process."""
 
     weights: float
     gradients: float
     optimizer: float
     step: float
     host: float
+    snapshot: float
     stage: float
     """Parameters of this rank's pipeline stage and tensor-parallel share, before ZeRO."""
     trained: float
@@ -61,7 +63,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         sharded = layout.zero == 3
         weights, gradients, optimizer, step = (each / data if sharded else each for each in (weights, gradients, optimizer, step))
         frozen = _frozen(setup, width) * share / (data if sharded else 1) if adapter else 0.0
-        return States(weights + frozen, gradients, optimizer, step, 0.0, stage, trained, width)
+        return States(weights + frozen, gradients, optimizer, step, 0.0, 0.0, stage, trained, width)
     # DeepSpeed keeps fp32 masters, in fp32 training too; without it, what is trained is fp32 itself. Megatron accumulates in fp32.
     fp32_gradients = layout.engine in ("megatron", "nanotron")
     masters = layout.zero > 0 or fp32_gradients
@@ -95,7 +97,8 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         swapped = _PARAMETER_BUFFERS * _largest(shape) * width / data
         host += weights if layout.offload_parameters == "cpu" else swapped
         weights = 0.0
-    return States(weights, gradients, optimizer, step, host, stage, trained, width)
+    snapshot = trained * (FP32 + moments) / layout.gradient_ranks  # each rank writes its share of fp32 weights and moments
+    return States(weights, gradients, optimizer, step, host, snapshot, stage, trained, width)
 
 
 def _largest(shape: ModelShape) -> int:

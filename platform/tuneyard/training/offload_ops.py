@@ -1,49 +1,55 @@
-"""DeepSpeed's own C++ for offloading, compiled once on the machine that trains, before the model takes the memory.
+"""What offloading needs of DeepSpeed's own C++, before the model takes the memory.
 
-CPU Adam is compiled by ninja and a C++ compiler into the user's cache (~/.cache/torch_extensions, or $TORCH_EXTENSIONS_DIR);
-NVMe offload needs libaio as well. What is missing is said here, not from the middle of an engine's constructor.
+CPU Adam is compiled by ninja and a C++ compiler; NVMe offload needs libaio as well. What is missing is said here, not from the middle
+of an engine's constructor.
 """
 
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 from tuneyard.api import BadInput, JobFailed
 from tuneyard.planning import Plan
 from tuneyard.tracking.events import Emit, Stage
-from tuneyard.training.abandoned_locks import remove_abandoned_locks
+from tuneyard.training.compiled_ops import load_op
 from tuneyard.training.distributed import World, barrier
 from tuneyard.training.offload_disk import uses_disk
 
-COMPILER_ERRORS = (RuntimeError, OSError, AssertionError, subprocess.CalledProcessError)
+COMPILER_ERRORS = (RuntimeError, OSError, ImportError, AssertionError, subprocess.CalledProcessError)
 
 
 def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit: Emit) -> None:
-    """Compile what the plan's offloading needs; one rank of each machine does, the others wait.
+    """Load what the plan's offloading needs. One rank of each machine compiles it where that has not been done, the others wait.
 
     Raises BadInput where NVMe offload cannot work here, JobFailed where the compiler is missing or fails.
     """
     needs_nvme = uses_disk(plan)
     needs_adam = plan.offload_optimizer != "none" and optimizer == "adamw"
-    if world.is_first_here and (needs_nvme or needs_adam):
-        emit(Stage(task=task, name="compiling DeepSpeed's offload code (once per machine)"))
-        remove_abandoned_locks(_extensions())
+    if not needs_nvme and not needs_adam:
+        return
+
+    def load() -> None:
         if needs_nvme:
-            _compile_async_io()
+            _load_async_io(tell)
         if needs_adam:
-            _compile_cpu_adam()
+            _load_cpu_adam(tell)
+
+    def tell() -> None:
+        emit(Stage(task=task, name="compiling DeepSpeed's offload code (once per machine)"))
+
+    if world.is_first_here:
+        load()
     barrier(world)
+    load()  # here, on the other ranks
 
 
-def _compile_async_io() -> None:
-    from deepspeed.ops.op_builder import AsyncIOBuilder
+def _load_async_io(tell: Callable[[], None]) -> None:
+    from deepspeed.ops.op_builder import AsyncIOBuilder, PinMemoryBuilder
 
-    builder = AsyncIOBuilder()
     try:
-        if not builder.is_compatible(verbose=False):
-            raise RuntimeError("libaio was not found")
-        builder.load(verbose=False)
+        load_op(PinMemoryBuilder(), tell)
+        load_op(AsyncIOBuilder(), tell)
     except COMPILER_ERRORS as error:
         raise BadInput(
             f"offload to nvme needs DeepSpeed's async_io, which cannot be built here: {_first_line(error)}",
@@ -51,18 +57,11 @@ def _compile_async_io() -> None:
         ) from error
 
 
-def _extensions() -> Path:
-    """Where torch keeps what it compiles for this Python and CUDA."""
-    from torch.utils.cpp_extension import _get_build_directory
-
-    return Path(_get_build_directory("cpu_adam", verbose=False)).parent
-
-
-def _compile_cpu_adam() -> None:
+def _load_cpu_adam(tell: Callable[[], None]) -> None:
     from deepspeed.ops.op_builder import CPUAdamBuilder
 
     try:
-        CPUAdamBuilder().load(verbose=False)
+        load_op(CPUAdamBuilder(), tell)
     except COMPILER_ERRORS as error:
         raise JobFailed(
             f"DeepSpeed's CPU Adam could not be compiled: {_first_line(error)}",
