@@ -76,7 +76,7 @@ def test_a_compilation_that_was_killed_holds_up_nobody(source: Path, tmp_path: P
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
 
-    with pytest.raises(RuntimeError, match="exit statuses.*-9"):
+    with pytest.raises(RuntimeError, match=r"exit statuses.*-9"):
         called([Call(load_in_process, (source,))])
     assert (tmp_path / "died").exists()
 
