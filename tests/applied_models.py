@@ -41,7 +41,7 @@ def with_lora(model: Any, rank: int, **settings: Any) -> Any:
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(SEED + 1)
-    found = get_peft_model(model, LoraConfig(r=rank, target_modules=linears_of(model), lora_dropout=0.0, **settings))
+    found = get_peft_model(model, LoraConfig(r=rank, lora_dropout=0.0, **{"target_modules": linears_of(model), **settings}))
     with torch.no_grad():
         for name, weight in found.named_parameters():
             if "lora_" in name:

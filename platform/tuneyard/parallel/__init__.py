@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuneyard.parallel.mesh import Mesh
     from tuneyard.parallel.plan import Placement, TensorParallelPlan, explain_tensor_parallel, tensor_parallel_plan
     from tuneyard.parallel.shares import Box, Share
-    from tuneyard.parallel.vocabulary import keep_logits_sharded, vocabulary_parallel_loss
+    from tuneyard.parallel.vocabulary import keep_logits_sharded, vocabulary_parallel_loss, whole_logits
 
 _AT = {
     "load_sharded": "loading",
@@ -28,7 +28,7 @@ _AT = {
     **dict.fromkeys(("Shards", "shard_model"), "applied"),
     **dict.fromkeys(("Placement", "TensorParallelPlan", "explain_tensor_parallel", "tensor_parallel_plan"), "plan"),
     **dict.fromkeys(("Box", "Share"), "shares"),
-    **dict.fromkeys(("keep_logits_sharded", "vocabulary_parallel_loss"), "vocabulary"),
+    **dict.fromkeys(("keep_logits_sharded", "vocabulary_parallel_loss", "whole_logits"), "vocabulary"),
 }
 __all__ = [
     "Box",
@@ -43,6 +43,7 @@ __all__ = [
     "shard_model",
     "tensor_parallel_plan",
     "vocabulary_parallel_loss",
+    "whole_logits",
 ]
 
 

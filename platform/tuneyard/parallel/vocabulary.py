@@ -15,7 +15,7 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.applied import Shards
-from tuneyard.parallel.collectives import TensorGroup, summed
+from tuneyard.parallel.collectives import TensorGroup, all_slices, summed
 from tuneyard.parallel.forwards import Columns, GatheredColumns
 from tuneyard.parallel.plan import TensorParallelPlan
 from tuneyard.parallel.recording import pattern
@@ -70,6 +70,15 @@ def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shar
     loaded.loss_function = _Loss(shards.group, forward.size)
 
 
+def whole_logits(model: nn.Module, logits: torch.Tensor) -> torch.Tensor:
+    """The logits that the model returned, of the whole vocabulary and without gradient, whether or not they stay in shards.
+
+    All ranks of the group call it.
+    """
+    loss = getattr(model, "loss_function", None)
+    return loss.joined(logits) if isinstance(loss, _Loss) else logits
+
+
 def _has_plain_loss(model: Any) -> bool:
     """Whether the model's forward asks `loss_function`, and this is the one that is replaced here."""
     from transformers.loss.loss_utils import ForCausalLMLoss
@@ -82,6 +91,11 @@ class _Loss:
 
     def __init__(self, group: TensorGroup, vocabulary: int) -> None:
         self._group, self._vocabulary = group, vocabulary
+
+    def joined(self, logits: torch.Tensor) -> torch.Tensor:
+        """All ranks' shares of the vocabulary, side by side."""
+        widths = [share_of(self._vocabulary, self._group.size, rank)[1] for rank in range(self._group.size)]
+        return torch.cat(all_slices(logits, self._group, logits.ndim - 1, widths), -1)
 
     def __call__(
         self,

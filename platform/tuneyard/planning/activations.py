@@ -8,7 +8,7 @@ from __future__ import annotations
 from tuneyard.catalog import ModelShape
 from tuneyard.planning.context import slice_tokens
 from tuneyard.planning.setup import BYTES, Setup
-from tuneyard.planning.tensor import heads_divide
+from tuneyard.planning.tensor import heads_divide, logits_are_cut
 
 _LOSS_COPIES = 12
 """Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and that of its input, in fp32 each."""
@@ -86,8 +86,10 @@ def loss_bytes(setup: Setup) -> float:
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
         logits = 4  # accelerate hands out an fp32 copy under autocast
     if layout.is_ours and layout.tensor_parallel > 1:
-        # Each rank gathers all logits, beside its own share, and computes the loss on them.
-        return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
+        if not logits_are_cut(shape, layout.tensor_parallel):
+            return tokens * (hidden + shape.vocab * (logits + copies))
+        if setup.objective == "dpo":  # each rank gathers all logits, beside its own share, and computes the loss on them
+            return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
 
 

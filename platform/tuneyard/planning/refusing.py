@@ -81,13 +81,17 @@ def _split_rows(search: Search) -> Iterator[tuple[str, Search]]:
     if memory.total_gb - memory.activations_gb > search.usable_gb:
         return
     for degree in degrees(search.shape, search.workers):
-        split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
-        yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}", replace(split, attention="sdpa", liger=False)
+        yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}", _split(search, degree)
     if search.workers == 1 and not search.gpu.is_cpu:
         for degree in degrees(search.shape, 8):
-            split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
             words = f"split rows over {degree} workers: set resources.workers and strategy.contextParallel to {degree}"
-            yield words, replace(split, workers=degree, attention="sdpa", liger=False)
+            yield words, replace(_split(search, degree), workers=degree)
+
+
+def _split(search: Search, degree: int) -> Search:
+    """The same task with rows split over so many ranks, whose matrices are then whole."""
+    split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
+    return replace(split, tensor_parallel=(1,), attention="sdpa", liger=False)
 
 
 def _cut_matrices(search: Search) -> Iterator[tuple[str, Search]]:

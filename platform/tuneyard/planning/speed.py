@@ -94,13 +94,13 @@ class _Step:
         """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
 
         With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. In training here, what the plan of the model
-        makes necessary (`tensor.messages`): backward adds up a gradient per matrix, and logits are gathered.
+        makes necessary (`tensor.messages`): backward adds up a gradient per matrix, and preference pairs gather the logits.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
             return 0.0
         if self.layout.is_ours:
-            forward, backward = messages(self.shape, degree)
+            forward, backward = messages(self.shape, degree, whole_logits=self.setup.objective == "dpo")
             passes = [forward, backward, *([forward] if self.layout.recompute else [])]
             elements = sum(2 * each.summed + each.gathered for each in passes)  # an all-reduce is two gathers
             steps = sum(2 * each.collectives for each in passes)
@@ -129,7 +129,7 @@ class _Step:
     def _synchronisations(self) -> int:
         """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
         if self.layout.is_ours:
-            forward, backward = messages(self.shape, self.layout.tensor_parallel)
+            forward, backward = messages(self.shape, self.layout.tensor_parallel, whole_logits=self.setup.objective == "dpo")
             return forward.collectives * (2 if self.layout.recompute else 1) + backward.collectives
         passes = 3 if self.layout.recompute else 2
         return 2 * passes * self.shape.layers + 2

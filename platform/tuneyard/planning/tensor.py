@@ -73,6 +73,11 @@ def rank_parameters(shape: ModelShape, degree: int) -> float:
     return shape.other_parameters + kept + vocabulary + (head if tables == 2 else 0.0)
 
 
+def logits_are_cut(shape: ModelShape, degree: int) -> bool:
+    """Whether a rank computes the logits of its share of the vocabulary alone."""
+    return cuts(shape, degree)[key(shape.head)] == "gathered columns"
+
+
 def rank_adapter_parameters(setup: Setup) -> float:
     """Parameters of an adapter that each rank holds: of columns B is cut, of rows A; the other factor is whole."""
     adapter, degree = setup.method.adapter, setup.layout.tensor_parallel
@@ -93,11 +98,17 @@ def cuts_something(shape: ModelShape, degree: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def messages(shape: ModelShape, degree: int) -> tuple[Messages, Messages]:
-    """What a rank messages in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input."""
+def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False) -> tuple[Messages, Messages]:
+    """What a rank messages in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input.
+
+    `whole_logits`: they are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives."""
     forward, backward = Messages(), Messages()
     for p in shape.projections:
-        there, back = _MESSAGES[cuts(shape, degree)[key(p)]](p)
+        cut = cuts(shape, degree)[key(p)]
+        if p.stage == "head" and cut == "gathered columns" and not whole_logits:
+            cut = "columns"
+            forward += Messages(summed=3, collectives=2)
+        there, back = _MESSAGES[cut](p)
         forward, backward = forward + there.times(p.layers * p.active), backward + back.times(p.layers * p.active)
     if _vocabulary_divides(shape, degree):
         forward += Messages(summed=shape.hidden, collectives=1)  # lookups

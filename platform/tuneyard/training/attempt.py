@@ -48,7 +48,7 @@ from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
 from tuneyard.training.sharded_start import load_parts
 from tuneyard.training.stop import StopRequest, listening
-from tuneyard.training.tensor_parallel import check_supported, plan_from_config, shard, tensor_plan
+from tuneyard.training.tensor_parallel import check_supported, keep_logits, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -236,7 +236,7 @@ class Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else None
+        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else parts.plan
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards
@@ -261,7 +261,8 @@ class Attempt:
             collator = SliceCollator(collator, self.context.index, self.context.ranks, pad if pad is not None else 0)
         rows, held_out = (by_batches(each) for each in (material.data.train, material.data.validation))
         trainer = SteppedTrainer(model=model, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out)
-        take_token_mean(trainer)
+        if not take_token_mean(trainer) and cuts is not None and self.shards is not None:
+            keep_logits(model, cuts, self.shards)
         return trainer
 
     def _checkpoints(self) -> Checkpoints:

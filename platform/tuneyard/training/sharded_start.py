@@ -14,7 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from tuneyard.catalog import refuse_encoders
-from tuneyard.parallel import Shards, explain_tensor_parallel, load_sharded, shard_model
+from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, load_sharded, shard_model
 from tuneyard.training.distributed import World
 from tuneyard.training.models import ATTENTION, load_dtype
 from tuneyard.training.request import TrainRequest
@@ -27,6 +27,7 @@ class CutModel:
     """A model of which this rank holds its parts."""
 
     model: Any
+    plan: TensorParallelPlan
     shards: Shards
 
 
@@ -51,7 +52,7 @@ def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) 
     if (Path(start) / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(start)
     model.config.use_cache = False
-    return CutModel(model, shards)
+    return CutModel(model, plan, shards)
 
 
 def _can_be_read_in_parts(request: TrainRequest, start: str) -> bool:

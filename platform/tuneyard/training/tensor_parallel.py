@@ -24,7 +24,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, shard_model
+from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, keep_logits_sharded, shard_model
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import World
 from tuneyard.training.training_pass import refuse_other_training_pass
@@ -88,6 +88,15 @@ def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards |
     shards = shard_model(model, plan, world.tensor_group)
     mark(model, shards)
     return shards
+
+
+def keep_logits(model: Any, plan: TensorParallelPlan, shards: Shards) -> bool:
+    """Leave the logits in shards, where head and loss of the model allow it; whether they do. Adapters may be on the model."""
+    try:
+        keep_logits_sharded(model.get_base_model() if hasattr(model, "get_base_model") else model, plan, shards)
+    except BadInput:
+        return False
+    return True
 
 
 def mark(model: Any, shards: Shards) -> None:

@@ -14,10 +14,12 @@ from transformers.loss.loss_utils import ForCausalLMLoss
 from tuneyard.training.trainer import SteppedTrainer
 
 
-def take_token_mean(trainer: SteppedTrainer) -> None:
-    """Have the trainer compute the loss where its model would not count tokens over the global batch."""
-    if not trainer.model_accepts_loss_kwargs:
-        trainer.compute_loss_func = _token_mean
+def take_token_mean(trainer: SteppedTrainer) -> bool:
+    """Have the trainer compute the loss where its model would not count tokens over the global batch; whether it does."""
+    if trainer.model_accepts_loss_kwargs:
+        return False
+    trainer.compute_loss_func = _token_mean
+    return True
 
 
 def _token_mean(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:

@@ -19,7 +19,7 @@ from transformers import Trainer
 
 from tuneyard.api import TuneyardError
 from tuneyard.data import MixedRowOrder
-from tuneyard.parallel import Shards
+from tuneyard.parallel import Shards, whole_logits
 from tuneyard.parallel.context import MASK, ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.training.context import refuse_unsplit, slice_loss, split_logits, whole_router_loss
@@ -237,6 +237,8 @@ class SteppedTrainer(Trainer):
         model.eval()
         with torch.no_grad(), self.compute_loss_context_manager():
             logits: torch.Tensor = model(**self._prepare_inputs(inputs)).logits
+            if self.shards is not None:
+                logits = whole_logits(self.model, logits)
         model.train()
         return logits
 

@@ -11,6 +11,7 @@ from tests.applied_models import Case, with_lora
 from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, explain_tensor_parallel, keep_logits_sharded, shard_model, tensor_parallel_plan
 from tuneyard.parallel.collectives import TensorGroup
+from tuneyard.training.tensor_parallel import keep_logits
 
 
 def sharded(model: Any, plan: Any = None, *, rank: int = 0, degree: int = 2) -> Shards:
@@ -140,3 +141,13 @@ def test_a_model_with_a_loss_of_its_own_gathers_its_logits() -> None:
 
     with pytest.raises(BadInput, match="cannot stay in shards: its loss is not that"):
         keep_logits_sharded(model, plan, sharded(model, plan))
+
+
+def test_training_leaves_logits_in_shards_under_adapters_and_gathers_them_where_the_head_has_one() -> None:
+    kept = {}
+    for targets in ("q_proj", "lm_head"):
+        model = Case("llama").model(meta=True)
+        plan = explain_tensor_parallel(model, 2)
+        adapted = with_lora(model, 4, target_modules=[targets])
+        kept[targets] = keep_logits(adapted, plan, sharded(adapted, plan))
+    assert kept == {"q_proj": True, "lm_head": False}

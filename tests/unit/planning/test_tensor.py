@@ -59,9 +59,13 @@ def test_a_vocabulary_that_does_not_divide_is_cut_into_unequal_shares_where_some
 def test_layers_of_llama_add_up_twice_forward_and_once_per_matrix_that_reads_the_stream_backward() -> None:
     forward, backward = messages(LLAMA_8B, 2)
 
-    assert forward.summed == (2 * LLAMA_8B.layers + 1) * LLAMA_8B.hidden
+    assert forward.summed == (2 * LLAMA_8B.layers + 1) * LLAMA_8B.hidden + 3
     assert backward.summed == (5 * LLAMA_8B.layers + 1) * LLAMA_8B.hidden
-    assert (forward.gathered, backward.gathered) == (LLAMA_8B.vocab, 0)  # logits
+    assert (forward.gathered, backward.gathered) == (0, 0)  # logits stay in shards
+
+
+def test_preference_pairs_gather_the_logits() -> None:
+    assert messages(LLAMA_8B, 2, whole_logits=True)[0].gathered == LLAMA_8B.vocab
 
 
 def test_one_factor_of_each_adapter_is_cut() -> None:
