@@ -40,6 +40,9 @@ STEPS = 6
 SETTLES_S = 0.5
 """After a change of the link's speed."""
 TOKENS = 96
+FEWER_TOKENS = (48, 24)
+"""Rows with less work for as many bytes, at `SAME_AT`: a faster device, by another name."""
+SAME_AT = 1.0
 ROUNDS = 3
 LAYOUTS: dict[str, dict[str, Any]] = {
     "full": {"zero": 3},
@@ -68,31 +71,29 @@ class Course:
     exchange_mb: float
 
 
-def measure(rounds: int) -> None:
-    """Add rounds of all speeds and layouts to what is kept. Ranks are started once."""
+def measure(turn: int) -> None:
+    """Add a round of all speeds and layouts to what is kept. Ranks are started once: what each run leaves in them limits a process to one
+    round."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         speed = folder / "speed"
         speed.write_text("1")
         model, text = write_material(folder, SHAPE)
-        data = {"source": str(text), "maxLength": TOKENS, "pack": True}
-        task = task_of(model, text, data=data, batch={"global": HOSTS * PER_HOST}, steps=STEPS)
-        runs = [
-            (
-                gbit_s,
-                layout,
-                request_of(folder / f"{turn}-{gbit_s}-{layout}", task, workers=HOSTS * PER_HOST, micro_batch=1, grad_accum=1, **fields),
-            )
-            for turn in range(rounds)
-            for gbit_s in SPEEDS
-            for layout, fields in LAYOUTS.items()
-            if layout in SHOWN or gbit_s == FP8_AT
-        ]
+
+        def run(gbit_s: float, layout: str, tokens: int = TOKENS) -> tuple[float, int, str, TrainRequest]:
+            data = {"source": str(text), "maxLength": tokens, "pack": True}
+            task = task_of(model, text, data=data, batch={"global": HOSTS * PER_HOST}, steps=STEPS)
+            place = folder / f"{turn}-{gbit_s}-{tokens}-{layout}"
+            request = request_of(place, task, workers=HOSTS * PER_HOST, micro_batch=1, grad_accum=1, **LAYOUTS[layout])
+            return gbit_s, tokens, layout, request
+
+        runs = [run(gbit_s, layout) for gbit_s in SPEEDS for layout in LAYOUTS if layout in SHOWN or gbit_s == FP8_AT]
+        runs += [run(SAME_AT, layout, tokens) for tokens in FEWER_TOKENS for layout in SHOWN]
         with two_hosts(speed, DELAY_MS) as hosts:
             in_hosts(hosts, folder, runs)
 
 
-def in_hosts(hosts: Hosts, folder: Path, runs: Sequence[tuple[float, str, TrainRequest]]) -> None:
+def in_hosts(hosts: Hosts, folder: Path, runs: Sequence[tuple[float, int, str, TrainRequest]]) -> None:
     """Start the ranks, which do all runs one after the other."""
     given = folder / "runs.pickle"
     given.write_bytes(pickle.dumps(list(runs)))
@@ -125,7 +126,7 @@ def rank_main(given: Path, speed: Path) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for gbit_s, layout, request in pickle.loads(given.read_bytes()):
+    for gbit_s, tokens, layout, request in pickle.loads(given.read_bytes()):
         if dist.get_rank() == 0:
             fresh = speed.with_suffix(".new")
             fresh.write_text(str(gbit_s))
@@ -144,19 +145,19 @@ def rank_main(given: Path, speed: Path) -> None:
             steps = len(marks) - 1
             exchange = result.details.get("exchange", {}).get("bytes_per_step", 0)
             course = Course(steps / (ended - began), result.losses, (after - before) / steps / 1e6, exchange / 1e6)
-            _keep(gbit_s, layout, course)
-            print(gbit_s, layout, f"{course.steps_s:.3f} steps/s", flush=True)
+            _keep(f"{gbit_s}" if tokens == TOKENS else f"{tokens} tokens", layout, course)
+            print(gbit_s, tokens, layout, f"{course.steps_s:.3f} steps/s", flush=True)
     dist.destroy_process_group()
 
 
 def kept() -> dict[str, Any]:
-    """What was measured: by speed and layout, one course per round."""
+    """What was measured: by speed (or `N tokens`) and layout, one course per round."""
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
-def _keep(gbit_s: float, layout: str, course: Course) -> None:
+def _keep(place: str, layout: str, course: Course) -> None:
     found = kept()
-    found.setdefault(str(gbit_s), {}).setdefault(layout, []).append(asdict(course))
+    found.setdefault(place, {}).setdefault(layout, []).append(asdict(course))
     RESULTS.write_text(json.dumps(found))
 
 
@@ -184,8 +185,8 @@ def main() -> None:
         rank_main(*given.rank)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ranks, link and namespaces go with it
-    if given.rounds:
-        measure(given.rounds)
+    for turn in range(given.rounds):
+        measure(turn)
     if given.states:
         RESULTS.write_text(json.dumps(kept() | {"states": states()}))
     if given.page:
@@ -216,10 +217,8 @@ def states() -> dict[str, Any]:
 
 def write(found: Mapping[str, Any]) -> None:
     """The page and its picture."""
-    speeds = sorted(float(speed) for speed in found if speed != "states")
-    rates = {
-        speed: {layout: [course["steps_s"] for course in courses] for layout, courses in found[str(speed)].items()} for speed in speeds
-    }
+    speeds = _speeds(found)
+    rates = {speed: _steps_s(found[str(speed)]) for speed in speeds}
     planned = {speed: {layout: predicted(speed, fields) for layout, fields in LAYOUTS.items()} for speed in speeds}
     rounds = len(rates[speeds[0]]["full"])
     lines = [
@@ -247,6 +246,7 @@ def write(found: Mapping[str, Any]) -> None:
         *(_bytes_row(found, layout) for layout in LAYOUTS),
         "",
         *_fp8_line(rates),
+        *_fewer_tokens_section(found),
         "gloo makes a reduce-scatter from an all-reduce, so full sharding sends more here than ZeRO-3 does by NCCL.",
         "",
         *(_states_section(found["states"]) if "states" in found else []),
@@ -254,6 +254,34 @@ def write(found: Mapping[str, Any]) -> None:
     if len(speeds) > 1:
         _draw(speeds, rates, planned)
     write_page("hybrid_sharding", "Hybrid sharding over a slow link, and bf16 optimizer states", lines)
+
+
+def _speeds(found: Mapping[str, Any]) -> list[float]:
+    return sorted(float(speed) for speed in found if speed != "states" and not speed.endswith("tokens"))
+
+
+def _steps_s(courses: Mapping[str, Any]) -> dict[str, list[float]]:
+    return {layout: [course["steps_s"] for course in each] for layout, each in courses.items()}
+
+
+def _fewer_tokens_section(found: Mapping[str, Any]) -> list[str]:
+    """The same bytes beside less work."""
+    rows = [(tokens, found[place]) for tokens in (TOKENS, *FEWER_TOKENS) if (place := _place(tokens)) in found]
+    if len(rows) < 2:
+        return []
+    return [
+        f"At {SAME_AT:g} Gbit/s with shorter rows, so that a step has less work for the same bytes. Four ranks on two cores hide the plain",
+        "exchange under what they compute, and pay for the arithmetic of 8 bits, which a GPU does on the side:",
+        "",
+        "| tokens per row | full sharding | hybrid | hybrid, int8 | hybrid over full | int8 over hybrid |",
+        "|---|---|---|---|---|---|",
+        *(_row(tokens, _steps_s(courses)) for tokens, courses in rows),
+        "",
+    ]
+
+
+def _place(tokens: int) -> str:
+    return str(SAME_AT) if tokens == TOKENS else f"{tokens} tokens"
 
 
 def _draw(speeds: Sequence[float], rates: Rates, planned: Mapping[float, Mapping[str, float]]) -> None:
@@ -303,8 +331,8 @@ def _fp8_line(rates: Rates) -> list[str]:
 
 
 def _bytes_row(found: Mapping[str, Any], layout: str) -> str:
-    courses = [course for speed in found if speed != "states" for course in found[speed].get(layout, [])]
-    full = next(found[speed]["full"][0]["losses"] for speed in found if speed != "states")
+    courses = [course for speed in _speeds(found) for course in found[str(speed)].get(layout, [])]
+    full = found[str(_speeds(found)[0])]["full"][0]["losses"]
     apart = max(abs(a / b - 1) for course in courses for a, b in zip(course["losses"], full, strict=True))
     link = statistics.median(course["link_mb"] for course in courses)
     exchange = statistics.median(course["exchange_mb"] for course in courses)

@@ -23,6 +23,9 @@ class Case:
     recompute: bool = False
     sharded_logits: bool = False
     """Compared are then the model's own losses, as logits are those of a rank."""
+    sliced_tokens: bool = False
+    """Sequence parallelism."""
+    tokens: int = TOKENS
 
     def model(self, *, meta: bool = False) -> Any:
         return tiny_model(self.model_type, self.changes, meta=meta)
@@ -87,11 +90,11 @@ def difference_here(case: Case, degree: int) -> Difference:
     if case.sharded_logits:
         keep_logits_sharded(model, plan, shards)
     loss = own_loss_of if case.sharded_logits else loss_of
-    logits, local = _run(model, case.micro_batches, loss)
+    logits, local = _run(model, case, loss)
     gradients = {name: shards.gather(name, gradient) for name, gradient in local.items()}
     if dist.get_rank():
         return Difference(case.model_type, 0.0, 0.0, "", len(plan.styles))
-    expected = _run(case.trained(), case.micro_batches, loss)
+    expected = _run(case.trained(), case, loss)
     # A gradient that vanishes by symmetry is rounding alone: its error counts beside a thousandth of the largest gradient.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected[1].values())
     errors = {name: relative(gradients.get(name), gradient, floor) for name, gradient in expected[1].items()}
@@ -105,16 +108,17 @@ def plan_here(case: Case, degree: int) -> Any:
 
     from tuneyard.parallel import explain_tensor_parallel
 
-    plan = [explain_tensor_parallel(case.model(meta=True), degree) if dist.get_rank() == 0 else None]
+    plan = [explain_tensor_parallel(case.model(meta=True), degree, sequence=case.sliced_tokens) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(plan)
     return plan[0]
 
 
-def batch_of(model: Any, number: int = 0) -> dict[str, torch.Tensor]:
+def batch_of(model: Any, number: int = 0, tokens: int = TOKENS) -> dict[str, torch.Tensor]:
     """Token ids and labels for a model, the same in every process."""
     torch.manual_seed(SEED + number)
-    ids = torch.randint(0, VOCAB, (ROWS, TOKENS))
-    ids[0, :4] = torch.arange(4) * (VOCAB // 4) + PAD  # the padding row's place in each rank's share of the vocabulary
+    ids = torch.randint(0, VOCAB, (ROWS, tokens))
+    shares = torch.arange(4) * (VOCAB // 4)
+    ids[0, :4] = (shares + PAD)[:tokens]  # the padding row's place in each rank's share of the vocabulary
     both = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     plain = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
     return {"input_ids": ids, **plain, **both}
@@ -136,10 +140,10 @@ def own_loss_of(model: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, tor
     return loss.reshape(1), loss
 
 
-def _run(model: Any, micro_batches: int, loss_of: Callable[..., Any] = loss_of) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _run(model: Any, case: Case, loss_of: Callable[..., Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     found = []
-    for number in range(micro_batches):
-        logits, loss = loss_of(model, batch_of(model, number))
-        (loss / micro_batches).backward()
+    for number in range(case.micro_batches):
+        logits, loss = loss_of(model, batch_of(model, number, case.tokens))
+        (loss / case.micro_batches).backward()
         found.append(logits.detach())
     return torch.cat(found), {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}

@@ -23,7 +23,7 @@ LEGS: list[dict[str, Any]] = [
     {"workers": 4, "tensor_parallel": 2, "zero": 2},
     {"workers": 4, "tensor_parallel": 4, "zero": 1},
     {"workers": 2, "zero": 3},
-    {"workers": 4, "tensor_parallel": 2, "zero": 0},
+    {"workers": 4, "tensor_parallel": 2, "zero": 0, "sequence_parallel": True},
 ]
 """A run is handed from each to the next."""
 

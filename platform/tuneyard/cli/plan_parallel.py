@@ -63,7 +63,7 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
     body = origin.train or origin.score
     if body is None or body.model.name is None:
         raise BadInput(f"the model of task {task.name} does not exist yet: another task makes it", f"plan without {OPTION}")
-    found = plan_from_config(config_from(_config(body.model, base_dir)), degree)
+    found = plan_from_config(config_from(_config(body.model, base_dir)), degree, sequence=task.train.layout.sequence_parallel)
     total = sum(row.parameters for row in found.placements)
     for row in found.placements:
         yield {

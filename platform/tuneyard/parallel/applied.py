@@ -25,6 +25,7 @@ from tuneyard.parallel.forwards import FORWARDS, OF_ADAPTERS, ShardedForward
 from tuneyard.parallel.plan import TensorParallelPlan
 from tuneyard.parallel.recording import is_embedding, is_linear, pattern
 from tuneyard.parallel.shares import Box, Share
+from tuneyard.parallel.slices import slice_tokens
 
 _LINEAR = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "packed_rowwise", "rowwise_split_input")
 _PAIRED = ("colwise", "packed_colwise", "rowwise", "packed_rowwise")
@@ -87,6 +88,8 @@ def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], 
     shares = _cut_in_place(model, cuts, place)
     for name, style in placed.items():
         _give(model, name, style, place, shares)
+    if isinstance(plan, TensorParallelPlan) and plan.sequence is not None:
+        slice_tokens(model, plan.sequence, place)
     return Shards(place, shares)
 
 

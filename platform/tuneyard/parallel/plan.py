@@ -15,6 +15,7 @@ from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, hooked, is_embedding, is_linear, pattern, record
 from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
+from tuneyard.parallel.sequence import SequencePlan, sequence_plan
 
 ROWS, TOKENS = 3, 16
 """Size of the recorded batch; nothing depends on it but which reshapes are seen."""
@@ -47,6 +48,8 @@ class TensorParallelPlan:
     placements: tuple[Placement, ...]
     ends: frozenset[str] = frozenset()
     """Linears whose results the model returns, changed value by value at most: an engine may leave these in shards."""
+    sequence: SequencePlan | None = None
+    """Where activations are slices of the tokens, if that was asked for."""
 
     @property
     def sharded_share(self) -> float:
@@ -71,8 +74,13 @@ def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, 
     return explain_tensor_parallel(model, degree, inputs=inputs).styles
 
 
-def explain_tensor_parallel(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> TensorParallelPlan:
-    """The plan with a reason for each module. Raises BadInput like `tensor_parallel_plan`."""
+def explain_tensor_parallel(
+    model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None, sequence: bool = False
+) -> TensorParallelPlan:
+    """The plan with a reason for each module; with `sequence`, tokens are sliced between blocks too.
+
+    Raises BadInput like `tensor_parallel_plan`, and where tokens cannot be sliced.
+    """
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
     linears = [module for module in model.modules() if is_linear(module)]
@@ -87,10 +95,14 @@ def explain_tensor_parallel(model: nn.Module, degree: int, *, inputs: Mapping[st
         ) from recording.error
     if degree == 1:
         return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
-    plan = _Writer(model, recording, proven(model, given, recording, degree), degree).plan()
+    proof = proven(model, given, recording, degree)
+    plan = _Writer(model, recording, proof, degree).plan()
     if not plan.styles:
         cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
         raise BadInput(cause, _advice(model, given, recording, degree))
+    if sequence:
+        slices = sequence_plan(model, given, recording, proof.layouts)
+        return _Writer(model, recording, proof, degree, slices).plan()
     return plan
 
 
@@ -108,8 +120,8 @@ def token_inputs(model: nn.Module) -> dict[str, Any]:
 class _Writer:
     """Turns a proof into styles and reasons."""
 
-    def __init__(self, model: nn.Module, recording: Recording, proof: Proof, degree: int) -> None:
-        self._model, self._recording, self._proof, self._degree = model, recording, proof, degree
+    def __init__(self, model: nn.Module, recording: Recording, proof: Proof, degree: int, sequence: SequencePlan | None = None) -> None:
+        self._model, self._recording, self._proof, self._degree, self._sequence = model, recording, proof, degree, sequence
         self._styles: dict[str, str] = {}
         self._why: dict[str, str] = {}
         self._divides = False
@@ -132,7 +144,7 @@ class _Writer:
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
         rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
-        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), ends_of(self._recording))
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), ends_of(self._recording), self._sequence)
 
     def _give(self, name: str, style: str, why: str) -> None:
         self._styles[name], self._why[name] = style, why
@@ -161,6 +173,8 @@ class _Writer:
         for name in self._proof.layouts.joined:
             if not name.endswith(":]"):
                 self._give(name, "replicated_with_grad_allreduce", "whole weights on sharded heads: each rank has a part of the gradient")
+        for name in sorted(self._sequence.summed) if self._sequence else ():
+            self._give(name, "replicated_with_grad_allreduce", "whole weights on slices of the tokens: the gradient is summed")
         for name in self._proof.layouts.rotary:
             self._give(name, "mla_kv_a_proj", "latent attention: its position part is shared by all heads, so its gradient is summed")
 

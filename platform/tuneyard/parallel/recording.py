@@ -53,6 +53,17 @@ class Event:
 
 
 @dataclass
+class Call:
+    """One call of a module: what it was given and returned, and its operations as a range of the recording's events."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    start: int
+    stop: int = -1
+    results: Any = None
+
+
+@dataclass
 class Recording:
     """Events in order, the shape of each tensor, the parameters among them, and what the model returned."""
 
@@ -63,6 +74,8 @@ class Recording:
     outputs: list[int] = field(default_factory=list)
     inside: dict[str, set[str]] = field(default_factory=dict)
     """The operations inside the calls of each linear and embedding."""
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+    """The calls of each module, by its name."""
     tokens: list[int] = field(default_factory=list)
     real: set[int] = field(default_factory=set)
     """Tensors of real numbers: the others carry no gradient."""
@@ -228,6 +241,8 @@ class _Recorder(TorchDispatchMode):
 
     def _before(self, name: str, kind: str) -> Callable[..., None]:
         def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+            given, named = tree_map(self._ref, (tuple(args), dict(kwargs)))
+            self.recording.calls.setdefault(name, []).append(Call(given, named, len(self.recording.events)))
             if kind == "experts":
                 self._add("enter", name, None, args, kwargs, None)
             self._modules.append(name)
@@ -247,6 +262,8 @@ class _Recorder(TorchDispatchMode):
                 self._add("exit", name, None, (), {}, output)
             if changes_gradient:
                 self._add("guard", name, None, args, kwargs, output)
+            call = next(call for call in reversed(self.recording.calls[name]) if call.stop < 0)
+            call.stop, call.results = len(self.recording.events), tree_map(self._ref, _plain(output))
 
         return hook
 

@@ -35,7 +35,7 @@ def replayed(
             if here == len(whole.events) or not _same_call(whole, local, here, there):
                 raise _departure(whole, found, here, "its forward takes another path with each rank's heads")
         ours, theirs = whole.events[here], local.events[there]
-        if ours.kind == "op" and not _same_numbers(ours, theirs):
+        if ours.kind == "op" and not same_numbers(ours, theirs):
             raise _departure(whole, found, here, "its forward computes with the number of features or heads, which each rank has fewer of")
         pairs = list(zip(ours.read, theirs.read, strict=False)) + list(zip(ours.made, theirs.made, strict=True))
         if not all(_as_expected(whole, found, one.number, local.shapes[other.number], degree) for one, other in pairs):
@@ -55,7 +55,7 @@ def _same_call(whole: Recording, local: Recording, here: int, there: int) -> boo
     return same and len(ours.made) == len(theirs.made) and len(ours.read) == len(theirs.read)
 
 
-def _same_numbers(ours: Event, theirs: Event) -> bool:
+def same_numbers(ours: Event, theirs: Event) -> bool:
     """Whether both compute with the same numbers, such as a scale. Sizes, which are whole numbers of ATen's, differ: layouts decide those.
     A tensor that Python made from numbers has to hold the same, unless its shape differs."""
     if any(one.shape == other.shape and not torch.equal(one, other) for one, other in zip(ours.constants, theirs.constants, strict=False)):

@@ -38,7 +38,7 @@ def layer_bytes(setup: Setup) -> float:
     if layout.engine in ("megatron", "nanotron"):
         outside = 4.0 * shape.hidden * width  # fused norms keep their input as it is
     if layout.sequence_parallel:
-        if layout.engine == "nanotron":
+        if layout.is_ours or layout.engine == "nanotron":
             gathered = 2 * shape.hidden * width  # what query-key-value and the feed-forward read, whole
             outside -= gathered
         outside /= tensor

@@ -54,6 +54,8 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
         yield "install liger-kernel, whose fused loss keeps no logits", replace(search, liger=True)
     if asked.zero != "auto":
         yield "set strategy.zero to auto", _with(search, strategy={"zero": "auto"})
+    if asked.tensor_parallel > 1 and not asked.sequence_parallel:
+        yield "set strategy.sequenceParallel to true", _with(search, strategy={"sequence_parallel": True})
     yield from _split_rows(search)
     yield from _cut_matrices(search)
     if task.optimizer.name == "adamw" and task.optimizer.states == "fp32" and not search.gpu.is_cpu:

@@ -14,7 +14,7 @@ from tuneyard.planning.exchange import averages_itself, exchange_s
 from tuneyard.planning.links import GIGA, Links
 from tuneyard.planning.plan import Speed, StepTime
 from tuneyard.planning.setup import BYTES, Setup
-from tuneyard.planning.tensor import messages, rank_parameters
+from tuneyard.planning.tensor import Messages, messages, rank_parameters
 
 _KERNELS_PER_COLLECTIVE = 2
 """What the call of a collective costs the CPU, in launches of kernels."""
@@ -100,7 +100,7 @@ class _Step:
         if degree == 1:
             return 0.0
         if self.layout.is_ours:
-            forward, backward = messages(self.shape, degree, whole_logits=self.setup.objective == "dpo")
+            forward, backward = self._messages()
             passes = [forward, backward, *([forward] if self.layout.recompute else [])]
             elements = sum(2 * each.summed + each.gathered for each in passes)  # an all-reduce is two gathers
             steps = sum(2 * each.collectives for each in passes)
@@ -126,10 +126,15 @@ class _Step:
         kernels = self.work.kernels + _KERNELS_PER_COLLECTIVE * rings
         return self.software.launch_factor * self.efficiency.launch_s * kernels + waits
 
+    def _messages(self) -> tuple[Messages, Messages]:
+        layout = self.layout
+        pairs = self.setup.objective == "dpo"
+        return messages(self.shape, layout.tensor_parallel, whole_logits=pairs, sequence_parallel=layout.sequence_parallel)
+
     def _synchronisations(self) -> int:
         """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
         if self.layout.is_ours:
-            forward, backward = messages(self.shape, self.layout.tensor_parallel, whole_logits=self.setup.objective == "dpo")
+            forward, backward = self._messages()
             return forward.collectives * (2 if self.layout.recompute else 1) + backward.collectives
         passes = 3 if self.layout.recompute else 2
         return 2 * passes * self.shape.layers + 2

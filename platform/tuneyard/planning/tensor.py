@@ -98,11 +98,15 @@ def cuts_something(shape: ModelShape, degree: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False) -> tuple[Messages, Messages]:
+def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False, sequence_parallel: bool = False) -> tuple[Messages, Messages]:
     """What a rank messages in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input.
 
-    `whole_logits`: they are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives."""
+    `whole_logits`: they are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives.
+    `sequence_parallel`: attention and feed-forward of each layer gather tokens on the way in, and their gradients on the way out."""
     forward, backward = Messages(), Messages()
+    if sequence_parallel:
+        block = Messages(gathered=shape.hidden, collectives=1)
+        forward, backward = (block.times(2 * shape.layers + 1), block.times(2 * shape.layers + 1))  # and around all layers
     for p in shape.projections:
         cut = cuts(shape, degree)[key(p)]
         if p.stage == "head" and cut == "gathered columns" and not whole_logits:

@@ -193,7 +193,7 @@ class Attempt:
         if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
             trust = task.model.trust_remote_code
             config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
-            plan_from_config(config, plan.tensor_parallel, trust_remote_code=trust)
+            plan_from_config(config, plan.tensor_parallel, sequence=plan.sequence_parallel, trust_remote_code=trust)
         service = Path(request.streams) if request.streams else None
         prepared = data.prepare(
             task.data, tokenizer, objective=task.objective, seed=task.seed, service=service, emit=self.emit, task=request.name
@@ -236,7 +236,7 @@ class Attempt:
         if task.objective != "dpo":  # TRL's trainer of preference pairs adds the router's loss itself
             self.router_weight = take_router_loss(model, task.router_loss)
             self.expert_load = ExpertLoad.of(model)
-        cuts = tensor_plan(model, plan.tensor_parallel) if parts is None else parts.plan
+        cuts = tensor_plan(model, plan) if parts is None else parts.plan
         adapter = adapter_source(request, self.world) if request.adapter_uri and task.method.adapter is not None else None
         model = with_adapter(model, request, adapter)
         self.shards = shard(model, cuts, self.world) if parts is None else parts.shards

@@ -45,7 +45,7 @@ def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) 
     needs_rows = tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings
     if needs_rows or (config.architectures or [None])[0] != type(model).__name__:
         return None
-    plan = explain_tensor_parallel(model, request.plan.tensor_parallel)
+    plan = explain_tensor_parallel(model, request.plan.tensor_parallel, sequence=request.plan.sequence_parallel)
     shards = shard_model(model, plan, world.tensor_group)
     load_sharded(model, shards, start)
     mark(model, shards)

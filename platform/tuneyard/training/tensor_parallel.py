@@ -41,7 +41,6 @@ def check_supported(plan: Plan) -> None:
         "ZeRO 3 with tensorParallel": (plan.zero == 3, "set strategy.zero to 2"),
         "offloading with tensorParallel": (plan.offload_optimizer != "none", "set strategy.offload.optimizer to none"),
         "Liger kernels with tensorParallel": (plan.liger, "set strategy.liger to false"),
-        "sequenceParallel": (plan.sequence_parallel, "set strategy.sequenceParallel to false"),
         "contextParallel with tensorParallel": (plan.context_parallel > 1, "set one of them to 1"),
         "quantisedAllReduce with tensorParallel": (plan.quantised_all_reduce != "none", "set strategy.quantisedAllReduce to none"),
         "fp16 with tensorParallel and ZeRO 0": (plan.precision == "fp16" and plan.zero == 0, "set strategy.zero to 1 or 2"),
@@ -62,23 +61,26 @@ def config_from(values: Mapping[str, Any]) -> Any:
         raise BadInput(f"a model of type {kind} has no code in transformers", "name a model of transformers") from error
 
 
-def plan_from_config(config: Any, degree: int, *, trust_remote_code: bool = False) -> TensorParallelPlan:
-    """How the causal language model of a configuration is cut; no weight is read. Raises BadInput where nothing of it can be cut, and for a
-    model that computes something else in training than in evaluation."""
+def plan_from_config(config: Any, degree: int, *, sequence: bool = False, trust_remote_code: bool = False) -> TensorParallelPlan:
+    """How the causal language model of a configuration is cut; no weight is read. `sequence`: tokens are sliced between its blocks too.
+
+    Raises BadInput where nothing of it can be cut, and for a model that computes something else in training than in evaluation.
+    """
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (ValueError, ImportError) as error:
         cause = f"a {config.model_type} model cannot be built: {str(error).splitlines()[0]}"
         raise BadInput(cause, "name a causal language model") from error
-    plan = explain_tensor_parallel(model, degree)
+    plan = explain_tensor_parallel(model, degree, sequence=sequence)
     refuse_other_training_pass(model)
     return plan
 
 
-def tensor_plan(model: Any, degree: int) -> TensorParallelPlan | None:
-    """How the model is cut over `degree` ranks, before it gets an adapter; None for one. Raises BadInput where nothing can be cut."""
-    return explain_tensor_parallel(model, degree) if degree > 1 else None
+def tensor_plan(model: Any, plan: Plan) -> TensorParallelPlan | None:
+    """How the model is cut as a plan has it, before it gets an adapter; None on one rank. Raises BadInput where nothing can be cut."""
+    degree, sequence = plan.tensor_parallel, plan.sequence_parallel
+    return explain_tensor_parallel(model, degree, sequence=sequence) if degree > 1 else None
 
 
 def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards | None:

@@ -66,9 +66,13 @@ def test_one_run_is_handed_over_meshes_and_stages(material: Material, tmp_path: 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "partial rotary positions and biases": ("gpt_neox", {"vocab_size": 387}, {}),
-    "packed weights, recomputed": ("phi3", {}, {"recompute": True, "zero": 1}),
+    "packed weights, recomputed": ("phi3", {}, {"recompute": True, "zero": 1, "sequence_parallel": True}),
     "tied embeddings, several micro-batches": ("gemma", {"head_dim": 16}, {"micro_batch": 1}),
-    "experts": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16}, {"zero": 2}),
+    "experts": (
+        "qwen3_moe",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16},
+        {"zero": 2, "sequence_parallel": True},
+    ),
 }
 
 
