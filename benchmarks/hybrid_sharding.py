@@ -220,12 +220,13 @@ def write(found: Mapping[str, Any]) -> None:
     speeds = _speeds(found)
     rates = {speed: _steps_s(found[str(speed)]) for speed in speeds}
     planned = {speed: {layout: predicted(speed, fields) for layout, fields in LAYOUTS.items()} for speed in speeds}
-    rounds = len(rates[speeds[0]]["full"])
+    rounds = sorted({len(rates[speed]["full"]) for speed in speeds})
     lines = [
         f"Two network namespaces of two ranks each, joined by a link of a chosen speed with {DELAY_MS:g} ms of delay each way",
         "(`benchmarks/shaped_link.py`: a relay between TUN devices that holds packets; this kernel has no netem). All four ranks share the",
         "machine's two cores. A 10-million-parameter Llama shape, full training in fp32, one row of 96 tokens per rank and step, gloo.",
-        f"Steps per second after the first step, median of {rounds} runs of {STEPS} steps; the layouts run in turn in the same processes.",
+        f"Steps per second after the first step, median of {' or '.join(map(str, rounds))} runs of {STEPS} steps; the layouts run in",
+        "turn in the same processes, and rounds of several calls are kept.",
         "Ratios are medians over the rounds (smallest to largest), each of two runs that stood next to each other.",
         "",
         "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid over full | int8 over hybrid |",
@@ -233,7 +234,8 @@ def write(found: Mapping[str, Any]) -> None:
         *(_row(speed, rates[speed]) for speed in speeds),
         "",
         *(["![Steps per second by speed of the link](hybrid_sharding.svg)", ""] if len(speeds) > 1 else []),
-        "The planner's prediction for the same steps, before anything runs:",
+        "The planner's prediction for the same steps, before anything runs. It does not count the arithmetic of 8 bits, which a GPU does",
+        "beside backward, and which these two cores do in its place:",
         "",
         "| Gbit/s | full sharding | hybrid | hybrid, int8 | hybrid over full | int8 over hybrid |",
         "|---|---|---|---|---|---|",
