@@ -17,7 +17,7 @@ from tuneyard.planning import Plan
 from tuneyard.training import TrainRequest
 
 EXAMPLES = Path(__file__).parents[1] / "jobspecs" / "programs"
-CLASSES = {"clicks": "Clicks", "captions": "Captions", "sines": "Sines", "denoising": "Denoising"}
+CLASSES = {"clicks": "Clicks", "captions": "Captions", "sines": "Sines", "denoising": "Denoising", "ranker": "Ranker"}
 
 LINE = """
     import torch

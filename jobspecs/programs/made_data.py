@@ -58,7 +58,14 @@ def denoising(count: int = 2000) -> pa.Table:
     return pa.table({"image": pa.array([image.tobytes() for image in images], pa.binary())})
 
 
-MADE = {"clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising}
+def ranker(count: int = 60000) -> pa.Table:
+    """A log of clicks with effects of single features, pairs, triples and the order of what was seen."""
+    from tuneyard.ranking import generated_clicks
+
+    return pa.Table.from_batches(generated_clicks(count, seed=1))
+
+
+MADE = {"clicks": clicks, "captions": captions, "sines": sines, "denoising": denoising, "ranker": ranker}
 
 if __name__ == "__main__":
     name, folder = sys.argv[1:]

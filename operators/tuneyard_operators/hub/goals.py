@@ -22,7 +22,7 @@ FINALIZER = "tuneyard.dev/members"
 LARGEST_SPEC = 100_000
 """Bytes: a pod gets the JobSpec in one environment variable, and Linux limits one to 128 KiB."""
 _NAMED = 5
-_NOT_YET = {"rank": "rankers are not built yet"}
+_NOT_YET = {"rank": ("tables of rankers are not sharded over workers yet", "train the ranker as a program (docs/ranking.md)")}
 
 
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True) -> Goal:
@@ -78,7 +78,7 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
     for index, task in enumerate(job.spec.tasks):
         where = f"spec.tasks.{index}"
         if task.kind in _NOT_YET:
-            yield f"{where}.{task.kind}: {_NOT_YET[task.kind]}; take the task out"
+            yield f"{where}.{task.kind}: {'; '.join(_NOT_YET[task.kind])}"
         if task.tune is not None and "resources.workers" in task.tune.space:
             yield f"{where}.tune.space: a search on a cluster runs on one gang; leave resources.workers out"
 

@@ -74,7 +74,7 @@ class EnsembleLayer(Fields):
 
 
 class RankTask(Fields):
-    """Train a DHEN ranker (Zhang et al. 2022) on a wide table. Not built yet: such a task is refused."""
+    """Train a DHEN ranker (Zhang et al. 2022) on a wide table. Refused so far: a ranker is trained as a program (docs/ranking.md)."""
 
     data: Source
     label: str = Field(default="label", description="column with the 0/1 label")

@@ -1,1 +1,53 @@
-"""DHEN models. Nothing here yet."""
+"""Rankers: models that predict whether a user clicks, from wide tables of numbers, categories and sequences.
+
+A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
+interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
+columns, `metrics` has normalised entropy, AUC and calibration, `files` saves, loads and exports, and `program` is a ranker as a program
+of `train.program`. `click_log` makes logs with known causes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuneyard.ranking.batches import batch_of, batch_of_rows
+    from tuneyard.ranking.click_log import Effects, generated_clicks
+    from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
+    from tuneyard.ranking.files import export, load, save
+    from tuneyard.ranking.metrics import RankFigures, RankMetrics
+    from tuneyard.ranking.program import RankerProgram
+    from tuneyard.ranking.ranker import Ranker
+
+_AT = {
+    **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
+    **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
+    **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
+    **dict.fromkeys(("export", "load", "save"), "files"),
+    **dict.fromkeys(("RankFigures", "RankMetrics"), "metrics"),
+    "RankerProgram": "program",
+    "Ranker": "ranker",
+}
+__all__ = [
+    "Effects",
+    "EnsembleLayer",
+    "RankFigures",
+    "RankMetrics",
+    "Ranker",
+    "RankerConfig",
+    "RankerProgram",
+    "SparseFeature",
+    "batch_of",
+    "batch_of_rows",
+    "export",
+    "generated_clicks",
+    "load",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _AT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tuneyard.ranking.{_AT[name]}"), name)

@@ -17,9 +17,8 @@ from tuneyard.runtime.process import check_working_dir
 from tuneyard.runtime.references import model_origin, named_model, source_of
 from tuneyard.storage import absolute, is_local, local_path
 
-_NOT_HERE = {
-    "rank": "ranking models are not built yet",
-}
+_NOT_HERE = {"rank": ("tables are not sharded over workers yet", "train the ranker as a program (docs/ranking.md)")}
+"""By kind of task: why it cannot run, and what works."""
 
 
 _EXTRAS = {"train": "train", "tune": "train", "score": "score"}
@@ -41,7 +40,8 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
     """
     for task in job.spec.tasks:
         if task.kind in _NOT_HERE:
-            raise BadInput(f"task {task.name} is a {task.kind} task, and {_NOT_HERE[task.kind]}", "take it out of the job")
+            cause, remedy = _NOT_HERE[task.kind]
+            raise BadInput(f"task {task.name} is a {task.kind} task, and {cause}", remedy)
         check_sku(task, machine)
         if task.train is not None:
             workers = choose_workers(task, machine)

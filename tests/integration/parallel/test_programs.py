@@ -18,8 +18,8 @@ from tuneyard.api import TuneyardError
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
-STEPS = {"clicks": 160, "captions": 60, "sines": 120, "denoising": 60}
-BATCH = {"clicks": 128, "captions": 32, "sines": 16, "denoising": 32}
+STEPS = {"clicks": 160, "captions": 60, "sines": 120, "denoising": 60, "ranker": 120}
+BATCH = {"clicks": 128, "captions": 32, "sines": 16, "denoising": 32, "ranker": 512}
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def baseline(name: str, path: Path) -> float:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path).to_pydict()
-    if name == "clicks":
+    if name in ("clicks", "ranker"):
         share = float(np.mean(table["clicked"]))
         return float(-share * np.log(share) - (1 - share) * np.log(1 - share))
     if name == "captions":

@@ -1,0 +1,99 @@
+"""Columns -> the tensors that a ranker reads. Every value is checked: a wrong column is an error with its name, never a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.ranking.config import RankerConfig
+
+LABELS = "labels"
+
+
+def batch_of(columns: pa.RecordBatch | pa.Table, config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
+    """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], of rows in Arrow's columns.
+
+    Null and NaN dense numbers are missing; a null category or list is an empty one. Raises BadInput for a column that is not there or is
+    of another type, and for labels other than 0 and 1.
+    """
+    made: dict[str, torch.Tensor] = {}
+    if config.dense:
+        made["dense"] = torch.stack([_numbers(_column(columns, name), name) for name in config.dense], dim=1)
+    for feature in config.sparse:
+        made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = _ids(_column(columns, feature.name), feature.name)
+    if labels:
+        made[LABELS] = torch.stack([_labels(_column(columns, name), name) for name in config.tasks], dim=1)
+    return made
+
+
+def batch_of_rows(rows: Sequence[Mapping[str, Any]], config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
+    """`batch_of` for rows as dicts. Raises BadInput also where a column has values of several types."""
+    names = [*config.dense, *(feature.name for feature in config.sparse), *(config.tasks if labels else ())]
+    arrays = {}
+    for name in names:
+        if not any(name in row for row in rows):
+            raise _missing(name, sorted({key for row in rows for key in row}))
+        try:
+            arrays[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise BadInput(f"column {name} has values of several types: {error}", "make them all numbers, or all lists of ids") from error
+    return batch_of(pa.table(arrays), config, labels=labels)
+
+
+def _column(columns: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    if name not in columns.schema.names:
+        raise _missing(name, columns.schema.names)
+    found = columns.column(name)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _missing(name: str, there: Sequence[str]) -> BadInput:
+    return BadInput(f"the data have no column {name}", f"name one of: {', '.join(there[:20])}" if there else "give rows with columns")
+
+
+def _numbers(column: pa.Array, name: str) -> torch.Tensor:
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise BadInput(
+            f"dense column {name} has values of type {kind}, and not numbers", "name it among the sparse features, or leave it out"
+        )
+    values = pc.cast(column, pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    return torch.from_numpy(np.array(values, dtype=np.float32))  # a copy, with NaN for nulls
+
+
+def _ids(column: pa.Array, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids of all rows, and where each row's begin and end."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(len(column) + 1, dtype=torch.int64)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lists = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        values = column.flatten()
+    else:
+        lists = np.asarray(pc.cast(column.is_valid(), pa.int64()))
+        values = column.drop_null()
+    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
+        raise BadInput(f"sparse column {name} holds {values.type}, and not ids", "hash texts to ids with the transformation sigrid_hash")
+    if values.null_count:
+        raise BadInput(f"a list of {name} holds a null", "leave nulls out of lists: the transformation first_x does")
+    if pa.types.is_uint64(values.type):
+        values = pa.array(values.to_numpy().view(np.int64))  # the same 64 bits, which are hashed
+    ids = np.array(pc.cast(values, pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+    offsets = np.zeros(len(column) + 1, dtype=np.int64)
+    np.cumsum(lists, out=offsets[1:])
+    return torch.from_numpy(ids), torch.from_numpy(offsets)
+
+
+def _labels(column: pa.Array, name: str) -> torch.Tensor:
+    found = _numbers(column, name)
+    wrong = ~((found == 0) | (found == 1))
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise BadInput(f"label {name} is {column[at].as_py()!r} in row {at} of a batch, and not 0 or 1", "leave out rows without a label")
+    return found

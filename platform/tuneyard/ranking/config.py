@@ -1,0 +1,100 @@
+"""What a ranker is made of: its features, its layers and what it predicts. A value, which JSON holds beside the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuneyard.api import BadInput
+
+if TYPE_CHECKING:
+    from tuneyard.ranking.ranker import Ranker
+
+Interaction = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
+INTERACTIONS: tuple[Interaction, ...] = ("dlrm", "attention", "convolution", "linear", "dcn")
+Pooling = Literal["mean", "sum"]
+
+
+@dataclass(frozen=True)
+class SparseFeature:
+    """A category, or a list of them. `rows`: of its table; an id outside of 0 to rows - 1 is hashed into it.
+
+    `pooling`: how the embeddings of a list become one. `length`: the list is a sequence, of which the last `length` ids count, in order.
+    """
+
+    name: str
+    rows: int
+    pooling: Pooling = "mean"
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise BadInput(f"the table of {self.name} has {self.rows} rows", "give a table at least one row")
+        if self.length < 0:
+            raise BadInput(f"{self.name} has a length of {self.length}", "give 0 for a bag of ids, or the number of last ids that count")
+
+
+@dataclass(frozen=True)
+class EnsembleLayer:
+    """One layer, Norm(Ensemble(modules) + ShortCut): `outputs` embeddings of each module, which are joined side by side."""
+
+    modules: tuple[Interaction, ...]
+    outputs: int = 8
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.modules if name not in INTERACTIONS]:
+            raise BadInput(f"no interaction module is called {unknown[0]}", f"name some of: {', '.join(INTERACTIONS)}")
+        if not self.modules or self.outputs < 1:
+            raise BadInput("a layer has no module, or no output", "name at least one module, and one output of each")
+
+
+@dataclass(frozen=True)
+class RankerConfig:
+    """A DHEN ranker (Zhang et al. 2022).
+
+    `dense`: names of numbers; `sparse`: categories and sequences; `width`: of every embedding; `layers`: input side first; `hidden`: widths
+    of the network on top; `tasks`: names of the labels, each with a logit of its own. Raises BadInput for a ranker without features.
+    """
+
+    dense: tuple[str, ...]
+    sparse: tuple[SparseFeature, ...]
+    layers: tuple[EnsembleLayer, ...]
+    width: int = 16
+    hidden: tuple[int, ...] = (64,)
+    tasks: tuple[str, ...] = ("label",)
+
+    def __post_init__(self) -> None:
+        names = [*self.dense, *(feature.name for feature in self.sparse), *self.tasks]
+        if not self.dense and not self.sparse:
+            raise BadInput("the ranker has no features", "name dense or sparse columns")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadInput(f"{twice[0]} is named twice among features and labels", "name each column once")
+        if not self.tasks:
+            raise BadInput("the ranker has no label", "name the column with the label in tasks")
+        if self.width < 1 or any(size < 1 for size in self.hidden):
+            raise BadInput("a width of the ranker is below 1", "give widths of 1 and more")
+
+    def build(self) -> Ranker:
+        """The ranker, with fresh weights."""
+        from tuneyard.ranking.ranker import Ranker
+
+        return Ranker(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RankerConfig:
+        """Raises BadInput for values of another version or of something else."""
+        try:
+            return cls(
+                dense=tuple(values["dense"]),
+                sparse=tuple(SparseFeature(**each) for each in values["sparse"]),
+                layers=tuple(EnsembleLayer(tuple(each["modules"]), each["outputs"]) for each in values["layers"]),
+                width=values["width"],
+                hidden=tuple(values["hidden"]),
+                tasks=tuple(values["tasks"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise BadInput(f"this is no ranker's config: {error}", "load a folder that tuneyard.ranking.save wrote") from error

@@ -1,0 +1,68 @@
+"""Rankers in folders: `model.safetensors` beside `ranker.json`, and programs for serving."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.ranker import Ranker
+
+CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
+_VERSION = 1
+_TOLERANCE = 1e-5
+
+
+def save(ranker: Ranker, folder: str | Path) -> None:
+    """Write a ranker to a folder, which is made. The config is written last: a folder that has it is whole."""
+    from safetensors.torch import save_file
+
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    (where / CONFIG).unlink(missing_ok=True)
+    save_file({name: weight.detach().contiguous() for name, weight in ranker.state_dict().items()}, where / WEIGHTS)
+    (where / CONFIG).write_text(json.dumps({"version": _VERSION, **ranker.config.to_dict()}, indent=1) + "\n")
+
+
+def load(folder: str | Path) -> Ranker:
+    """The ranker of a folder, in evaluation mode. Raises BadInput for a folder that holds none, another version, or other weights."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    where = Path(folder)
+    try:
+        values = json.loads((where / CONFIG).read_text())
+        weights = load_file(where / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise BadInput(f"{where} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
+    if values.pop("version", None) != _VERSION:
+        raise BadInput(f"{where / CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
+    ranker = RankerConfig.from_dict(values).build()
+    try:
+        ranker.load_state_dict(weights)
+    except RuntimeError as error:
+        raise BadInput(f"the weights in {where} are those of another ranker: {error}", f"keep {CONFIG} and {WEIGHTS} together") from error
+    ranker.eval()
+    return ranker
+
+
+def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:
+    """A `torch.export` program that takes batches of any number of rows and ids, checked on `batch`: the same logits to 1e-5.
+
+    Raises BadInput where the exported program differs.
+    """
+    features = {name: value for name, value in batch.items() if name == "dense" or "." in name}
+    rows = torch.export.Dim("rows", min=2)
+    sizes = {"dense": rows} | {name: rows + 1 if name.endswith(".offsets") else torch.export.Dim.AUTO for name in features if "." in name}
+    shapes = ({name: {0: sizes[name]} for name in features},)
+    program = torch.export.export(ranker.eval(), (features,), dynamic_shapes=shapes)
+    with torch.no_grad():
+        apart = float((program.module()(features) - ranker(features)).abs().max())
+    if not apart <= _TOLERANCE:
+        raise BadInput(f"the exported ranker's logits are {apart:.1e} from its own", "report this ranker's config")
+    return program

@@ -1,0 +1,56 @@
+"""DHEN: layers of ensembles of interaction modules (Zhang et al. 2022, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from tuneyard.ranking.config import EnsembleLayer, RankerConfig
+from tuneyard.ranking.features import FeatureLayer
+from tuneyard.ranking.interactions import MODULES, Mixing
+
+
+class Ensemble(nn.Module):  # type: ignore[misc]
+    """Norm(Ensemble(modules) + ShortCut), equation 2: the modules' embeddings side by side, plus the input, mixed where their numbers
+    differ."""
+
+    def __init__(self, layer: EnsembleLayer, inputs: int, width: int) -> None:
+        super().__init__()
+        self.outputs = layer.outputs * len(layer.modules)
+        self.parts = nn.ModuleList(MODULES[name](inputs, layer.outputs, width) for name in layer.modules)
+        self.shortcut = nn.Identity() if self.outputs == inputs else Mixing(inputs, self.outputs, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, inputs, width] -> [rows, outputs, width]."""
+        together = torch.cat([part(x) for part in self.parts], dim=1)
+        normed: torch.Tensor = self.norm(together + self.shortcut(x))
+        return normed
+
+
+class Ranker(nn.Module):  # type: ignore[misc]
+    """Features, ensembles, and a network on top with one logit for each task."""
+
+    def __init__(self, config: RankerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.features = FeatureLayer(config)
+        inputs = self.features.outputs
+        self.layers = nn.ModuleList()
+        for layer in config.layers:
+            self.layers.append(made := Ensemble(layer, inputs, config.width))
+            inputs = made.outputs
+        sizes = [inputs * config.width, *config.hidden]
+        steps = [step for size, wider in pairwise(sizes) for step in (nn.Linear(size, wider), nn.ReLU())]
+        self.head = nn.Sequential(*steps, nn.Linear(sizes[-1], len(config.tasks)))
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Logits [rows, tasks] of a batch (see `features`)."""
+        x = self.features(batch)
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.head(x.flatten(1))
+        return logits
