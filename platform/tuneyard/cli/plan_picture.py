@@ -18,6 +18,7 @@ _PIECES = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "magenta"),
     "optimizer": ("▒", "yellow"),
+    "optimizer_step": ("▚", "red"),
     "activations": ("░", "green"),
     "kv_cache": ("░", "green"),
     "libraries": ("▪", "cyan"),

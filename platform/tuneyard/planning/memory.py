@@ -66,6 +66,7 @@ def _rank(setup: Setup, libraries_gb: float, *, last_stage: bool) -> Estimate:
         weights_gb=states.weights / 1e9,
         gradients_gb=fullest.gradients / 1e9,
         optimizer_gb=states.optimizer / 1e9,
+        optimizer_step_gb=fullest.step / 1e9,
         activations_gb=fullest.activations / 1e9,
         libraries_gb=libraries_gb if setup.gpu.is_cpu else 0.0,
         other_gb=(fullest.other + fixed) / 1e9,
@@ -81,10 +82,12 @@ class _Moment:
     gradients: float
     activations: float
     other: float
+    step: float = 0.0
+    """Of the optimizer, beside its states."""
 
     @property
     def total(self) -> float:
-        return self.fixed + self.gradients + self.activations + self.other
+        return self.fixed + self.gradients + self.activations + self.other + self.step
 
 
 def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]:
@@ -107,7 +110,7 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
         _Moment(fixed, before, kept + (loss_bytes(setup) if last_stage else 0.0), buckets + max(root, gathered)),
         _Moment(fixed, before, kept + alive, buckets + gathered),
         _Moment(fixed, states.gradients, kept / max(1, layers) + alive, buckets + gathered),
-        _Moment(fixed, states.gradients, 0.0, buckets + states.step),
+        _Moment(fixed, states.gradients, 0.0, buckets, states.step),
     ]
 
 

@@ -13,6 +13,9 @@ class Memory:
     weights_gb: float = 0.0
     gradients_gb: float = 0.0
     optimizer_gb: float = 0.0
+    optimizer_step_gb: float = 0.0
+    """What the optimizer takes beside its states while it steps, mostly fp32 copies of gradients; 0 where a step is fuller at another
+    moment."""
     activations_gb: float = 0.0
     libraries_gb: float = 0.0
     """Of a rank on `cpu`, before it loads the model; 0 on GPUs, where libraries are in the memory of the host."""

@@ -28,7 +28,7 @@ _PEAKS = {"measured": "of the measured peak", "given": "of a peak that was given
 _TWICE_THE_MEAN = 2.0
 _SHARE = "share of "
 _SPLIT = ("data", "forward", "backward", "optimizer", "checkpoint", "other", "evaluation")
-_MEMORY = ("weights", "gradients", "optimizer", "activations", "libraries", "other")
+_MEMORY = ("weights", "gradients", "optimizer", "optimizer_step", "activations", "libraries", "other")
 
 
 @dataclass(frozen=True)

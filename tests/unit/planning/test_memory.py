@@ -58,9 +58,10 @@ def test_deepspeed_makes_its_buckets_whole_however_little_is_trained(zero: Any, 
     layout = replace(SHORT, zero=zero, workers=1)
     small, large = (memory(layout, "lora"), memory(layout))
     states = states_of(Setup.of(task(), SHAPE, gpu("h100"), layout), last_stage=True)
-    reserve_and_fp32_gradients = 1.0 + states.step / 1e9
-    assert large.other_gb == pytest.approx(buckets * 0.1 + reserve_and_fp32_gradients, abs=0.01)
-    assert small.other_gb > buckets * 0.1 + 1.0
+    assert large.other_gb == pytest.approx(buckets * 0.1 + 1.0, abs=0.01)
+    assert large.optimizer_step_gb == pytest.approx(states.step / 1e9)
+    assert large.activations_gb == 0, "the optimizer step is the fullest moment"
+    assert small.other_gb == pytest.approx(buckets * 0.1 + 1.0, abs=0.01)
 
 
 def test_at_the_loss_there_are_no_gradients_yet_unless_they_accumulate() -> None:
