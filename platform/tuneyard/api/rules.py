@@ -90,10 +90,11 @@ def show_fixes(fixes: Sequence[Fix]) -> str:
 
 def _show_setting(name: str, value: Any) -> str:
     short = name.split(".", 1)[1] if name.startswith(("train.", "score.")) else name
-    return f"no {short}" if value is None else f"{short}: {_flow(value)}"
+    return f"no {short}" if value is None else f"{short}: {flow_text(value)}"
 
 
-def _flow(value: Any) -> str:
+def flow_text(value: Any) -> str:
+    """A value as a line of YAML has it: `true`, `{lora: {rank: 16}}`."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow_text(inner)}" for key, inner in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

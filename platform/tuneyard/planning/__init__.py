@@ -9,8 +9,9 @@ from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
-from tuneyard.planning.resolve import Site, best, fits, paced, plans, resolve
+from tuneyard.planning.resolve import best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
+from tuneyard.planning.site import Site
 from tuneyard.planning.speed import estimate_speed
 from tuneyard.planning.states import SWAPPED_ELEMENTS
 

@@ -47,12 +47,6 @@ def degrees(shape: ModelShape, workers: int) -> Iterator[int]:
     return (degree for degree in range(2, workers + 1) if workers % degree == 0 and shape.heads % degree == 0)
 
 
-def can_split(task: TrainTask, shape: ModelShape) -> bool:
-    """Whether a task's rows may be split, as far as its settings and the kind of its model say."""
-    asked = task.model.attention
-    return task.objective != "dpo" and asked in ("auto", "sdpa") and "sdpa" in attention_kinds(shape.model_type)
-
-
 def refuse_degree(task: TrainTask, shape: ModelShape, workers: int) -> None:
     """Raises BadInput for a degree that the workers or the heads do not divide into, or a model without SDPA."""
     degree = task.layout.context_parallel

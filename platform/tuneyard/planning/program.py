@@ -7,7 +7,7 @@ from typing import Literal
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu
 from tuneyard.planning.plan import Plan
-from tuneyard.planning.resolve import precision_of
+from tuneyard.planning.site import precision_of
 
 NOT_PREDICTED = "a program brings its own model: memory, speed and cost are not predicted; the report has them once it ran"
 

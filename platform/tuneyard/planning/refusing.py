@@ -1,18 +1,39 @@
-"""Why nothing fits, and the smallest change that would: each change is searched before it is proposed."""
+"""Why nothing fits, and the smallest change that would.
+
+Each proposal is a set of fields, with what conflicts with it released. It is named only where the rules about combinations allow it and the
+search finds a plan that fits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
-from tuneyard.api import BadInput, TrainTask
+from tuneyard.api import BadInput
 from tuneyard.planning import tensor
-from tuneyard.planning.context import can_split, degrees
-from tuneyard.planning.search import Search
+from tuneyard.planning.change import WORKERS, Change, Fields, Question, change
+from tuneyard.planning.context import degrees
+
+_OPEN: Fields = {"strategy.zero": "auto", "strategy.recompute": "auto", "batch.micro": "auto"}
+"""What the planner decides best by itself."""
+_OVER_ALL: Fields = {"strategy.shardWithin": "none", "strategy.quantisedAllReduce": "none"}
+_WHOLE_MATRICES: Fields = {"strategy.tensorParallel": 1, "strategy.sequenceParallel": False}
+_WHOLE_ROWS: Fields = {"strategy.contextParallel": 1}
+_PURPOSES = {
+    "rows": "split rows over {} workers",
+    "states": "keep optimizer states in 16 bits",
+    "offload": "offload the optimizer",
+    "lora": "train an adapter",
+    "qlora": "train an adapter on 4-bit weights",
+}
+_Proposal = tuple[str, Fields]
+"""Purpose and fields."""
 
 
-def refusal(search: Search) -> BadInput:
+def refusal(question: Question) -> BadInput:
     """The error where nothing fits: what the smallest layout takes, term by term, and the smallest change that would fit."""
+    search = question.search()
     estimate = search.estimate(search.smallest())
     memory = estimate.device
     terms = ", ".join(
@@ -21,104 +42,142 @@ def refusal(search: Search) -> BadInput:
             ("weights", memory.weights_gb),
             ("gradients", memory.gradients_gb),
             ("optimizer", memory.optimizer_gb),
+            ("optimizer step", memory.optimizer_step_gb),
             ("activations", memory.activations_gb),
             ("libraries", memory.libraries_gb),
             ("other", memory.other_gb),
         )
-        if name != "libraries" or value
+        if name not in ("optimizer step", "libraries") or value
     )
     host = f", and {estimate.host_gb:.1f} GB of host memory" if estimate.host_gb else ""
     where = f"{search.workers} x {search.gpu.sku}"
+    found = next((each for each in changes(question) if each.asked.fits()), None)
+    shorter = ", a shorter maxLength, or" if memory.activations_gb else " or"
     return BadInput(
         f"does not fit on {where}: a rank takes {memory.total_gb:.1f} GB ({terms}){host}; usable are {search.usable_gb:.1f} GB",
-        _advice(search),
+        found.words if found is not None else f"use a GPU with more memory than {search.gpu.sku}{shorter} a smaller model",
     )
 
 
-def _advice(search: Search) -> str:
-    for words, changed in changes(search):
-        if changed.fits_at_all():
-            return words
-    return f"use a GPU with more memory than {search.gpu.sku}, a shorter maxLength, or a smaller model"
+def changes(question: Question) -> Iterator[Change]:
+    """Changes that may save memory, from the smallest to the largest, each once: not all of them are allowed, or fit."""
+    seen: list[Fields] = []
+    nearest, farther = (
+        (change(question, fields, purpose) for purpose, fields in proposals) for proposals in (_nearest(question), _farther(question))
+    )
+    for found in chain(nearest, _fused_loss(question), farther):
+        if found is not None and found.fields not in seen:
+            seen.append(found.fields)
+            yield found
 
 
-def changes(search: Search) -> Iterator[tuple[str, Search]]:
-    """Changes that save memory, from the smallest to the largest, in words and as the search that they lead to."""
-    task = search.task
-    asked = task.layout
-    if task.batch.micro != "auto":
-        yield "set batch.micro to auto", _with(search, batch={"micro": "auto"})
-    if asked.recompute is False:
-        yield "set strategy.recompute to true", _with(search, strategy={"recompute": True})
-    if asked.liger == "auto" and not search.liger and not search.gpu.is_cpu:
-        yield "install liger-kernel, whose fused loss keeps no logits", replace(search, liger=True)
-    if asked.zero != "auto":
-        yield "set strategy.zero to auto", _with(search, strategy={"zero": "auto"})
-    if asked.tensor_parallel > 1 and not asked.sequence_parallel:
-        yield "set strategy.sequenceParallel to true", _with(search, strategy={"sequence_parallel": True})
-    yield from _split_rows(search)
-    yield from _cut_matrices(search)
-    if task.optimizer.name == "adamw" and task.optimizer.states == "fp32" and not search.gpu.is_cpu:
-        yield "keep optimizer states in 16 bits: set optimizer.states to bf16", _with(search, optimizer={"states": "bf16"})
-    if task.optimizer.name == "adamw" and not search.gpu.is_cpu:
-        zero = 2 if task.method.qlora or search.workers == 1 else 3
-        moved = {"zero": zero, "recompute": True, "offload": {"optimizer": "cpu"}}
-        yield f"offload the optimizer: set strategy.zero to {zero} and strategy.offload.optimizer to cpu", _with(search, strategy=moved)
+def _fused_loss(question: Question) -> Iterator[Change]:
+    """Liger's, where it is not installed. The search uses it wherever the layout allows it."""
+    if question.task.layout.liger == "auto" and not question.site.get("liger_available", False) and not question.gpu.is_cpu:
+        site = question.site.copy()
+        site["liger_available"] = True
+        words = "install liger-kernel, whose fused loss keeps no logits"
+        yield Change(purpose=words, fields={}, asked=replace(question, site=site))
+
+
+def _nearest(question: Question) -> Iterator[_Proposal]:
+    """Settings without which the task computes the same."""
+    yield "", {"batch.micro": "auto"}
+    if question.task.layout.recompute is False:
+        yield "", {"strategy.recompute": True}
+
+
+def _farther(question: Question) -> Iterator[_Proposal]:
+    task, on_gpu = question.task, not question.gpu.is_cpu
+    yield "", {"strategy.zero": "auto"}
+    yield from _more_shards(question)
+    yield "", _OPEN
+    if task.layout.tensor_parallel > 1:
+        yield from _with_open("", {"strategy.sequenceParallel": True})
+    yield from _split_rows(question)
+    yield from _cut_matrices(question)
+    if on_gpu and task.optimizer.name == "adamw":
+        yield from _with_open(_PURPOSES["states"], {"optimizer.states": "bf16"})
+        yield from _offloaded(question)
     if task.method.name == "full":
-        yield "train an adapter: set method to lora", _with(search, method={"lora": {}})
-    if task.method.name in ("full", "lora") and not search.gpu.is_cpu:
-        yield (
-            "train an adapter on 4-bit weights: set method to qlora",
-            _with(search, method={"qlora": {}}, strategy={"zero": "auto", "recompute": True}),
-        )
-    if not search.gpu.is_cpu:
-        yield from _more_workers(search)
+        yield from _with_open(_PURPOSES["lora"], {"method": {"lora": {}}})
+    if on_gpu and task.method.name in ("full", "lora"):
+        whole: Fields = {**_OVER_ALL, **_WHOLE_MATRICES, "strategy.offload.parameters": "none"}
+        yield from _with_open(_PURPOSES["qlora"], {"method": {"qlora": {}}, **whole})
+    if on_gpu:
+        yield from _more_workers(question)
 
 
-def _split_rows(search: Search) -> Iterator[tuple[str, Search]]:
-    """Where only activations are too large: rows split over the workers that there are, or over more where there is one."""
-    task, memory = search.task, search.estimate(search.smallest()).device
-    if not can_split(task, search.shape) or task.layout.context_parallel > 1 or task.layout.liger is True:
+def _with_open(purpose: str, fields: Fields) -> Iterator[_Proposal]:
+    """The fields alone, then with what the file fixes left to the planner."""
+    yield purpose, fields
+    yield purpose, {**fields, **{name: value for name, value in _OPEN.items() if name not in fields}}
+
+
+def _more_shards(question: Question) -> Iterator[_Proposal]:
+    """Weights and states over all ranks, where they are sharded inside hosts or not at all."""
+    asked = question.task.layout
+    if asked.shard_within == "none" and asked.quantised_all_reduce != "none":
+        yield from _with_open("", {"strategy.zero": "auto", "strategy.shardWithin": "host"})
+    if asked.shard_within == "host":
+        yield from _with_open("", {"strategy.shardWithin": "none"})
+    yield from _with_open("", _OVER_ALL)
+
+
+def _split_rows(question: Question) -> Iterator[_Proposal]:
+    """Where only activations are too large: rows over the workers that there are, or over more where there is one."""
+    if not _activations_alone_are_too_large(question):
         return
-    if memory.total_gb - memory.activations_gb > search.usable_gb:
-        return
-    for degree in degrees(search.shape, search.workers):
-        yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}", _split(search, degree)
-    if search.workers == 1 and not search.gpu.is_cpu:
-        for degree in degrees(search.shape, 8):
-            words = f"split rows over {degree} workers: set resources.workers and strategy.contextParallel to {degree}"
-            yield words, replace(_split(search, degree), workers=degree)
+    asked = question.task.layout.context_parallel
+    for degree in degrees(question.shape, question.workers):
+        if degree > asked:
+            yield from _with_open(_PURPOSES["rows"].format(degree), _split(question, degree))
+    if question.workers == 1 and not question.gpu.is_cpu:
+        for degree in degrees(question.shape, 8):
+            yield from _with_open(_PURPOSES["rows"].format(degree), {**_split(question, degree), WORKERS: degree})
 
 
-def _split(search: Search, degree: int) -> Search:
-    """The same task with rows split over so many ranks, whose matrices are then whole."""
-    split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
-    return replace(split, tensor_parallel=(1,), attention="sdpa", liger=False)
+def _activations_alone_are_too_large(question: Question) -> bool:
+    """Whether a rank could hold the rest, with weights and states over all ranks as the planner sees fit."""
+    open_question = question.changed(question.differing({**_OPEN, **_WHOLE_MATRICES, **_OVER_ALL}))
+    if not open_question.is_allowed():
+        return False
+    search = open_question.search()
+    memory = search.estimate(search.smallest()).device
+    return memory.total_gb - memory.activations_gb <= search.usable_gb
 
 
-def _cut_matrices(search: Search) -> Iterator[tuple[str, Search]]:
-    """Matrices cut over the GPUs of a machine, where that was left out."""
-    free = {"zero": "auto", "recompute": "auto", "tensor_parallel": 1}
-    for degree in tensor.degrees(_with(search, strategy=free).task, search.shape, search.workers, search.gpus_per_node):
-        if degree > search.task.layout.tensor_parallel:
-            cut = _with(search, strategy={**free, "tensor_parallel": degree}, batch={"micro": "auto"})
-            yield f"set strategy.tensorParallel to {degree}", cut
+def _split(question: Question, degree: int) -> Fields:
+    """Ranks that split rows hold whole matrices, compute attention with sdpa, and have no fused loss."""
+    task = question.task
+    liger: Fields = {"strategy.liger": "auto"} if task.layout.liger is True else {}
+    attention: Fields = {"model.attention": "auto"} if task.model.attention not in ("auto", "sdpa") else {}
+    return {"strategy.contextParallel": degree, **_WHOLE_MATRICES, **_OVER_ALL, **liger, **attention}
 
 
-def _more_workers(search: Search) -> Iterator[tuple[str, Search]]:
+def _cut_matrices(question: Question) -> Iterator[_Proposal]:
+    """Matrices over the GPUs of a machine, where that was left out."""
+    released: Fields = {**_WHOLE_ROWS, **_OVER_ALL}
+    if question.task.layout.liger is True:
+        released = {**released, "strategy.liger": "auto"}
+    free = question.changed(question.differing({**_OPEN, **released})).task
+    for degree in tensor.degrees(free, question.shape, question.workers, question.site.get("gpus_per_node", 8)):
+        if degree > question.task.layout.tensor_parallel:
+            cut: Fields = {"strategy.tensorParallel": degree, **released}
+            yield from _with_open("", cut)
+            yield from _with_open("", {**cut, "strategy.sequenceParallel": True})
+
+
+def _offloaded(question: Question) -> Iterator[_Proposal]:
+    zero = 2 if question.task.method.qlora or question.workers == 1 else 3
+    moved: Fields = {"strategy.zero": zero, "strategy.offload.optimizer": "cpu"}
+    released: Fields = {**_OVER_ALL, **_WHOLE_MATRICES, "optimizer.states": "fp32"}
+    yield from _with_open(_PURPOSES["offload"], {**moved, **released})
+
+
+def _more_workers(question: Question) -> Iterator[_Proposal]:
+    degree = question.task.layout.context_parallel
     for factor in (2, 4, 8, 16):
-        workers = search.workers * factor
-        if search.task.batch.global_ % workers == 0:
-            freed = _with(search, strategy={"zero": "auto", "recompute": "auto"}, batch={"micro": "auto"})
-            yield f"use {workers} workers", replace(freed, workers=workers)
-
-
-def _with(search: Search, *, method: dict[str, object] | None = None, **groups: dict[str, object]) -> Search:
-    """The same search for a changed task: `method` replaced, other groups of fields updated."""
-    values = search.task.model_dump(by_alias=False)
-    values["strategy"] = search.task.layout.model_dump(by_alias=False)
-    for name, changed in groups.items():
-        values[name] |= changed
-    if method is not None:
-        values["method"] = method
-    return replace(search, task=TrainTask.model_validate(values))
+        yield from _with_open("", {WORKERS: question.workers * factor})
+    for factor in (2, 4, 8) if degree > 1 else ():
+        yield from _with_open("", {WORKERS: question.workers * factor, "strategy.contextParallel": degree * factor})

@@ -12,9 +12,10 @@ from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B
 from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import gpu
 from tuneyard.planning import Plan, best, plans, resolve
+from tuneyard.planning.change import Question
 from tuneyard.planning.refusing import changes
-from tuneyard.planning.resolve import search_of
 from tuneyard.planning.search import USABLE, Search
+from tuneyard.planning.site import search_of
 
 
 def train(method: str = "full", *, strategy: dict[str, Any] | None = None, **fields: Any) -> TrainTask:
@@ -87,9 +88,10 @@ def test_the_change_that_a_refusal_names_does_fit(task: TrainTask, sku: str, wor
         return
     with pytest.raises(BadInput) as refused:
         resolve(task, LLAMA_8B, gpu(sku), workers, flash_available=True)
-    proposed = [changed for words, changed in changes(searched) if words == refused.value.next_step]
+    question = Question(task=task, shape=LLAMA_8B, gpu=gpu(sku), workers=workers, site={"flash_available": True})
+    proposed = [change for change in changes(question) if change.words == refused.value.next_step]
     assert proposed or refused.value.next_step.startswith("use a GPU with more memory")
-    assert all(changed.plans() for changed in proposed)
+    assert all(change.asked.search().plans() for change in proposed)
 
 
 def test_pipelines_are_never_chosen_and_a_degree_that_is_named_is_kept() -> None:
@@ -128,8 +130,9 @@ def test_fewer_key_heads_than_ranks_are_no_obstacle() -> None:
 
 
 def test_a_refusal_names_tensor_parallelism_where_that_alone_makes_it_fit() -> None:
-    words = dict(changes(search(train(strategy={"tensorParallel": 1, "zero": 1}), "a100-40gb", 8)))
-    assert words["set strategy.tensorParallel to 8"].plans()
+    task = train(strategy={"tensorParallel": 1, "zero": 1})
+    proposed = {change.words: change for change in changes(Question(task=task, shape=LLAMA_8B, gpu=gpu("a100-40gb"), workers=8))}
+    assert proposed["set strategy.tensorParallel to 8 and strategy.zero to auto"].asked.fits()
 
 
 def test_of_plans_that_are_as_fast_the_simplest_is_taken() -> None:
