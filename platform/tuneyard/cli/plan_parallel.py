@@ -57,6 +57,11 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
     degree = degree if degree != OF_FILE else task.train.layout.tensor_parallel
     if degree == 1:
         return
+    if task.train.program is not None:
+        raise BadInput(
+            f"task {task.name} trains a program: plan does not run its code, which makes the model",
+            f"make the model in Python and give it to tuneyard.parallel.explain_tensor_parallel (docs/parallel.md), or plan without {OPTION}",
+        )
     from tuneyard.training.tensor_parallel import config_from, plan_from_config
 
     origin = model_origin(job, task)

@@ -59,3 +59,14 @@ def test_what_cannot_be_explained_is_bad_input(
 
     assert main(["plan", str(job), "--explain-parallel"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_program_is_not_run_to_explain_it(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "program: line:Line\n      strategy: {tensorParallel: 2}"
+    job.write_text(JOB.partition("  - name: judge")[0].replace("model: {name: ./model}", program))
+    (job.parent / "line.py").write_text("class Line:\n    pass\n")
+
+    assert main(["plan", str(job), "--explain-parallel"]) == 2
+    said = capsys.readouterr().err
+    assert "task train trains a program: plan does not run its code" in said
+    assert "another task makes it" not in said
