@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from tuneyard.catalog import gpu
+from tuneyard.cli.plan_layout import layout_text
 from tuneyard.planning.search import USABLE
 
 _WIDTH = 60
@@ -29,12 +31,16 @@ _LIMIT = "|"
 
 
 def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = None) -> None:
-    """A bar for each row that fits: what a rank holds, and `|` at what a plan may fill. Bars of one SKU have one scale."""
+    """A bar for each row that fits: what a rank holds, and `|` at what a plan may fill. Bars of one SKU have one scale.
+
+    A label stands before its bar, or above it where that leaves a bar too little of the line.
+    """
     if not rows:
         return
     console = console or Console(highlight=False, soft_wrap=True)
     width = max(len(_label(row)) for row in rows)
     room = _LINE - width - len("  100 of 100 GB") - 2
+    above = room < _LEAST
     names = [name for name in _PIECES if any(row["memory_gb"].get(name) for row in rows)]
     legend = Text("\nmemory of a rank: ")
     for name in names:
@@ -42,8 +48,9 @@ def show_memory(rows: Sequence[Mapping[str, Any]], console: Console | None = Non
         legend.append(f"{character} ", style=style).append(f"{name.replace('_', ' ')}  ")
     console.print(legend.append(f"{_LIMIT} limit"))
     for row in rows:
-        drawn = bar(row["memory_gb"], *_limits(row), width=max(_LEAST, min(_WIDTH, room)))
-        console.print(Text(f"{_label(row):<{width}} ").append_text(drawn))
+        drawn = bar(row["memory_gb"], *_limits(row), width=_WIDTH if above else min(_WIDTH, room))
+        label = "\n".join(wrap(_label(row), _LINE, subsequent_indent="  ")) if above else f"{_label(row):<{width}}"
+        console.print(Text(f"{label}\n  " if above else f"{label} ").append_text(drawn))
 
 
 def bar(memory_gb: Mapping[str, float], usable_gb: float, device_gb: float, width: int = _WIDTH) -> Text:
@@ -73,6 +80,4 @@ def _limits(row: Mapping[str, Any]) -> tuple[float, float]:
 def _label(row: Mapping[str, Any]) -> str:
     if row["kind"] == "score":
         return f"{row['task']} {row['sku']}"
-    strategy = row["strategy"]
-    recompute = ", recompute" if strategy["recompute"] else ""
-    return f"{row['task']} {row['workers']} x {row['sku']}, zero {strategy['zero']}{recompute}, micro-batch {row['micro_batch']}"
+    return f"{row['task']} {row['workers']} x {row['sku']}, {layout_text(row)}, micro-batch {row['micro_batch']}"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from tuneyard.cli.output import duration_text, money_text, rounded_text, table_lines
+from tuneyard.cli.plan_layout import layout_text
 from tuneyard.cli.plan_picture import device_gb
 
 WIDTH = 100
 _LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "wait", "per_machine")
 """Columns that a table does without, one after the other, where it would be wider than a terminal."""
+_LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
+"""Of the column, tried from the widest to the narrowest before a column is left out."""
 _AS_CHEAP = 1.02
 """What comes so near to the cheapest is as cheap, as far as a prediction can tell: of those, the fastest is named."""
 Row = Mapping[str, Any]
@@ -59,20 +63,8 @@ def _choice(row: Row) -> str:
     return ", ".join(parts)
 
 
-def layout_text(row: Row) -> str:
-    strategy = row["strategy"]
-    parts = [f"zero {strategy['zero']}"]
-    parts += [f"tensor {strategy['tensorParallel']}"] if strategy["tensorParallel"] > 1 else []
-    parts += [f"rows over {strategy['contextParallel']}"] if strategy["contextParallel"] > 1 else []
-    parts += ["inside hosts"] if strategy["shardWithin"] == "host" else []
-    parts += [f"gradients in {strategy['quantisedAllReduce']}"] if strategy["quantisedAllReduce"] != "none" else []
-    parts += ["recompute"] if strategy["recompute"] else []
-    parts += [f"{what} on {where}" for what, where in strategy["offload"].items() if where != "none"]
-    return ", ".join(parts)
-
-
 def train_table(rows: Sequence[Row]) -> list[str]:
-    """At most `WIDTH` wide: without the columns that matter least, where names are long."""
+    """At most `WIDTH` wide: a long layout takes several lines; where that is not enough, the columns that matter least are left out."""
     cells = [
         {
             "on": f"{row['workers']} x {row['sku']}",
@@ -125,8 +117,19 @@ def score_table(rows: Sequence[Row]) -> list[str]:
 
 def _narrow(columns: list[str], cells: Sequence[Row], right: Sequence[str]) -> list[str]:
     left_out = iter(_LEFT_OUT_FIRST)
+    whole = cells
+    for width in _LAYOUT_WIDTHS if "layout" in columns else ():
+        if max(map(len, table_lines(columns, cells, right)), default=0) <= WIDTH:
+            break
+        cells = [line for each in whole for line in _wrapped(each, width)]
     while True:
         lines = table_lines(columns, cells, right)
         if max(map(len, lines), default=0) <= WIDTH or (name := next(left_out, None)) is None:
             return lines
         columns = [column for column in columns if column != name]
+
+
+def _wrapped(cells: Row, width: int) -> list[Row]:
+    """The row, and a line below it for each further line of its layout."""
+    first, *rest = wrap(cells["layout"], width, subsequent_indent="  ")
+    return [{**cells, "layout": first}, *({**dict.fromkeys(cells, ""), "layout": line} for line in rest)]

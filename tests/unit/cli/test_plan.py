@@ -11,6 +11,7 @@ from tests.unit.catalog.test_other_gpus import MEASURED
 
 from tuneyard.cli import main
 from tuneyard.cli.plan import _calibration_lines
+from tuneyard.cli.plan_layout import layout_text
 from tuneyard.cli.plan_picture import bar
 
 JOB = """\
@@ -256,6 +257,35 @@ def test_no_line_is_wider_than_a_terminal_and_no_number_has_an_exponent(job: Pat
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 100
     assert "e+0" not in shown
+
+
+LONG = "{zero: 3, shardWithin: host, quantisedAllReduce: int8, recompute: true}"
+
+
+def test_a_long_layout_takes_several_lines_and_no_column_away(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("steps: 1000", f"steps: 1000\n      batch: {{global: 64}}\n      strategy: {LONG}"))
+    assert main(["plan", str(job), "--sku", "h100", "--workers", "16", "--price", "h100=2.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (at for at, line in enumerate(lines) if line.startswith("on "))
+    assert "batch  gb per rank  tokens per s  mfu" in lines[head]
+    assert "zero 3, inside hosts," in lines[head + 1]
+    assert [line.strip() for line in lines[head + 2 : head + 4]] == ["gradients in int8,", "recompute"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_labels_of_bars_have_the_whole_layout(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("steps: 1000", f"steps: 1000\n      batch: {{global: 64}}\n      strategy: {LONG}"))
+    assert main(["plan", str(job), "--sku", "h100", "--workers", "16"]) == 0
+    picture = " ".join(capsys.readouterr().out.partition("memory of a rank")[2].split())
+    assert "train 16 x h100-80gb, zero 3, inside hosts, gradients in int8, recompute, micro-batch" in picture
+
+
+def test_tokens_in_slices_are_said_of_the_layout(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = "strategy: {tensorParallel: 4, sequenceParallel: true}"
+    job.write_text(JOB.replace("steps: 1000", f"steps: 1000\n      {cut}"))
+    found = rows(capsys, str(job), "--sku", "h100-80gb", "--workers", "8")[0]
+    assert found["strategy"]["sequenceParallel"] is True
+    assert layout_text(found).endswith("tensor 4, tokens in slices")
 
 
 def test_a_well_known_model_is_planned_without_asking_anybody(
