@@ -7,7 +7,13 @@ from tuneyard.api.tasks import WorkerRange
 
 
 def uneven_batch(case: Case) -> bool:
-    """True where no allowed number of workers makes global = micro x accumulation x replicas: workers, or groups that share rows."""
+    """True where no allowed number of workers makes global = micro x accumulation x replicas: workers, or groups that share rows.
+
+    Workers that make no whole groups are the business of `uneven-groups`.
+    """
+    workers = case.resources.workers
+    if isinstance(workers, int) and workers % case.train.ranks_per_replica:
+        return False
     return not any(case.train.batch.divides_over(replicas) for replicas in _replica_counts(case))
 
 

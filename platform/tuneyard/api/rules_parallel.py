@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tuneyard.api.rules_case import Case, Fix, Rule
+
+_USUAL_DEGREES = (2, 4, 8)
 
 
 def _whole_groups(case: Case) -> bool:
@@ -10,13 +14,24 @@ def _whole_groups(case: Case) -> bool:
     return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
 
 
-def _whole_numbers_of_workers(case: Case) -> tuple[Fix, ...]:
-    """The nearest numbers of workers that make whole groups and divide the batch, and no groups at all."""
+def _whole_groups_instead(case: Case) -> tuple[Fix, ...]:
+    """Degrees that divide the workers; the nearest numbers of workers that make whole groups and divide the batch; no groups."""
     ranks, workers = case.train.ranks_per_replica, case.resources.workers
     near = [] if not isinstance(workers, int) else [count for count in (workers // ranks * ranks, -(-workers // ranks) * ranks) if count]
     fitting = [count for count in dict.fromkeys(near) if case.train.divides_over(count)]
     groups = {"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1}
-    return (*({"resources.workers": count} for count in fitting), groups)
+    return (*_degrees(case), *({"resources.workers": count} for count in fitting), groups)
+
+
+def _degrees(case: Case) -> Iterator[Fix]:
+    """Powers of two in place of the degree that does not divide, where one kind of groups is asked for."""
+    asked, workers = case.strategy, case.resources.workers
+    if not isinstance(workers, int) or (asked.tensor_parallel > 1 and asked.context_parallel > 1):
+        return
+    field = "train.strategy.tensorParallel" if asked.tensor_parallel > 1 else "train.strategy.contextParallel"
+    for degree in _USUAL_DEGREES:
+        if workers % degree == 0 and case.train.batch.divides_over(workers // degree):
+            yield {field: degree}
 
 
 def _splits_rows(case: Case) -> bool:
@@ -111,7 +126,7 @@ PARALLEL_RULES = (
         why="tensorParallel x contextParallel ranks hold one copy of the model and share its rows",
         field="resources.workers",
         breaks=lambda c: not _whole_groups(c),
-        nearest=_whole_numbers_of_workers,
+        nearest=_whole_groups_instead,
         example={"train.strategy.tensorParallel": 2, "resources.workers": 3, "train.batch.global": 30},
     ),
 )

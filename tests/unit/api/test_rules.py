@@ -45,6 +45,14 @@ def test_a_batch_is_spread_over_copies_of_the_model(strategy: dict[str, object])
     assert check_rules(job({"batch": {"global": 6, "micro": 1}, "strategy": strategy}, workers=4)) == []
 
 
+@pytest.mark.parametrize(("field", "workers"), [("tensorParallel", 32), ("contextParallel", 32)])
+def test_a_degree_that_does_not_divide_is_refused_with_those_that_do(field: str, workers: int) -> None:
+    (violation,) = check_rules(job({"batch": {"global": 32}, "strategy": {field: 3}}, workers=workers))
+
+    assert violation.rule.id == "uneven-groups"
+    assert [fix.get(f"train.strategy.{field}") for fix in violation.nearest[:3]] == [2, 4, 8]
+
+
 @every_rule
 def test_the_error_points_at_a_field_that_exists(rule: Rule) -> None:
     fields = task_with(rule)
