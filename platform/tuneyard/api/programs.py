@@ -59,7 +59,8 @@ def missing_object(program: str, folder: Path) -> str | None:
     name, _, wanted = program.partition(":")
     path = _source(name, folder)
     if path is None:
-        return None
+        suffixed = name.endswith(".py")
+        return f"a module is named without .py: write {name.removesuffix('.py')}:{wanted}" if suffixed else None
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:

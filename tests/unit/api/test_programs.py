@@ -74,6 +74,7 @@ def test_the_module_and_what_it_imports_are_shipped_without_being_run(folder: Pa
     [
         ("line:Lime", "line.py has no Lime (did you mean Line?)"),
         ("lime:Line", "no module lime beside the JobSpec"),
+        ("line.py:Line", "a module is named without .py: write line:Line"),
         ("broken:Line", "broken.py, line 1 is no Python"),
     ],
 )
