@@ -112,7 +112,7 @@ def _single(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         allowed = _allowed(error)
         return f"{_show(given)} is none of: {', '.join(allowed)}{did_you_mean(given, allowed)}"
     if kind in _TYPES:
-        return f"expected {_TYPES[kind]}; found {_show(given)}"
+        return f"expected {_TYPES[kind]}; found {_show(given)}{_as_meant(given, kind, path, model)}"
     if kind == LOCATED:
         return str(context["reason"])
     if kind in ("value_error", "assertion_error"):
@@ -125,6 +125,18 @@ def _single(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         limit = context.get("gt", context.get("ge", context.get("lt", context.get("le"))))
         return f"must be {_BOUNDS[kind]} {limit:g}; found {_show(given)}"
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}; found {_show(given)}"
+
+
+def _as_meant(given: Any, kind: str, path: Path, model: type[BaseModel]) -> str:
+    """`; write sku: [cpu]` for a word where a list of words belongs, `; write method: {full: {}}` for the name of a group in a group."""
+    if not isinstance(given, str) or re.fullmatch(r"[\w.-]+", given) is None:
+        return ""
+    groups = list(_groups_at(model, path))
+    if kind == "list_type" and not groups:
+        return f"; write {path[-1]}: [{given}]"
+    if any(name == given and any(_models(annotation)) for group in groups for name, annotation in _fields(group)):
+        return f"; write {path[-1]}: {{{given}: {{}}}}"
+    return ""
 
 
 def _allowed(error: ErrorDetails) -> list[str]:

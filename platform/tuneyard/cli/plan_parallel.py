@@ -60,7 +60,7 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
     if task.train.program is not None:
         raise BadInput(
             f"task {task.name} trains a program: plan does not run its code, which makes the model",
-            f"make the model in Python and give it to tuneyard.parallel.explain_tensor_parallel (docs/parallel.md), or plan without {OPTION}",
+            f"plan without {OPTION}; tuneyard.parallel.explain_tensor_parallel explains a model that you make in Python",
         )
     from tuneyard.training.tensor_parallel import config_from, plan_from_config
 

@@ -69,6 +69,11 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
             "method: {lora: {}, full: {}}",
             "job.yaml:10:7: spec.tasks[0].train.method: give exactly one of full, lora, qlora and dora; found full, lora",
         ),
+        (
+            "method: full",
+            "job.yaml:10:7: spec.tasks[0].train.method: expected a group of `key: value` lines; found 'full'; write method: {full: {}}",
+        ),
+        ("method: fuller", "job.yaml:10:7: spec.tasks[0].train.method: expected a group of `key: value` lines; found 'fuller'"),
         ("seed: 1.5", "job.yaml:10:7: spec.tasks[0].train.seed: expected a whole number; found 1.5"),
         (
             "optimizer: {learningRate: .inf}",
@@ -78,6 +83,11 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
 )
 def test_a_wrong_field_is_named_with_its_place(line: str, expected: str) -> None:
     assert complaints(f"{HEAD}      {line}\n") == [expected]
+
+
+def test_a_word_where_a_list_belongs_is_shown_as_a_list() -> None:
+    (said,) = complaints(f"{HEAD}    resources: {{sku: cpu}}\n")
+    assert said.endswith("resources.sku: expected a list; found 'cpu'; write sku: [cpu]")
 
 
 def test_all_errors_of_a_file_come_at_once_in_file_order() -> None:
