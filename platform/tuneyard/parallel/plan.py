@@ -108,7 +108,7 @@ def explain_tensor_parallel(
 
 
 def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording) -> list[Recording]:
-    """Passes that code may branch to: in training mode on shorter rows, and with the other answer to each question about values.
+    """Passes that code may branch to: in training mode on shorter rows, on longer rows, with other answers about values.
 
     One that fails ends in an error for one device too, and proves nothing.
     """
@@ -116,9 +116,15 @@ def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording)
         found = [record(model, {name: _shorter(value) for name, value in inputs.items()}, {}, training=True)]
         if found[0].error is not None:
             found = [record(model, inputs, {}, training=True)]
+        found.append(record(model, {name: _longer(value) for name, value in inputs.items()}, {}))
         if first.asked:
             found.append(record(model, inputs, {}, answer=True))
     return [recording for recording in found if recording.error is None]
+
+
+def _longer(value: Any) -> Any:
+    """Rows of three times as many tokens."""
+    return torch.cat([value] * 3, 1) if isinstance(value, torch.Tensor) and value.ndim > 1 else value
 
 
 def _shorter(value: Any) -> Any:

@@ -135,7 +135,7 @@ def hooked(model: nn.Module) -> set[str]:
 def gradient_hooks(module: nn.Module) -> bool:
     """Whether code sees the gradients of a module's own results or weights."""
     own = any(getattr(module, hooks) for hooks in _BACKWARD_HOOKS)
-    return own or any(weight._backward_hooks for weight in module.parameters(recurse=False))
+    return own or any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in module.parameters(recurse=False))
 
 
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")

@@ -152,6 +152,9 @@ class _Slices(Propagation):
         result = self._result(last)
         self._refuse_leaks(last, result)
         self._refuse_other_readers(stream, first)
+        self.found.layouts.update({number: TRAINED for place, number in _results(last) if place == result})
+        for event in events[self._stop :]:
+            self.step(event)
         self._gradients()
         self._at_home()
         for other in self._others:
@@ -267,7 +270,9 @@ class _Slices(Propagation):
     def _depends_on_tokens_alone(self, whole: list[Event], shorter: list[Event]) -> None:
         for one, other in zip(whole, shorter, strict=False):
             if one.function != other.function or one.module != other.module:
-                raise _refused(f"{other.module} does {_name(other)} in training between blocks: its dropout has to be 0")
+                raise _refused(
+                    f"{other.module} does {_name(other)} between blocks in training, or for some lengths: its dropout has to be 0"
+                )
             if not same_numbers(one, other):
                 raise _refused(f"{one.module} computes with the number of tokens")
         if len(whole) != len(shorter):

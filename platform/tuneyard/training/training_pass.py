@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
@@ -47,6 +48,8 @@ def _operations(recording: Recording) -> list[Any]:
         if event.kind in ("enter", "exit") or needed.isdisjoint(recording.storages[ref.number] for ref in event.made):
             continue
         needed |= {recording.storages[ref.number] for ref in event.read}
+        if event.function is torch.ops.aten.detach.default:
+            continue  # autograd's own, in training
         kept.append((event.module, *_described(event, recording)))
     return kept[::-1]
 
