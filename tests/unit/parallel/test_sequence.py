@@ -38,7 +38,8 @@ class _Layer(nn.Module):
         super().__init__()
         self.norm, self.inner, self.dropout = nn.LayerNorm(WIDTH), _FeedForward(), nn.Dropout(0.0)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, first: torch.Tensor | None = None) -> torch.Tensor:
+        x = x if first is None else x + first
         found: torch.Tensor = x + self.dropout(self.inner(self.norm(type(self).between(x))))
         return found
 
@@ -123,7 +124,7 @@ class _FirstInput(_Stack):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = first = self.table(ids)
         for at, layer in enumerate(self.layers):
-            x = layer(x if at == 0 else x + first)
+            x = layer(x, first if at else None)
         logits: torch.Tensor = self.head(x)
         return logits
 
