@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from tuneyard.catalog import gpu
+from tuneyard.cli.plan_layout import layout_text
 from tuneyard.planning.search import USABLE
 
 _WIDTH = 60
 """Of a bar, where its label leaves as much of a line."""
-_LINE, _LEAST = 100, 20
+_LINE, _LEAST, _LABEL = 100, 20, 60
 _PIECES = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "magenta"),
@@ -72,6 +74,5 @@ def _limits(row: Mapping[str, Any]) -> tuple[float, float]:
 def _label(row: Mapping[str, Any]) -> str:
     if row["kind"] == "score":
         return f"{row['task']} {row['sku']}"
-    strategy = row["strategy"]
-    recompute = ", recompute" if strategy["recompute"] else ""
-    return f"{row['task']} {row['workers']} x {row['sku']}, zero {strategy['zero']}{recompute}, micro-batch {row['micro_batch']}"
+    where = f"{row['task']} {row['workers']} x {row['sku']}"
+    return shorten(f"{where}, {layout_text(row)}, micro-batch {row['micro_batch']}", _LABEL, placeholder=" …")

@@ -141,6 +141,7 @@ def _plan_fields(found: Plan) -> dict[str, Any]:
             "zero": found.zero,
             "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
             "tensorParallel": found.tensor_parallel,
+            "sequenceParallel": found.sequence_parallel,
             "contextParallel": found.context_parallel,
             "shardWithin": found.shard_within,
             "quantisedAllReduce": found.quantised_all_reduce,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuneyard.cli.output import duration_text, money_text, rounded_text, table_lines
+from tuneyard.cli.plan_layout import layout_text
 from tuneyard.cli.plan_picture import device_gb
 
 WIDTH = 100
@@ -56,18 +57,6 @@ def _choice(row: Row) -> str:
         parts.append(f"for {money_text(row['cost'])}")
     elif row["cost_per_million_tokens"] is not None:
         parts.append(f"{money_text(row['cost_per_million_tokens'])} for a million tokens")
-    return ", ".join(parts)
-
-
-def layout_text(row: Row) -> str:
-    strategy = row["strategy"]
-    parts = [f"zero {strategy['zero']}"]
-    parts += [f"tensor {strategy['tensorParallel']}"] if strategy["tensorParallel"] > 1 else []
-    parts += [f"rows over {strategy['contextParallel']}"] if strategy["contextParallel"] > 1 else []
-    parts += ["inside hosts"] if strategy["shardWithin"] == "host" else []
-    parts += [f"gradients in {strategy['quantisedAllReduce']}"] if strategy["quantisedAllReduce"] != "none" else []
-    parts += ["recompute"] if strategy["recompute"] else []
-    parts += [f"{what} on {where}" for what, where in strategy["offload"].items() if where != "none"]
     return ", ".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuneyard.api import BadInput, TrainTask
+from tuneyard.api import BadInput, Task, TrainTask, check_task
 from tuneyard.planning import tensor
 from tuneyard.planning.context import can_split, degrees
 from tuneyard.planning.search import Search
@@ -37,9 +37,15 @@ def refusal(search: Search) -> BadInput:
 
 def _advice(search: Search) -> str:
     for words, changed in changes(search):
-        if changed.fits_at_all():
+        if _is_allowed(changed) and changed.fits_at_all():
             return words
     return f"use a GPU with more memory than {search.gpu.sku}, a shorter maxLength, or a smaller model"
+
+
+def _is_allowed(search: Search) -> bool:
+    """Whether the changed task breaks no rule about combinations, so that the advice can be followed."""
+    task = Task.model_validate({"name": "task", "train": search.task, "resources": {"sku": [search.gpu.sku], "workers": search.workers}})
+    return not check_task(task, device=search.gpu.device, model_type=search.shape.model_type)
 
 
 def changes(search: Search) -> Iterator[tuple[str, Search]]:
@@ -78,12 +84,14 @@ def changes(search: Search) -> Iterator[tuple[str, Search]]:
 def _split_rows(search: Search) -> Iterator[tuple[str, Search]]:
     """Where only activations are too large: rows split over the workers that there are, or over more where there is one."""
     task, memory = search.task, search.estimate(search.smallest()).device
-    if not can_split(task, search.shape) or task.layout.context_parallel > 1 or task.layout.liger is True:
+    if not can_split(task, search.shape) or task.layout.liger is True:
         return
     if memory.total_gb - memory.activations_gb > search.usable_gb:
         return
+    cut = "" if task.layout.tensor_parallel == 1 else ", strategy.tensorParallel to 1 and strategy.sequenceParallel to false"
     for degree in degrees(search.shape, search.workers):
-        yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}", _split(search, degree)
+        if degree > task.layout.context_parallel:
+            yield f"split rows over {degree} workers: set strategy.contextParallel to {degree}{cut}", _split(search, degree)
     if search.workers == 1 and not search.gpu.is_cpu:
         for degree in degrees(search.shape, 8):
             words = f"split rows over {degree} workers: set resources.workers and strategy.contextParallel to {degree}"
@@ -92,7 +100,8 @@ def _split_rows(search: Search) -> Iterator[tuple[str, Search]]:
 
 def _split(search: Search, degree: int) -> Search:
     """The same task with rows split over so many ranks, whose matrices are then whole."""
-    split = _with(search, strategy={"context_parallel": degree}, batch={"micro": "auto"})
+    whole: dict[str, object] = {"context_parallel": degree, "tensor_parallel": 1, "sequence_parallel": False}
+    split = _with(search, strategy=whole, batch={"micro": "auto"})
     return replace(split, tensor_parallel=(1,), attention="sdpa", liger=False)
 
 
