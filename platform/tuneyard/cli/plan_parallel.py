@@ -57,6 +57,9 @@ def _of_task(job: JobSpec, task: Task, base_dir: Path, degree: int) -> Iterator[
     degree = degree if degree != OF_FILE else task.train.layout.tensor_parallel
     if degree == 1:
         return
+    if task.train.program is not None:
+        cause = f"the model of task {task.name} is made by {task.train.program}, and plan runs no code of a program"
+        raise BadInput(cause, "run the task: it says in its log why a model cannot be cut")
     from tuneyard.training.tensor_parallel import config_from, plan_from_config
 
     origin = model_origin(job, task)

@@ -59,3 +59,10 @@ def test_what_cannot_be_explained_is_bad_input(
 
     assert main(["plan", str(job), "--explain-parallel"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_program_is_not_run_to_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    job = Path(__file__).parents[3] / "jobspecs" / "programs" / "captions.yaml"
+
+    assert main(["plan", str(job), "--explain-parallel", "2"]) == 2
+    assert "plan runs no code of a program" in capsys.readouterr().err
