@@ -23,7 +23,7 @@ from tuneyard.parallel.adapters import joined, placed_styles, planned_names
 from tuneyard.parallel.collectives import TensorGroup, all_slices
 from tuneyard.parallel.forwards import FORWARDS, OF_ADAPTERS, ShardedForward
 from tuneyard.parallel.plan import TensorParallelPlan
-from tuneyard.parallel.recording import is_embedding, is_linear, pattern
+from tuneyard.parallel.recording import gradient_hooks, is_embedding, is_linear, pattern
 from tuneyard.parallel.shares import Box, Share
 from tuneyard.parallel.slices import slice_tokens
 
@@ -84,6 +84,10 @@ def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], 
     if unknown := sorted({style for style in styles.values() if style not in FORWARDS and style not in _PAIRED}):
         raise BadInput(f"no forward is known for the style {unknown[0]}", f"use one of: {', '.join(sorted(FORWARDS))}")
     placed = placed_styles(model, styles)
+    for name in placed:
+        if gradient_hooks(model.get_submodule(name)):
+            cause = f"hooks on gradients of {name} would see this rank's part alone"
+            raise BadInput(cause, "remove them, or make the plan from the model that has them")
     cuts = dict(_cuts(model, styles, placed, place.size))
     shares = _cut_in_place(model, cuts, place)
     for name, style in placed.items():
@@ -175,8 +179,10 @@ def _dimension(name: str, module: nn.Module, own: str, weight: torch.Tensor, sty
 
 def _cut_in_place(model: nn.Module, cuts: Mapping[str, Share], group: TensorGroup) -> dict[str, Share]:
     done: dict[int, tuple[str, Share]] = {}
+    every = {id(weight): cuts[name] for name, weight in model.named_parameters(remove_duplicate=False) if name in cuts}
+    shares = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
-        share = cuts[name]
+        share = shares[name] = cuts.get(name, every[id(weight)])  # a module that has a second name has the cut of its first
         other, before = done.setdefault(id(weight), (name, share))
         if before != share:
             raise BadInput(
@@ -185,7 +191,7 @@ def _cut_in_place(model: nn.Module, cuts: Mapping[str, Share], group: TensorGrou
     for name, weight in model.named_parameters():
         if not cuts[name].replicated:
             weight.data = cuts[name].cut(weight.data, group.rank)
-    return dict(cuts)
+    return shares
 
 
 def _size(model: nn.Module, name: str, style: str, shares: Mapping[str, Share]) -> int:

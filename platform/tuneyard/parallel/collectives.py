@@ -89,7 +89,8 @@ def _apply(function: Any, *arguments: Any) -> torch.Tensor:
 
 
 def _own(x: torch.Tensor, group: TensorGroup, dimension: int) -> torch.Tensor:
-    return x.narrow(dimension, *share_of(x.shape[dimension], group.size, group.rank)).contiguous()
+    own = x.narrow(dimension, *share_of(x.shape[dimension], group.size, group.rank))
+    return own.clone(memory_format=torch.contiguous_format)  # never a view of `x`, which later code may change in place
 
 
 class _Copied(torch.autograd.Function):

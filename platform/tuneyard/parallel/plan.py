@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from torch import nn
 from tuneyard.api import BadInput
 from tuneyard.parallel.ends import ends_of
 from tuneyard.parallel.propagation import Decision, Role
-from tuneyard.parallel.recording import Recording, Ref, hooked, is_embedding, is_linear, pattern, record
-from tuneyard.parallel.search import Proof, changed_in_place, proven, read_directly
+from tuneyard.parallel.recording import Recording, Ref, WithoutDropout, hooked, is_embedding, is_linear, pattern, record
+from tuneyard.parallel.search import Proof, changed_in_place, mixed_names, proven, read_directly
 from tuneyard.parallel.sequence import SequencePlan, sequence_plan
 
 ROWS, TOKENS = 3, 16
@@ -95,15 +95,41 @@ def explain_tensor_parallel(
         ) from recording.error
     if degree == 1:
         return TensorParallelPlan(1, {}, tuple(_replicated(model, {}, "one rank holds everything")))
-    proof = proven(model, given, recording, degree)
-    plan = _Writer(model, recording, proof, degree).plan()
+    recordings = [recording, *_other_passes(model, given, recording)]
+    proof = proven(model, recordings, degree)
+    plan = _Writer(model, recordings, proof, degree).plan()
     if not plan.styles:
         cause = f"{degree} ranks shard nothing of {type(model).__name__}: {_common_reason(plan)}"
-        raise BadInput(cause, _advice(model, given, recording, degree))
+        raise BadInput(cause, _advice(model, recordings, degree))
     if sequence:
         slices = sequence_plan(model, given, recording, proof.layouts)
-        return _Writer(model, recording, proof, degree, slices).plan()
+        return _Writer(model, recordings, proof, degree, slices).plan()
     return plan
+
+
+def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording) -> list[Recording]:
+    """Passes that code may branch to: in training mode on shorter rows, on longer rows, with other answers about values.
+
+    One that fails ends in an error for one device too, and proves nothing.
+    """
+    with WithoutDropout():
+        found = [record(model, {name: _shorter(value) for name, value in inputs.items()}, {}, training=True)]
+        if found[0].error is not None:
+            found = [record(model, inputs, {}, training=True)]
+        found.append(record(model, {name: _longer(value) for name, value in inputs.items()}, {}))
+        if first.asked:
+            found.append(record(model, inputs, {}, answer=True))
+    return [recording for recording in found if recording.error is None]
+
+
+def _longer(value: Any) -> Any:
+    """Rows of three times as many tokens."""
+    return torch.cat([value] * 3, 1) if isinstance(value, torch.Tensor) and value.ndim > 1 else value
+
+
+def _shorter(value: Any) -> Any:
+    """Rows of an odd number of tokens, about half as many."""
+    return value[:, : value.shape[1] // 2 | 1] if isinstance(value, torch.Tensor) and value.ndim > 1 else value
 
 
 def token_inputs(model: nn.Module) -> dict[str, Any]:
@@ -120,16 +146,21 @@ def token_inputs(model: nn.Module) -> dict[str, Any]:
 class _Writer:
     """Turns a proof into styles and reasons."""
 
-    def __init__(self, model: nn.Module, recording: Recording, proof: Proof, degree: int, sequence: SequencePlan | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, recordings: Sequence[Recording], proof: Proof, degree: int, sequence: SequencePlan | None = None
+    ) -> None:
+        recording = recordings[0]
         self._model, self._recording, self._proof, self._degree, self._sequence = model, recording, proof, degree, sequence
+        self._ends = frozenset.intersection(*map(ends_of, recordings))
+        self._mixed = mixed_names(model)
         self._styles: dict[str, str] = {}
         self._why: dict[str, str] = {}
         self._divides = False
         self._modules: dict[str, nn.Module] = {}
         for name, module in model.named_modules():
             self._modules.setdefault(pattern(name), module)
-        self._direct = read_directly(recording)
-        self._written = changed_in_place(recording) | hooked(model)
+        self._direct = set().union(*map(read_directly, recordings))
+        self._written = set().union(*map(changed_in_place, recordings)) | hooked(model)
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
         self._width = Counter(module.in_features for module in model.modules() if is_linear(module)).most_common(1)[0][0]
         self._users = self._weight_users()
@@ -144,7 +175,7 @@ class _Writer:
         self._embeddings()
         rows = [self._row(name) for name in self._named()]
         rows += _replicated(self._model, self._styles, "", self._why | self._proof.reasons)
-        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), ends_of(self._recording), self._sequence)
+        return TensorParallelPlan(self._degree, dict(self._styles), tuple(rows), self._ends, self._sequence)
 
     def _give(self, name: str, style: str, why: str) -> None:
         self._styles[name], self._why[name] = style, why
@@ -182,7 +213,7 @@ class _Writer:
         """Linears without a partner: cut alone, along the dimension that moves less data, if they are large."""
         previous = ""
         for name in dict.fromkeys(self._called):
-            if name in self._styles or self._proof.decisions.get(name) is Decision.ROTARY:
+            if name in self._styles or name in self._mixed or self._proof.decisions.get(name) is Decision.ROTARY:
                 continue
             module = self._modules[name]
             reason = self._proof.reasons.get(name, "it has no partner to be paired with")
@@ -231,7 +262,7 @@ class _Writer:
     def _is_cuttable_table(self, module: nn.Module) -> bool:
         if not is_embedding(module) or any(done - _LOOKUP for done in self._inside.get(id(module), ())):
             return False
-        return self._cuts(module.num_embeddings) and module.max_norm is None and not module.sparse
+        return self._cuts(module.num_embeddings) and module.max_norm is None and not (module.sparse or module.scale_grad_by_freq)
 
     def _embeddings(self) -> None:
         tokens = _token_tensors(self._recording)
@@ -320,10 +351,10 @@ def _token_tensors(recording: Recording) -> set[int]:
     return found
 
 
-def _advice(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, degree: int) -> str:
+def _advice(model: nn.Module, recordings: Sequence[Recording], degree: int) -> str:
     """The largest smaller degree that shards something."""
     for smaller in (8, 4, 3, 2):
-        if smaller < degree and _Writer(model, recording, proven(model, inputs, recording, smaller), smaller).plan().styles:
+        if smaller < degree and _Writer(model, recordings, proven(model, recordings, smaller), smaller).plan().styles:
             return f"a degree of {smaller} works; or set tensorParallel to 1 and zero to 3"
     return "set tensorParallel to 1 and zero to 3"
 

@@ -14,10 +14,32 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 MAX_EVENTS = 400_000
+MADE_OF_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy}
+"""What makes a tensor of Python's numbers."""
+_SIZES = {
+    torch.Tensor.shape.__get__,
+    torch.Tensor.size,
+    torch.Tensor.numel,
+    torch.Tensor.nelement,
+    torch.Tensor.stride,
+    torch.Tensor.__len__,
+    torch.numel,
+}
+_DROPOUT = {
+    torch.dropout,
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+}
 
 
 @dataclass(frozen=True)
@@ -65,8 +87,12 @@ class Call:
 
 @dataclass
 class Recording:
-    """Events in order, the shape of each tensor, the parameters among them, and what the model returned."""
+    """Events in order, the shape of each tensor, the parameters among them, and what the model returned; how the pass was made, to make it
+    again with other weights."""
 
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
+    answer: bool = False
     events: list[Event] = field(default_factory=list)
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     storages: dict[int, int] = field(default_factory=dict)
@@ -79,6 +105,10 @@ class Recording:
     tokens: list[int] = field(default_factory=list)
     real: set[int] = field(default_factory=set)
     """Tensors of real numbers: the others carry no gradient."""
+    sized: set[str] = field(default_factory=set)
+    """Parameters whose size was read outside of their linear's or embedding's own call."""
+    asked: int = 0
+    """How often the code asked for a value that the meta device lacks."""
     error: Exception | None = None
 
 
@@ -88,8 +118,9 @@ def pattern(name: str) -> str:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """A module whose whole forward is `x @ weight.T + bias`; subclasses that compute something else are not."""
-    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "weight" in module._parameters
+    """A module whose whole forward is `x @ weight.T + bias`; subclasses and objects that compute something else are not."""
+    plain = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
+    return plain and "weight" in module._parameters
 
 
 def hooked(model: nn.Module) -> set[str]:
@@ -97,9 +128,14 @@ def hooked(model: nn.Module) -> set[str]:
     return {
         pattern(name)
         for name, module in model.named_modules()
-        if any(getattr(module, hooks) for hooks in (*_BACKWARD_HOOKS, "_forward_hooks", "_forward_pre_hooks"))
-        or any(weight._backward_hooks for weight in module.parameters(recurse=False))
+        if gradient_hooks(module) or module._forward_hooks or module._forward_pre_hooks
     }
+
+
+def gradient_hooks(module: nn.Module) -> bool:
+    """Whether code sees the gradients of a module's own results or weights."""
+    own = any(getattr(module, hooks) for hooks in _BACKWARD_HOOKS)
+    return own or any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in module.parameters(recurse=False))
 
 
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
@@ -107,7 +143,8 @@ _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 def is_embedding(module: nn.Module) -> bool:
     """A lookup table with no other parameter; a subclass may scale what it finds."""
-    return isinstance(module, nn.Embedding) and [name for name, _ in module.named_parameters()] == ["weight"]
+    plain = isinstance(module, nn.Embedding) and "forward" not in vars(module)
+    return plain and [name for name, _ in module.named_parameters()] == ["weight"]
 
 
 def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
@@ -119,12 +156,17 @@ def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
     return {name: weights for name, weights in found.items() if weights}
 
 
-def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size], *, training: bool = False) -> Recording:
+def record(
+    model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size], *, training: bool = False, answer: bool = False
+) -> Recording:
     """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`.
-    `training`: in training mode, as code that asks for it sees it."""
-    recorder = _Recorder(model)
+
+    `training`: in training mode and with gradients, as code that asks for them sees it. `answer`: what code is told that asks for a value
+    that nobody knows, such as whether a mean is above zero.
+    """
+    recorder = _Recorder(model, Recording(inputs=dict(inputs), training=training, answer=answer))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_as_meta(model, weights))
+        stack.enter_context(_as_meta(model, weights, trained=training))
         model.train(training)
         stack.enter_context(_plain_settings(model))
         stack.enter_context(recorder.hooked())
@@ -132,7 +174,7 @@ def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, to
         given = tree_map(_meta, dict(inputs))
         recorder.start(given)
         try:
-            with torch.set_grad_enabled(training), recorder:
+            with torch.set_grad_enabled(training), _Watch(recorder), recorder:
                 returned = model(**given)
         except Exception as error:  # noqa: BLE001  any module's own error: the caller says where it happened
             recorder.recording.error = error
@@ -141,10 +183,48 @@ def record(model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, to
     return recorder.recording
 
 
-class _Recorder(TorchDispatchMode):
-    def __init__(self, model: nn.Module) -> None:
+def record_again(model: nn.Module, whole: Recording, weights: Mapping[str, torch.Size]) -> Recording:
+    """The same pass with other shapes of weights."""
+    return record(model, whole.inputs, weights, training=whole.training, answer=whole.answer)
+
+
+class WithoutDropout(TorchFunctionMode):
+    """Nothing is dropped."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        given = dict(kwargs or {})
+        if func in _DROPOUT:
+            return args[0] if args else given["input"]
+        if "dropout_p" in given:  # scaled_dot_product_attention
+            given["dropout_p"] = 0.0
+        return func(*args, **given)
+
+
+class _Watch(TorchFunctionMode):
+    """What the operations do not show: values of tensors that are made of numbers, sizes of weights that are read, hooks on gradients."""
+
+    def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
-        self.recording = Recording()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        given = dict(kwargs or {})
+        if func in MADE_OF_NUMBERS and not any(isinstance(value, torch.Tensor) for value in (*args, *given.values())):
+            return func(*args, **given | ({"device": "cpu"} if "device" in given else {}))
+        if func is torch.Tensor.new_tensor and len(args) == 2 and not isinstance(args[1], torch.Tensor):
+            return torch.tensor(args[1], dtype=given.get("dtype", args[0].dtype))
+        if func in _SIZES and args:
+            self._recorder.read_size(args[0])
+        if func is torch.Tensor.register_hook:
+            self._recorder.guard(args[0])
+            return None
+        return func(*args, **given)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, model: nn.Module, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
         self._model = model
         self._numbers: dict[int, int] = {}
         self._kept: list[torch.Tensor] = []  # keeps ids unique; meta tensors hold no memory
@@ -172,10 +252,20 @@ class _Recorder(TorchDispatchMode):
         for name, parameter in self._model.named_parameters(remove_duplicate=True):
             self.recording.parameters[self.number(parameter)] = name
 
+    def read_size(self, tensor: Any) -> None:
+        """Code of the model's own asks how large a tensor is."""
+        number = self._numbers.get(id(tensor))
+        if not self._inside_call and number in self.recording.parameters:
+            self.recording.sized.add(self.recording.parameters[number])
+
+    def guard(self, tensor: torch.Tensor) -> None:
+        """Code that nobody can see works on the gradient of a tensor."""
+        self._add("guard", self._modules[-1], None, (tensor,), {}, None)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
-            return _scalar(args[0])
+            return self._scalar(args[0])
         constants = tuple(leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta")
         args, kwargs = tree_map(self._on_meta, (args, kwargs))
         if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put):
@@ -186,6 +276,15 @@ class _Recorder(TorchDispatchMode):
         else:
             self._add("op", self._modules[-1], func, args, kwargs, results, constants)
         return results
+
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        """Python asks for a value. Where the meta device lacks it, all flags are `answer`, and all counts are 0 or 1 alike."""
+        if tensor.device.type != "meta":
+            return tensor.tolist()
+        self.recording.asked += 1
+        if tensor.dtype == torch.bool:
+            return self.recording.answer
+        return float(self.recording.answer) if tensor.is_floating_point() else int(self.recording.answer)
 
     @contextlib.contextmanager
     def guarded_functions(self) -> Iterator[None]:
@@ -274,15 +373,6 @@ def _subclasses(function: Any) -> list[Any]:
     return [each for each in found if not each.__module__.startswith("torch.")]
 
 
-def _scalar(tensor: torch.Tensor) -> Any:
-    """Python asks for a value that the meta device lacks: no flag is set, and every count is zero."""
-    if tensor.device.type != "meta":
-        return tensor.tolist()
-    if tensor.dtype == torch.bool:
-        return False
-    return 0.0 if tensor.is_floating_point() else 0
-
-
 def _every_place(tensor: torch.Tensor) -> torch.Tensor:
     """`nonzero` on the meta device, where values are unknown: all places."""
     return torch.empty((tensor.numel(), tensor.ndim), dtype=torch.long, device="meta")
@@ -309,7 +399,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size]) -> Iterator[None]:
+def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size], *, trained: bool) -> Iterator[None]:
     """Every parameter and buffer on the meta device, and back afterwards. A parameter of two modules stays one tensor."""
     was: list[tuple[dict[str, Any], str, Any]] = []
     replaced: dict[int, Any] = {}
@@ -321,7 +411,11 @@ def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size]) -> Iterator[Non
                 shape = shapes.get(f"{name}.{own}" if name else own, tensor.shape)
                 if id(tensor) not in replaced:
                     blank = torch.empty(shape, dtype=tensor.dtype, device="meta")
-                    replaced[id(tensor)] = nn.Parameter(blank, requires_grad=False) if isinstance(tensor, nn.Parameter) else blank
+                    replaced[id(tensor)] = (
+                        nn.Parameter(blank, requires_grad=trained and blank.is_floating_point())
+                        if isinstance(tensor, nn.Parameter)
+                        else blank
+                    )
                 was.append((held, own, tensor))
                 held[own] = replaced[id(tensor)]
     training = {module: module.training for module in model.modules()}

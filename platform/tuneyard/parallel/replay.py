@@ -15,16 +15,14 @@ from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
-from tuneyard.parallel.recording import Event, Recording, Ref, pattern, record
+from tuneyard.parallel.recording import Event, Recording, Ref, pattern, record_again
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
 
-def replayed(
-    model: nn.Module, inputs: Mapping[str, Any], whole: Recording, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int
-) -> None:
+def replayed(model: nn.Module, whole: Recording, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int) -> None:
     """Raises Conflict where the forward pass on local shapes departs from the shards of the whole one."""
-    local = record(model, inputs, local_weights(model, found, experts, degree))
+    local = record_again(model, whole, local_weights(model, found, experts, degree))
     here = there = 0
     while there < len(local.events):
         if not _same_call(whole, local, here, there):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -28,28 +29,52 @@ class Proof:
     reasons: dict[str, str]
 
 
-def proven(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, degree: int) -> Proof:
-    """The largest sharding found for which propagation and replay agree. Ends: every round takes at least one decision back."""
+def proven(model: nn.Module, recordings: Sequence[Recording], degree: int) -> Proof:
+    """The largest sharding found for which propagation and replay agree, of every recording of the model. Layouts are those of the first.
+
+    Ends: every round takes at least one decision back."""
     reasons: dict[str, str] = {}
     decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
-    for name, reason in _unpaired(model, recording).items():
+    for name, reason in _unpaired(model, recordings).items():
         decisions[name] = Decision.APART
         reasons[name] = reason
-    experts = _experts(model, recording, degree, reasons)
+    experts = _experts(model, recordings, degree, reasons)
     rotary = _rotary_width(model)
-    elsewhere = read_elsewhere(recording)
+    elsewhere = set().union(*map(read_elsewhere, recordings))
     while True:
-        propagation = Propagation(recording, degree, decisions, experts, rotary)
         try:
-            found = propagation.run()
+            every = [Propagation(recording, degree, decisions, experts, rotary).run() for recording in recordings]
+            found = _together(every)
             _one_role_each(found)
             _read_at_home(found, elsewhere)
+            _one_kind_of_gradient(found)
             if experts or any(roles & {Role.COLUMNS, Role.ROWS} for roles in found.roles.values()):
-                replayed(model, inputs, recording, found, experts, degree)
+                for recording, layouts in zip(recordings, every, strict=True):
+                    replayed(model, recording, replace(layouts, roles=found.roles), experts, degree)
         except Conflict as conflict:
             _take_back(conflict, decisions, experts, reasons)
         else:
             return Proof(decisions, experts, found, reasons)
+
+
+def _together(every: Sequence[Layouts]) -> Layouts:
+    """What any of the recordings found of modules; tensors of the first."""
+    found = replace(every[0], roles=defaultdict(set), fed_by={}, joined={}, plain=set(), rotary=set())
+    for other in every:
+        for name, roles in other.roles.items():
+            found.roles[name] |= roles
+        for mine, theirs in ((found.fed_by, other.fed_by), (found.joined, other.joined)):
+            for name, sources in theirs.items():
+                mine[name] = mine.get(name, frozenset()) | sources
+        found.plain |= other.plain
+        found.rotary |= other.rotary
+    return found
+
+
+def _one_kind_of_gradient(found: Layouts) -> None:
+    for name, sources in found.joined.items():
+        if name in found.plain:
+            raise Conflict(f"{name} is used beside shards and beside whole tensors", sources)
 
 
 def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict[str, ExpertLayout], reasons: dict[str, str]) -> None:
@@ -104,14 +129,27 @@ def read_elsewhere(recording: Recording) -> set[str]:
     return found
 
 
-def _unpaired(model: nn.Module, recording: Recording) -> dict[str, str]:
-    """Linears that cannot be paired, whatever surrounds them: their weight has another user, their result is changed in place, or hooks
-    are on them."""
+def _unpaired(model: nn.Module, recordings: Sequence[Recording]) -> dict[str, str]:
+    """Linears that cannot be paired, whatever surrounds them: their weight has another user, their result is changed in place, hooks
+    are on them, or modules of other kinds have their name."""
     found = {name: f"its weight is also that of {', '.join(sorted(others))}" for name, others in shared_weights(model).items()}
-    found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
-    found |= dict.fromkeys(changed_in_place(recording), "its result is changed in place, which DTensor refuses")
+    for recording in recordings:
+        found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
+        found |= dict.fromkeys(changed_in_place(recording), "its result is changed in place, which DTensor refuses")
+    found |= dict.fromkeys(mixed_names(model), MIXED)
     found |= dict.fromkeys(hooked(model), "hooks are on it or on its weights, and see whole tensors only")
     return {pattern(name): found[pattern(name)] for name, module in model.named_modules() if is_linear(module) and pattern(name) in found}
+
+
+MIXED = "modules of other kinds have its name, as in nn.Sequential: give them names of their own"
+
+
+def mixed_names(model: nn.Module) -> set[str]:
+    """Patterns that stand for linears beside modules of another kind."""
+    kinds: dict[str, set[Any]] = {}
+    for name, module in model.named_modules():
+        kinds.setdefault(pattern(name), set()).add("linear" if is_linear(module) else type(module))
+    return {name for name, each in kinds.items() if len(each) > 1 and "linear" in each}
 
 
 def shared_weights(model: nn.Module) -> dict[str, set[str]]:
@@ -140,9 +178,10 @@ def changed_in_place(recording: Recording) -> set[str]:
 
 
 def read_directly(recording: Recording) -> set[str]:
-    """Modules (as patterns) whose parameters an operation reads, rather than the module's own call."""
+    """Modules (as patterns) whose parameters an operation reads, or code asks the size of, rather than the module's own call."""
     numbers = {ref.number for event in recording.events if event.kind == "op" for ref in event.read}
-    return {pattern(recording.parameters[number].rpartition(".")[0]) for number in numbers if number in recording.parameters}
+    names = {recording.parameters[number] for number in numbers if number in recording.parameters} | recording.sized
+    return {pattern(name.rpartition(".")[0]) for name in names}
 
 
 def _rotary_width(model: nn.Module) -> int | None:
@@ -152,14 +191,15 @@ def _rotary_width(model: nn.Module) -> int | None:
     return getattr(text, "qk_rope_head_dim", None)
 
 
-def _experts(model: nn.Module, recording: Recording, degree: int, reasons: dict[str, str]) -> dict[str, ExpertLayout]:
+def _experts(model: nn.Module, recordings: Sequence[Recording], degree: int, reasons: dict[str, str]) -> dict[str, ExpertLayout]:
     """How the weights of each experts module are cut so that its result is a sum over the ranks: tried on its first call."""
     found: dict[str, ExpertLayout] = {}
+    recording, written = recordings[0], set().union(*map(changed_in_place, recordings))
     for name, weights in experts_of(model).items():
         key = pattern(name)
         if key in found or key in reasons:
             continue
-        if key in changed_in_place(recording):
+        if key in written:
             reasons[key] = "its result is changed in place, which DTensor refuses"
             continue
         if key in hooked(model):
@@ -195,4 +235,4 @@ def _call_of(recording: Recording, name: str) -> list[Event]:
     return recording.events[kinds.index(("enter", name)) : kinds.index(("exit", name)) + 1]
 
 
-__all__ = ["Proof", "changed_in_place", "proven", "read_directly", "shared_weights"]
+__all__ = ["MIXED", "Proof", "changed_in_place", "mixed_names", "proven", "read_directly", "shared_weights"]

@@ -4,7 +4,7 @@ From the first layer's input to the last one's result, the residual stream is cu
 feed-forward, gathers the tokens that it is given and slices what it returns, and works on whole rows inside as before. What lies between
 blocks (norms, additions) has to work on each token alone: the recording is carried through with slices, by the rules that prove shards.
 
-The recording with half of the tokens, in training mode, must do the same outside of blocks: nothing there may depend on the number of
+Recordings with other numbers of tokens, in training mode, must do the same outside of blocks: nothing there may depend on the number of
 tokens, and nothing may be dropped at random, which each rank would do to other tokens.
 """
 
@@ -22,13 +22,15 @@ from torch.utils._pytree import tree_flatten
 from tuneyard.api import BadInput
 from tuneyard.parallel.layout import TRAINED, Conflict, Layout, Sharded, Whole
 from tuneyard.parallel.propagation import Layouts, Propagation
-from tuneyard.parallel.recording import Call, Event, Recording, Ref, record
+from tuneyard.parallel.recording import Call, Event, Recording, Ref, hooked, pattern, record
 from tuneyard.parallel.replay import same_numbers
 from tuneyard.parallel.search import read_elsewhere
 
 _TOKENS = 1
 """The dimension of tokens: [rows, tokens, features]."""
 _SLICED = Sharded(_TOKENS, 1, frozenset({"the slices of the tokens"}))
+_LENGTHS = (9, 1, 48)
+"""Tokens of the other recordings: an odd number, one (a slice may be one token long), and many."""
 _RANKS = 2
 """The proof holds for any number of ranks, since slices may be unequal."""
 
@@ -69,8 +71,12 @@ def sequence_plan(model: nn.Module, inputs: Mapping[str, Any], recording: Record
     """
     try:
         layers = _layers(model, recording)
-        shorter = record(model, {name: _halved(given) for name, given in inputs.items()}, {}, training=True)
-        return _Slices(model, recording, shorter, found, layers).plan()
+        others = [
+            record(model, {name: _of_length(given, length) for name, given in inputs.items()}, {}, training=True) for length in _LENGTHS
+        ]
+        if others[0].error is not None:
+            raise _refused(f"its training pass cannot be recorded on the meta device ({others[0].error})")
+        return _Slices(model, recording, [other for other in others if other.error is None], found, layers).plan()
     except Conflict as conflict:
         cause = f"the tokens of {type(model).__name__} cannot be sliced between its blocks: {conflict.reason}"
         raise BadInput(cause, "set strategy.sequenceParallel to false") from conflict
@@ -80,8 +86,11 @@ def _refused(reason: str) -> Conflict:
     return Conflict(reason, frozenset())
 
 
-def _halved(given: Any) -> Any:
-    return given[:, : given.shape[1] // 2] if isinstance(given, torch.Tensor) and given.ndim > 1 else given
+def _of_length(given: Any, tokens: int) -> Any:
+    """The same input for rows of so many tokens."""
+    if not isinstance(given, torch.Tensor) or given.ndim < 2:
+        return given
+    return torch.zeros((given.shape[0], tokens, *given.shape[2:]), dtype=given.dtype, device="meta")
 
 
 def _layers(model: nn.Module, recording: Recording) -> list[str]:
@@ -110,9 +119,10 @@ def _numbers(tree: Any) -> set[int]:
 class _Slices(Propagation):
     """Carries slices of the tokens from the first layer to the last."""
 
-    def __init__(self, model: nn.Module, recording: Recording, shorter: Recording, found: Layouts, layers: list[str]) -> None:
+    def __init__(self, model: nn.Module, recording: Recording, others: list[Recording], found: Layouts, layers: list[str]) -> None:
         super().__init__(recording, _RANKS, {}, {}, None)
-        self._shorter, self._under_tensor, self._layer_names = shorter, found, layers
+        self._others, self._under_tensor, self._layer_names = others, found, layers
+        self._hooked = hooked(model)
         self._calls = {name: recording.calls[name][0] for name in layers}
         self._blocks = dict(_blocks_of(model, recording, layers))
         self._start, self._stop = self._calls[layers[0]].start, self._calls[layers[-1]].stop
@@ -120,6 +130,9 @@ class _Slices(Propagation):
 
     def plan(self) -> SequencePlan:
         first, last = self._calls[self._layer_names[0]], self._calls[self._layer_names[-1]]
+        for name in (*self._layer_names, *self._blocks):
+            if pattern(name) in self._hooked:
+                raise _refused(f"hooks are on {name}, and see whole rows only")
         place, stream = self._stream(first, self._layer_names)
         by_start = {call.start: (name, call) for name, call in self._blocks.items()}
         events = self._recording.events
@@ -138,9 +151,14 @@ class _Slices(Propagation):
                 position += 1
         result = self._result(last)
         self._refuse_leaks(last, result)
+        self._refuse_other_readers(stream, first)
+        self.found.layouts.update({number: TRAINED for place, number in _results(last) if place == result})
+        for event in events[self._stop :]:
+            self.step(event)
         self._gradients()
         self._at_home()
-        self._depends_on_tokens_alone(list(self._outside(self._recording)), list(self._outside(self._shorter)))
+        for other in self._others:
+            self._depends_on_tokens_alone(list(self._outside(self._recording)), list(self._outside(other)))
         summed = frozenset(self.found.joined)
         return SequencePlan(self._layer_names[0], place, self._layer_names[-1], result, blocks, summed)
 
@@ -180,11 +198,11 @@ class _Slices(Propagation):
             raise _refused(f"{name} mixes slices with whole rows")
         self.found.layouts.update(entries)
         wanted = self._read_outside(call) - set(entries)
-        results = tuple(place for place, number in _results(call) if number in wanted)
+        results = tuple(place for place, number in _results(call) if number in wanted | set(entries))
         sliced = {number for place, number in _results(call) if place in results}
         if wanted - sliced:
             raise _refused(f"a tensor that is made inside {name} is read outside of it, and is none of its results")
-        for number in sliced:
+        for number in sliced - set(entries):
             if not self._is_stream(number):
                 raise _refused(f"a result of {name} that is read between blocks has no tokens to slice")
             if not isinstance(self._under_tensor.layouts.get(number, TRAINED), Whole):
@@ -225,6 +243,13 @@ class _Slices(Propagation):
         if sliced & (later | set(self._recording.outputs)):
             raise _refused("what its layers compute between blocks is read after them")
 
+    def _refuse_other_readers(self, stream: int, first: Call) -> None:
+        """What the first layer is given stays whole for everybody else."""
+        later = {ref.number for event in self._recording.events[first.stop : self._stop] for ref in event.read}
+        given = set().union(*(_numbers((call.arguments, call.keywords)) for call in self._calls.values() if call is not first))
+        if stream in later | given:
+            raise _refused("a later layer reads what the first one is given")
+
     def _at_home(self) -> None:
         elsewhere = read_elsewhere(self._recording)
         for name in self.found.joined:
@@ -238,15 +263,16 @@ class _Slices(Propagation):
         for position in range(start, stop):
             event = recording.events[position]
             real = any(ref.number in recording.real for ref in event.made)
-            if event.kind == "op" and real and not any(position in span for span in inside):
+            hidden = event.kind == "op" and _name(event) == "detach"  # autograd's own
+            if event.kind == "op" and real and not hidden and not any(position in span for span in inside):
                 yield event
 
     def _depends_on_tokens_alone(self, whole: list[Event], shorter: list[Event]) -> None:
-        if self._shorter.error is not None:
-            raise _refused(f"its training pass cannot be recorded on the meta device ({self._shorter.error})")
         for one, other in zip(whole, shorter, strict=False):
             if one.function != other.function or one.module != other.module:
-                raise _refused(f"{other.module} does {_name(other)} in training between blocks: its dropout has to be 0")
+                raise _refused(
+                    f"{other.module} does {_name(other)} between blocks in training, or for some lengths: its dropout has to be 0"
+                )
             if not same_numbers(one, other):
                 raise _refused(f"{one.module} computes with the number of tokens")
         if len(whole) != len(shorter):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tuneyard.api import BadInput
 from tuneyard.parallel.adapters import planned_names
 from tuneyard.parallel.collectives import TensorGroup, gathered, sliced
 from tuneyard.parallel.sequence import Place, SequencePlan
@@ -89,7 +90,9 @@ class LastForward:
 
 
 def slice_tokens(model: nn.Module, plan: SequencePlan, group: TensorGroup) -> None:
-    """Give layers and blocks their forwards. The model may have been wrapped by PEFT's LoRA."""
+    """Give layers and blocks their forwards. The model may have been wrapped by PEFT's LoRA. It refuses to return hidden states, which
+    would be slices, from here on."""
+    model.register_forward_pre_hook(_refuse_hidden_states, with_kwargs=True)
     region = Region(group)
     names = {own: name for name, own in planned_names(model).items()}
     for own, block in plan.blocks.items():
@@ -98,6 +101,13 @@ def slice_tokens(model: nn.Module, plan: SequencePlan, group: TensorGroup) -> No
     first, last = _module(model, names[plan.first]), _module(model, names[plan.last])
     first.forward = FirstForward(region, plan.place, first.forward)
     last.forward = LastForward(region, plan.result, last.forward)
+
+
+def _refuse_hidden_states(model: Any, _: Any, keywords: dict[str, Any]) -> None:
+    """Raises BadInput where a caller wants the hidden states of each layer."""
+    config = getattr(model, "config", None)
+    if keywords.get("output_hidden_states") or getattr(config, "output_hidden_states", False):
+        raise BadInput("hidden states are slices of the tokens under sequence parallelism", "leave output_hidden_states out")
 
 
 def _module(model: nn.Module, name: str) -> Any:

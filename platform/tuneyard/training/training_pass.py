@@ -6,36 +6,24 @@ real type may differ: a plan does not depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.plan import token_inputs
-from tuneyard.parallel.recording import Event, Recording, Ref, record
+from tuneyard.parallel.recording import Event, Recording, Ref, WithoutDropout, record
 
-_DROPOUT = {
-    torch.dropout,
-    functional.dropout,
-    functional.dropout1d,
-    functional.dropout2d,
-    functional.dropout3d,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-}
 _REMEDY = "set strategy.tensorParallel to 1 and strategy.zero to 3, or have the model's code do the same in both modes"
 
 
 def refuse_other_training_pass(model: nn.Module) -> None:
     """Raises BadInput for a transformers model whose training pass differs from the one that was planned. Reads no weight."""
     given = token_inputs(model)
-    with _WithoutDropout():
+    with WithoutDropout():
         planned, trained = (record(model, given, {}, training=training) for training in (False, True))
     name = type(model).__name__
     if trained.error is not None:
@@ -51,16 +39,6 @@ def refuse_other_training_pass(model: nn.Module) -> None:
             )
 
 
-class _WithoutDropout(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        given = dict(kwargs or {})
-        if func in _DROPOUT:
-            return args[0] if args else given["input"]
-        if "dropout_p" in given:  # scaled_dot_product_attention
-            given["dropout_p"] = 0.0
-        return func(*args, **given)
-
-
 def _operations(recording: Recording) -> list[Any]:
     """(module, operation, arguments) of every event that the results depend on, in order: layers that are dropped at random draw numbers
     that no result has."""
@@ -70,6 +48,8 @@ def _operations(recording: Recording) -> list[Any]:
         if event.kind in ("enter", "exit") or needed.isdisjoint(recording.storages[ref.number] for ref in event.made):
             continue
         needed |= {recording.storages[ref.number] for ref in event.read}
+        if event.function is torch.ops.aten.detach.default:
+            continue  # autograd's own, in training
         kept.append((event.module, *_described(event, recording)))
     return kept[::-1]
 

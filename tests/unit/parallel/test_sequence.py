@@ -38,7 +38,8 @@ class _Layer(nn.Module):
         super().__init__()
         self.norm, self.inner, self.dropout = nn.LayerNorm(WIDTH), _FeedForward(), nn.Dropout(0.0)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, first: torch.Tensor | None = None) -> torch.Tensor:
+        x = x if first is None else x + first
         found: torch.Tensor = x + self.dropout(self.inner(self.norm(type(self).between(x))))
         return found
 
@@ -117,6 +118,34 @@ class _Apart(_Layer):
         return found
 
 
+class _FirstInput(_Stack):
+    """A later layer is given what the first one was given, too."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = first = self.table(ids)
+        for at, layer in enumerate(self.layers):
+            x = layer(x, first if at else None)
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
+class _OneNorm(_Stack):
+    """The norm of the first layer is the last one, too."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.table(ids)
+        for layer in self.layers:
+            x = layer(x)
+        logits: torch.Tensor = self.head(self.layers[0].norm(x))
+        return logits
+
+
+def _hooked() -> nn.Module:
+    model = _Stack()
+    model.layers[0].inner.register_forward_hook(lambda _, __, result: result + result.roll(1, 1))
+    return model
+
+
 class _Unchained(_Stack):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.table(ids)
@@ -127,18 +156,37 @@ class _Unchained(_Stack):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (_dropping, "in training between blocks: its dropout has to be 0"),
+        (_dropping, "its dropout has to be 0"),
         (lambda: _stack_of(between=lambda x: x - x.mean(1, keepdim=True)), "runs over the sharded dimension"),
         (lambda: _stack_of(between=lambda x: x.cumsum(1)), "runs over the sharded dimension"),
         (lambda: _stack_of(between=lambda x: x.roll(1, 1)), "roll is not known to work on shards"),
         (lambda: _stack_of(between=lambda x: x / x.shape[1]), "computes with the number of tokens"),
         (lambda: _stack_of(between=lambda x: x + torch.arange(x.shape[1], device="meta")[:, None]), "whole along the sharded dimension"),
+        (lambda: _stack_of(between=lambda x: x * 2 if x.shape[1] == 1 else x), "its dropout has to be 0"),
+        (lambda: _stack_of(between=lambda x: x * 2 if x.shape[1] > 40 else x), "its dropout has to be 0"),
+        (_FirstInput, "a later layer reads what the first one is given"),
+        (_OneNorm, "is used beside shards and beside whole tensors"),
+        (_hooked, "hooks are on layers.0.inner, and see whole rows only"),
         (_writing, "changes what it is given in place"),
         (lambda: _Stack(_Apart), "is in shards, which the next module reads"),
         (_Unchained, "no list of layers of which each hands its result on to the next"),
-        (lambda: Case("bart").model(meta=True), "is in shards, which the next module reads"),
     ],
-    ids=["dropout", "mean", "sum", "shift", "count", "positions", "in place", "apart", "no chain", "bart"],
+    ids=[
+        "dropout",
+        "mean",
+        "sum",
+        "shift",
+        "count",
+        "positions",
+        "one token",
+        "long",
+        "first input",
+        "one norm",
+        "hook",
+        "in place",
+        "apart",
+        "no chain",
+    ],
 )
 def test_what_cannot_be_sliced_is_refused(model: Any, reason: str) -> None:
     with pytest.raises(BadInput, match=r"tokens of .* cannot be sliced between its blocks") as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -217,3 +218,72 @@ def test_a_whole_weight_that_meets_shards_in_another_modules_forward_is_not_pair
             return self.down(torch.relu(self.up(x)) * self.scale.weight)
 
     assert set(tensor_parallel_plan(Foreign(), 2, inputs=X).values()) <= {"colwise_gather_output", "rowwise_split_input"}
+
+
+def _fooling(between: Any, prepare: Any = None) -> Any:
+    """Two linears that would be a pair, with something between them that operations alone do not show."""
+
+    class Fooling(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+            if prepare is not None:
+                prepare(self)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.down(between(self, self.up(x)))
+            return found
+
+    return Fooling().to("meta") if prepare is None else Fooling()
+
+
+def _softmax_after(module: Any) -> None:
+    forward = module.up.forward
+    module.up.forward = lambda x: forward(x).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _fooling(lambda _, h: h * torch.tensor(h.shape[-1] * 0.01, device=h.device)),
+        _fooling(lambda _, h: h * h.new_tensor(float(h.shape[-1]))),
+        _fooling(lambda _, h: h.relu() if h.mean() > 0 else h.softmax(-1)),
+        _fooling(lambda module, h: h.softmax(-1) if module.training else h),
+        _fooling(lambda _, h: h.softmax(-1) if torch.is_grad_enabled() else h),
+        _fooling(lambda _, h: h.softmax(-1) if h.shape[1] > 20 else h),
+        _fooling(lambda _, h: h.softmax(-1) if h.shape[1] % 2 else h),
+        _fooling(lambda _, h: h, _softmax_after),
+        _fooling(lambda _, h: h, lambda module: module.up.weight.register_hook(lambda gradient: gradient / gradient.norm())),
+    ],
+    ids=[
+        "tensor of a width",
+        "new tensor of a width",
+        "mean",
+        "training",
+        "gradients",
+        "long",
+        "odd",
+        "replaced forward",
+        "hook on a weight",
+    ],
+)
+def test_what_operations_alone_do_not_show_leaves_a_pair_apart(model: Any) -> None:
+    x = {"x": torch.zeros((2, 16, 16), device="meta")}
+
+    assert not {"colwise", "rowwise"} & set(explain_tensor_parallel(model, 2, inputs=x).styles.values())
+
+
+@pytest.mark.parametrize("read", [lambda module: module.up.weight.shape[0], lambda module: module.down.weight.numel()])
+def test_a_weight_whose_size_is_read_stays_whole(read: Any) -> None:
+    model = _fooling(lambda module, h: h.softmax(-1) * read(module))
+    x = {"x": torch.zeros((2, 16, 16), device="meta")}
+
+    assert len(explain_tensor_parallel(model, 2, inputs=x).styles) == 1
+
+
+def test_linears_of_a_sequential_are_not_named_together_with_what_lies_between() -> None:
+    model = torch.nn.ModuleDict({"s": torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))})
+    model.forward = lambda x: model["s"](x)
+
+    with pytest.raises(BadInput, match="give them names of their own"):
+        explain_tensor_parallel(model, 2, inputs={"x": torch.zeros((2, 4, 16), device="meta")})

@@ -3,6 +3,7 @@ loss that is the mean it is taken for."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def refuse_changed_by_cut(module: ProgramModule, made: dict[str, Any], before: f
     module.eval()
     after, _ = loss_of_batch(module, made)
     module.train()
-    if abs(after - before) > _NOISE * max(abs(before), 1e-6):
+    if not (abs(after - before) <= _NOISE * max(abs(before), 1e-6) or (math.isnan(after) and math.isnan(before))):
         raise BadInput(
             f"the loss of {module.loaded.name} changes with tensorParallel, from {before:.6g} to {after:.6g}: it reads weights itself",
             "set strategy.tensorParallel to 1; or use weights inside of a module's forward alone",
