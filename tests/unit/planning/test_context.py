@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
-import yaml
 
-from tuneyard.api import BadInput, Task, TrainTask, check_task
+from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import ModelShape, gpu, known_config
 from tuneyard.planning import Layout, Setup, estimate_memory, estimate_speed, resolve
 
@@ -74,41 +72,3 @@ def test_a_model_without_sdpa_is_refused() -> None:
 
     with pytest.raises(BadInput, match="a bloom model has no sdpa attention"):
         resolve(task_of(strategy={"contextParallel": 2}), replace(LLAMA, model_type="bloom"), H100, 8)
-
-
-HUGE = ModelShape.from_config(known_config("meta-llama/Llama-3.1-70B"))
-
-
-@pytest.mark.parametrize(
-    ("shape", "workers", "length", "strategy"),
-    [
-        (HUGE, 32, 8192, {"shardWithin": "host"}),
-        (HUGE, 16, 8192, {"quantisedAllReduce": "int8"}),
-        (LLAMA, 8, 131072, {"contextParallel": 2, "zero": 3}),
-        (LLAMA, 8, 65536, {"tensorParallel": 2}),
-        (LLAMA, 8, 65536, {"tensorParallel": 2, "sequenceParallel": True}),
-        (HUGE, 64, 131072, {"contextParallel": 4}),
-    ],
-)
-def test_advice_can_be_followed(shape: ModelShape, workers: int, length: int, strategy: dict[str, Any]) -> None:
-    task = task_of(strategy=strategy, data={"source": "data.jsonl", "maxLength": length}, batch={"global": 64})
-    with pytest.raises(BadInput, match="does not fit") as refused:
-        resolve(task, shape, H100, workers, gpus_per_node=8)
-
-    advice = refused.value.next_step
-    settings = dict(re.findall(r"([\w.]+) to ([\w.]+)", advice.partition("set ")[2]))
-    changed: dict[str, Any] = {"strategy": dict(strategy), "optimizer": {}, "method": {"full": {}}}
-    for name, value in settings.items():
-        group, _, field = name.partition(".")
-        if group == "strategy":
-            changed["strategy"][field] = yaml.safe_load(value)
-        elif group == "method":
-            changed["method"] = {value: {}}
-        else:
-            changed.setdefault(group, {})[field] = yaml.safe_load(value)
-    if not settings:
-        return  # another device, length or model
-    followed = task_of(data={"source": "data.jsonl", "maxLength": length}, batch={"global": 64}, **changed)
-    whole = Task.model_validate({"name": "task", "train": followed, "resources": {"workers": workers}})
-    assert check_task(whole, device=H100.device, model_type=shape.model_type) == []
-    assert resolve(followed, shape, H100, workers, gpus_per_node=8).workers == workers
