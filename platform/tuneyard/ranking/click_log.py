@@ -4,7 +4,8 @@ For trying rankers where no log may be used. Every id has hidden vectors, which 
 
     bias + first + second + third + sequence + noise
 
-with the variances of `Effects`. So the best possible normalised entropy is known: that of the true probabilities.
+Each effect has the standard deviation that `Effects` names, over the rows of a sample. So the best possible normalised entropy is known:
+that of the true probabilities.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _HIDDEN = 4
 _HISTORY = 12
 _TAGS = 5
 _DENSE = 4
+_EFFECTS = 4
+_SAMPLE = 20_000
+"""Rows over which the spread of each effect is taken."""
 TABLES = {"user": 1_000, "item": 500, "category": 20, "hour": 24, "device": 6, "tags": 50, "history": 500}
 """Ids of each feature."""
 
@@ -59,6 +63,16 @@ def generated_clicks(
         yield causes.rows(min(batch, first_row + rows - start), np.random.default_rng([seed, start]))
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What is drawn of each row: an id of each feature; `tags` and `history` [rows, most], filled up with -1; `dense` [rows, numbers]."""
+
+    ids: dict[str, Ids]
+    tags: Ids
+    history: Ids
+    dense: Numbers
+
+
 class _Causes:
     """Hidden vectors of all ids."""
 
@@ -69,44 +83,44 @@ class _Causes:
         self._vectors = {name: random.normal(size=(size, _HIDDEN)) for name, size in TABLES.items()}
         self._numbers = random.normal(size=_DENSE)
         self._shares = {name: _popularity(size, random) for name, size in TABLES.items()}
+        self._spreads = np.ones(_EFFECTS)
+        self._spreads = self._effects_of(self._draw(_SAMPLE, random)).std(1)
 
     def rows(self, count: int, random: np.random.Generator) -> pa.RecordBatch:
-        ids = {name: random.choice(TABLES[name], count, p=self._shares[name]) for name in ("user", "item", "category", "hour", "device")}
-        tags, tag_lengths = self._lists("tags", _TAGS, count, random)
-        history, history_lengths = self._lists("history", _HISTORY, count, random)
-        dense = np.exp(random.normal(size=(count, _DENSE)))
-        logit = self._logit(ids, tags, history, dense) + self._effects.noise * random.normal(size=count)
+        drawn, effects = self._draw(count, random), self._effects
+        sizes = np.array([effects.first, effects.second, effects.third, effects.sequence])
+        logit = effects.bias + sizes @ self._effects_of(drawn) + effects.noise * random.normal(size=count)
         probability = 1 / (1 + np.exp(-logit))
-        columns: dict[str, Any] = {name: pa.array(values) for name, values in ids.items()}
-        columns["tags"] = _lists_of(tags, tag_lengths)
-        columns["history"] = _lists_of(history[:, ::-1], history_lengths)  # the latest last
-        columns |= {f"number{at}": pa.array(dense[:, at]) for at in range(_DENSE)}
+        columns: dict[str, Any] = {name: pa.array(values) for name, values in drawn.ids.items()}
+        columns["tags"] = _lists_of(drawn.tags)
+        columns["history"] = _lists_of(drawn.history[:, ::-1])  # the latest last
+        columns |= {f"number{at}": pa.array(drawn.dense[:, at]) for at in range(_DENSE)}
         columns["clicked"] = pa.array((random.random(count) < probability).astype(np.int8))
         columns["probability"] = pa.array(probability)
         return pa.RecordBatch.from_pydict(columns)
 
-    def _lists(self, name: str, most: int, count: int, random: np.random.Generator) -> tuple[Ids, Ids]:
-        """Ids [rows, most], of which the first `length` of each row are there; the others are -1."""
-        ids = random.choice(TABLES[name], (count, most), p=self._shares[name])
-        lengths = random.integers(0, most + 1, count)
-        return np.where(np.arange(most) < lengths[:, None], ids, -1), lengths
+    def _draw(self, count: int, random: np.random.Generator) -> _Rows:
+        ids = {name: random.choice(TABLES[name], count, p=self._shares[name]) for name in ("user", "item", "category", "hour", "device")}
+        tags, history = self._lists("tags", _TAGS, count, random), self._lists("history", _HISTORY, count, random)
+        return _Rows(ids, tags, history, np.exp(random.normal(size=(count, _DENSE))))
 
-    def _logit(self, ids: dict[str, Ids], tags: Ids, history: Ids, dense: Numbers) -> Numbers:
-        effects, vectors = self._effects, {name: self._vectors[name][each] for name, each in ids.items()}
-        alone = sum(self._alone[name][each] for name, each in ids.items()) + np.log(dense) @ self._numbers
-        tag = _mean(self._vectors["tags"], tags)
+    def _lists(self, name: str, most: int, count: int, random: np.random.Generator) -> Ids:
+        """Ids [rows, most], each row filled from the left to a random length; -1 fills the rest."""
+        ids = random.choice(TABLES[name], (count, most), p=self._shares[name])
+        return np.where(np.arange(most) < random.integers(0, most + 1, (count, 1)), ids, -1)
+
+    def _effects_of(self, rows: _Rows) -> Numbers:
+        """[effects, rows], each effect over its spread."""
+        vectors = {name: self._vectors[name][each] for name, each in rows.ids.items()}
+        alone = sum(self._alone[name][each] for name, each in rows.ids.items()) + np.log(rows.dense) @ self._numbers
+        tag = _mean(self._vectors["tags"], rows.tags)
         user, item, category, hour, device = (vectors[name] for name in ("user", "item", "category", "hour", "device"))
         pairs = np.sum(user * item + category * device + tag * category, 1)
         triples = np.sum(user * category * hour + tag * item * device, 1)
-        nearer = _mean(self._vectors["history"], history, np.exp(-np.arange(_HISTORY) / 2.0))  # the last ones count most
+        nearer = _mean(self._vectors["history"], rows.history, np.exp(-np.arange(_HISTORY) / 2.0))  # the last ones count most
         order = np.sum(nearer * item, 1)
-        parts = ((effects.first, alone), (effects.second, pairs), (effects.third, triples), (effects.sequence, order))
-        logit: Numbers = effects.bias + sum(size * part / _SPREADS[at] for at, (size, part) in enumerate(parts))
-        return logit
-
-
-_SPREADS = (3.0, 2.9, 2.4, 1.3)
-"""About the standard deviations of the raw effects, so that `Effects` has those of the logit."""
+        found: Numbers = np.stack([alone, pairs, triples, order]) / self._spreads[:, None]
+        return found
 
 
 def _popularity(size: int, random: np.random.Generator) -> Numbers:
@@ -125,8 +139,8 @@ def _mean(vectors: Numbers, ids: Ids, weights: Numbers | None = None) -> Numbers
     return total
 
 
-def _lists_of(ids: Ids, lengths: Ids) -> pa.Array:
-    """Arrow's lists of the ids that are there."""
+def _lists_of(ids: Ids) -> pa.Array:
+    """Arrow's lists of the ids, without -1."""
     offsets = np.zeros(len(ids) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
+    np.cumsum((ids >= 0).sum(1), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids[ids >= 0]))

@@ -56,9 +56,10 @@ def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:
 
     Raises BadInput where the exported program differs.
     """
-    features = {name: value for name, value in batch.items() if name == "dense" or "." in name}
+    sparse = [f"{feature.name}.{part}" for feature in ranker.config.sparse for part in ("ids", "offsets")]
+    features = {name: batch[name] for name in [*(["dense"] if ranker.config.dense else []), *sparse]}
     rows = torch.export.Dim("rows", min=2)
-    sizes = {"dense": rows} | {name: rows + 1 if name.endswith(".offsets") else torch.export.Dim.AUTO for name in features if "." in name}
+    sizes = {"dense": rows} | {name: rows + 1 if name.endswith(".offsets") else torch.export.Dim.AUTO for name in sparse}
     shapes = ({name: {0: sizes[name]} for name in features},)
     program = torch.export.export(ranker.eval(), (features,), dynamic_shapes=shapes)
     with torch.no_grad():

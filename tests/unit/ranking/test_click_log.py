@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tuneyard.ranking import Effects, RankMetrics, batch_of, generated_clicks
 from tuneyard.ranking.click_log import config_of
@@ -31,6 +32,13 @@ def test_its_columns_are_what_its_config_reads() -> None:
 
     assert batch["labels"].shape == (5_000, 1)
     assert 0.1 < float(batch["labels"].mean()) < 0.5
+
+
+def test_effects_have_the_standard_deviations_that_are_named() -> None:
+    for name in ("first", "second", "third", "sequence", "noise"):
+        effects = Effects(**{"first": 0, "second": 0, "third": 0, "sequence": 0, "noise": 0, name: 0.7})
+        probability = rows_of(20_000, effects=effects)["probability"].to_numpy()
+        assert np.log(probability / (1 - probability)).std() == pytest.approx(0.7, rel=0.05), name
 
 
 def test_without_effects_nothing_can_be_known_and_with_them_much() -> None:
