@@ -16,13 +16,14 @@ from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.score import Engine, Generation, ScoreTask
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
-from tuneyard.api.tasks import ProcessTask, RankTask, Resources, Task, TuneTask, WorkerRange
+from tuneyard.api.tasks import NOT_BUILT, ProcessTask, RankTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
 
 __all__ = [
     "API_VERSION",
     "CPU",
+    "NOT_BUILT",
     "STORED",
     "Adapter",
     "Attempt",

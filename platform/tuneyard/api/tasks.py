@@ -64,6 +64,12 @@ class TuneTask(Fields):
     )
 
 
+NOT_BUILT: dict[TaskKind, tuple[str, str]] = {
+    "rank": ("tables of rankers are not sharded over workers yet", "train the ranker as a program (docs/ranking.md)"),
+}
+"""Kinds of tasks that are refused everywhere: the cause, and what works."""
+
+
 class EnsembleLayer(Fields):
     """One DHEN layer: Norm(Ensemble(modules) + ShortCut)."""
 

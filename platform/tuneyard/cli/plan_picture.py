@@ -15,7 +15,7 @@ from tuneyard.planning.search import USABLE
 
 _WIDTH = 60
 """Of a bar, where its label leaves as much of a line."""
-_LINE, _LEAST, _LABEL = 100, 20, 60
+_LINE, _LEAST = 100, 20
 _PIECES = {
     "weights": ("█", "blue"),
     "gradients": ("▓", "magenta"),

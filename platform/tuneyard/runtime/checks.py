@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec, Source, Task, check_rules
+from tuneyard.api import NOT_BUILT, BadInput, JobSpec, Source, Task, check_rules
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.extras import need
@@ -16,10 +16,6 @@ from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose
 from tuneyard.runtime.process import check_working_dir
 from tuneyard.runtime.references import model_origin, named_model, source_of
 from tuneyard.storage import absolute, is_local, local_path
-
-_NOT_HERE = {"rank": ("tables are not sharded over workers yet", "train the ranker as a program (docs/ranking.md)")}
-"""By kind of task: why it cannot run, and what works."""
-
 
 _EXTRAS = {"train": "train", "tune": "train", "score": "score"}
 """By kind of task: what of Tuneyard has to be installed where it runs."""
@@ -39,8 +35,8 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
     200 rows.
     """
     for task in job.spec.tasks:
-        if task.kind in _NOT_HERE:
-            cause, remedy = _NOT_HERE[task.kind]
+        if task.kind in NOT_BUILT:
+            cause, remedy = NOT_BUILT[task.kind]
             raise BadInput(f"task {task.name} is a {task.kind} task, and {cause}", remedy)
         check_sku(task, machine)
         if task.train is not None:
