@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from tuneyard.api import BadInput
-from tuneyard.parallel.recording import pattern
+from tuneyard.parallel.modules import pattern
 
 _OF_A = {"rowwise": "rowwise", "replicated_with_grad_allreduce": "replicated_with_grad_allreduce"}
 _OF_B = {name: name for name in ("colwise", "packed_colwise", "replicated_with_grad_allreduce")}

@@ -22,8 +22,8 @@ from tuneyard.api import BadInput
 from tuneyard.parallel.adapters import joined, placed_styles, planned_names
 from tuneyard.parallel.collectives import TensorGroup, all_slices
 from tuneyard.parallel.forwards import FORWARDS, OF_ADAPTERS, ShardedForward
+from tuneyard.parallel.modules import gradient_hooks, is_embedding, is_linear, pattern
 from tuneyard.parallel.plan import TensorParallelPlan
-from tuneyard.parallel.recording import gradient_hooks, is_embedding, is_linear, pattern
 from tuneyard.parallel.shares import Box, Share
 from tuneyard.parallel.slices import slice_tokens
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 
 import torch
 
-from tuneyard.parallel.recording import Event, Recording, pattern
+from tuneyard.parallel.modules import pattern
+from tuneyard.parallel.recording import Event, Recording
 
 _COPIES = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,12 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.ends import ends_of
+from tuneyard.parallel.modules import hooked, is_embedding, is_linear, pattern
 from tuneyard.parallel.propagation import Decision, Role
-from tuneyard.parallel.recording import Recording, Ref, WithoutDropout, hooked, is_embedding, is_linear, pattern, record
+from tuneyard.parallel.recording import Recording, Ref, of_length, record
 from tuneyard.parallel.search import Proof, changed_in_place, mixed_names, proven, read_directly
 from tuneyard.parallel.sequence import SequencePlan, sequence_plan
+from tuneyard.parallel.watching import WithoutDropout
 
 ROWS, TOKENS = 3, 16
 """Size of the recorded batch; nothing depends on it but which reshapes are seen."""
@@ -110,26 +112,17 @@ def explain_tensor_parallel(
 def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording) -> list[Recording]:
     """Passes that code may branch to: in training mode on shorter rows, on longer rows, with other answers about values.
 
-    One that fails ends in an error for one device too, and proves nothing.
+    A pass that fails is left out: it is an error on one device too.
     """
+    tokens = max((value.shape[1] for value in inputs.values() if isinstance(value, torch.Tensor) and value.ndim > 1), default=1)
     with WithoutDropout():
-        found = [record(model, {name: _shorter(value) for name, value in inputs.items()}, {}, training=True)]
+        found = [record(model, of_length(inputs, tokens // 2 | 1), {}, training=True)]
         if found[0].error is not None:
             found = [record(model, inputs, {}, training=True)]
-        found.append(record(model, {name: _longer(value) for name, value in inputs.items()}, {}))
+        found.append(record(model, of_length(inputs, 3 * tokens), {}))
         if first.asked:
             found.append(record(model, inputs, {}, answer=True))
     return [recording for recording in found if recording.error is None]
-
-
-def _longer(value: Any) -> Any:
-    """Rows of three times as many tokens."""
-    return torch.cat([value] * 3, 1) if isinstance(value, torch.Tensor) and value.ndim > 1 else value
-
-
-def _shorter(value: Any) -> Any:
-    """Rows of an odd number of tokens, about half as many."""
-    return value[:, : value.shape[1] // 2 | 1] if isinstance(value, torch.Tensor) and value.ndim > 1 else value
 
 
 def token_inputs(model: nn.Module) -> dict[str, Any]:
@@ -156,9 +149,10 @@ class _Writer:
         self._styles: dict[str, str] = {}
         self._why: dict[str, str] = {}
         self._divides = False
-        self._modules: dict[str, nn.Module] = {}
+        self._all: dict[str, list[Any]] = defaultdict(list)
         for name, module in model.named_modules():
-            self._modules.setdefault(pattern(name), module)
+            self._all[pattern(name)].append(module)
+        self._modules: dict[str, nn.Module] = {name: first for name, (first, *_) in self._all.items()}
         self._direct = set().union(*map(read_directly, recordings))
         self._written = set().union(*map(changed_in_place, recordings)) | hooked(model)
         self._called = [pattern(event.module) for event in recording.events if event.kind == "linear"]
@@ -215,9 +209,9 @@ class _Writer:
         for name in dict.fromkeys(self._called):
             if name in self._styles or name in self._mixed or self._proof.decisions.get(name) is Decision.ROTARY:
                 continue
-            module = self._modules[name]
             reason = self._proof.reasons.get(name, "it has no partner to be paired with")
-            style = self._apart_style(name, module, previous)
+            styles = {self._apart_style(name, each, previous) for each in self._all[name]}
+            style = styles.pop() if len(styles) == 1 else "modules of its name differ in size"
             if style.endswith(("output", "input")):
                 self._give(name, style, f"{reason}; cut alone, its {'result is gathered' if style.endswith('output') else 'input is cut'}")
                 previous = style

@@ -26,8 +26,9 @@ from tuneyard.parallel.layout import (
     Whole,
     local_shape,
 )
+from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.operators import Call, Operand, results_of
-from tuneyard.parallel.recording import Event, Recording, Ref, pattern
+from tuneyard.parallel.recording import Event, Recording, Ref
 
 
 class Decision(StrEnum):
@@ -74,6 +75,13 @@ class Layouts:
     rotary: set[str] = field(default_factory=set)
 
 
+def refuse_two_gradients(found: Layouts) -> None:
+    """Raises Conflict for a parameter that meets shards in one place and whole tensors in another: no style has both kinds of gradient."""
+    for name, sources in found.joined.items():
+        if name in found.plain:
+            raise Conflict(f"{name} is used beside shards and beside whole tensors", sources)
+
+
 class Propagation:
     """One pass over a recording under fixed decisions."""
 
@@ -103,7 +111,6 @@ class Propagation:
             layout = self._layout(number)
             if not isinstance(layout, Whole):
                 raise Conflict("its result is the model's output, which every rank needs whole", layout.sources)
-        self._gradients()
         return self.found
 
     def step(self, event: Event) -> None:
@@ -298,12 +305,6 @@ class Propagation:
             if not isinstance(layout, Partial):
                 raise Conflict("the experts' results are no sum over the ranks", frozenset({pattern(event.module)}))
             self._set(ref.number, TRAINED)
-
-    def _gradients(self) -> None:
-        """A parameter that meets shards in one place and whole tensors in another has two kinds of gradient, which no style tells apart."""
-        for name, sources in self.found.joined.items():
-            if name in self.found.plain:
-                raise Conflict(f"{name} is used beside shards and beside whole tensors", sources)
 
 
 def _is_pointwise(function: Any) -> bool:

@@ -7,39 +7,19 @@ events of their own; all else is recorded as the ATen operations that run.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from tuneyard.parallel.modules import BACKWARD_HOOKS, experts_of, is_embedding, is_linear
+from tuneyard.parallel.watching import Watching
+
 MAX_EVENTS = 400_000
-MADE_OF_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy}
-"""What makes a tensor of Python's numbers."""
-_SIZES = {
-    torch.Tensor.shape.__get__,
-    torch.Tensor.size,
-    torch.Tensor.numel,
-    torch.Tensor.nelement,
-    torch.Tensor.stride,
-    torch.Tensor.__len__,
-    torch.numel,
-}
-_DROPOUT = {
-    torch.dropout,
-    functional.dropout,
-    functional.dropout1d,
-    functional.dropout2d,
-    functional.dropout3d,
-    functional.alpha_dropout,
-    functional.feature_alpha_dropout,
-}
 
 
 @dataclass(frozen=True)
@@ -112,57 +92,13 @@ class Recording:
     error: Exception | None = None
 
 
-def pattern(name: str) -> str:
-    """`layers.3.mlp` -> `layers.*.mlp`: numbers between dots stand for every layer, as in transformers' plans."""
-    return re.sub(r"\.\d+(?=\.|$)", ".*", name)
-
-
-def is_linear(module: nn.Module) -> bool:
-    """A module whose whole forward is `x @ weight.T + bias`; subclasses and objects that compute something else are not."""
-    plain = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
-    return plain and "weight" in module._parameters
-
-
-def hooked(model: nn.Module) -> set[str]:
-    """Modules (as patterns) with hooks of their own, or on their parameters: these see whole tensors only."""
-    return {
-        pattern(name)
-        for name, module in model.named_modules()
-        if gradient_hooks(module) or module._forward_hooks or module._forward_pre_hooks
-    }
-
-
-def gradient_hooks(module: nn.Module) -> bool:
-    """Whether code sees the gradients of a module's own results or weights."""
-    own = any(getattr(module, hooks) for hooks in _BACKWARD_HOOKS)
-    return own or any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in module.parameters(recurse=False))
-
-
-_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
-
-
-def is_embedding(module: nn.Module) -> bool:
-    """A lookup table with no other parameter; a subclass may scale what it finds."""
-    plain = isinstance(module, nn.Embedding) and "forward" not in vars(module)
-    return plain and [name for name, _ in module.named_parameters()] == ["weight"]
-
-
-def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
-    """Modules that hold weights of three dimensions [experts, …, …], with these weights by name."""
-    found = {
-        name: {own: weight for own, weight in module.named_parameters(recurse=False) if weight.ndim == 3 and min(weight.shape) > 1}
-        for name, module in model.named_modules()
-    }
-    return {name: weights for name, weights in found.items() if weights}
-
-
 def record(
     model: nn.Module, inputs: Mapping[str, Any], weights: Mapping[str, torch.Size], *, training: bool = False, answer: bool = False
 ) -> Recording:
     """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`.
 
-    `training`: in training mode and with gradients, as code that asks for them sees it. `answer`: what code is told that asks for a value
-    that nobody knows, such as whether a mean is above zero.
+    `training`: in training mode and with gradients, for code that asks for them. `answer`: what code gets that reads a value which the meta
+    device lacks, such as whether a mean is above zero.
     """
     recorder = _Recorder(model, Recording(inputs=dict(inputs), training=training, answer=answer))
     with contextlib.ExitStack() as stack:
@@ -174,7 +110,7 @@ def record(
         given = tree_map(_meta, dict(inputs))
         recorder.start(given)
         try:
-            with torch.set_grad_enabled(training), _Watch(recorder), recorder:
+            with torch.set_grad_enabled(training), Watching(recorder), recorder:
                 returned = model(**given)
         except Exception as error:  # noqa: BLE001  any module's own error: the caller says where it happened
             recorder.recording.error = error
@@ -183,42 +119,20 @@ def record(
     return recorder.recording
 
 
+def of_length(inputs: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """The same inputs for rows of another length: tensors of two dimensions and more get `tokens` in the second one."""
+
+    def resized(given: Any) -> Any:
+        if not isinstance(given, torch.Tensor) or given.ndim < 2:
+            return given
+        return torch.empty((given.shape[0], tokens, *given.shape[2:]), dtype=given.dtype, device="meta")
+
+    return {name: resized(given) for name, given in inputs.items()}
+
+
 def record_again(model: nn.Module, whole: Recording, weights: Mapping[str, torch.Size]) -> Recording:
     """The same pass with other shapes of weights."""
     return record(model, whole.inputs, weights, training=whole.training, answer=whole.answer)
-
-
-class WithoutDropout(TorchFunctionMode):
-    """Nothing is dropped."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        given = dict(kwargs or {})
-        if func in _DROPOUT:
-            return args[0] if args else given["input"]
-        if "dropout_p" in given:  # scaled_dot_product_attention
-            given["dropout_p"] = 0.0
-        return func(*args, **given)
-
-
-class _Watch(TorchFunctionMode):
-    """What the operations do not show: values of tensors that are made of numbers, sizes of weights that are read, hooks on gradients."""
-
-    def __init__(self, recorder: _Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        given = dict(kwargs or {})
-        if func in MADE_OF_NUMBERS and not any(isinstance(value, torch.Tensor) for value in (*args, *given.values())):
-            return func(*args, **given | ({"device": "cpu"} if "device" in given else {}))
-        if func is torch.Tensor.new_tensor and len(args) == 2 and not isinstance(args[1], torch.Tensor):
-            return torch.tensor(args[1], dtype=given.get("dtype", args[0].dtype))
-        if func in _SIZES and args:
-            self._recorder.read_size(args[0])
-        if func is torch.Tensor.register_hook:
-            self._recorder.guard(args[0])
-            return None
-        return func(*args, **given)
 
 
 class _Recorder(TorchDispatchMode):
@@ -259,7 +173,7 @@ class _Recorder(TorchDispatchMode):
             self.recording.sized.add(self.recording.parameters[number])
 
     def guard(self, tensor: torch.Tensor) -> None:
-        """Code that nobody can see works on the gradient of a tensor."""
+        """A hook works on the gradient of a tensor; the recording does not show what it does."""
         self._add("guard", self._modules[-1], None, (tensor,), {}, None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -329,7 +243,7 @@ class _Recorder(TorchDispatchMode):
         handles = []
         for name, module in self._model.named_modules():
             kind = "linear" if is_linear(module) else "embedding" if is_embedding(module) else "experts" if name in experts else "other"
-            changes_gradient = any(getattr(module, hooks) for hooks in _BACKWARD_HOOKS)
+            changes_gradient = any(getattr(module, hooks) for hooks in BACKWARD_HOOKS)
             handles.append(module.register_forward_pre_hook(self._before(name, kind), with_kwargs=True))
             handles.append(module.register_forward_hook(self._after(name, kind, changes_gradient=changes_gradient), with_kwargs=True))
         try:

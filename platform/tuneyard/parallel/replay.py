@@ -14,8 +14,9 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from tuneyard.parallel.layout import CONSTANT, Conflict, Whole, sources_of
+from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.propagation import ExpertLayout, Layouts, Role, expected_shape
-from tuneyard.parallel.recording import Event, Recording, Ref, pattern, record_again
+from tuneyard.parallel.recording import Event, Recording, Ref, record_again
 
 _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 

@@ -11,8 +11,9 @@ from typing import Any
 from torch import nn
 
 from tuneyard.parallel.layout import Conflict
-from tuneyard.parallel.propagation import Decision, ExpertLayout, Layouts, Propagation, Role
-from tuneyard.parallel.recording import Event, Recording, experts_of, hooked, is_linear, pattern
+from tuneyard.parallel.modules import experts_of, hooked, is_linear, pattern
+from tuneyard.parallel.propagation import Decision, ExpertLayout, Layouts, Propagation, Role, refuse_two_gradients
+from tuneyard.parallel.recording import Event, Recording
 from tuneyard.parallel.replay import replayed
 
 _CUTS = ((1, 1), (2, 1), (1, 2), (2, 2))
@@ -47,7 +48,7 @@ def proven(model: nn.Module, recordings: Sequence[Recording], degree: int) -> Pr
             found = _together(every)
             _one_role_each(found)
             _read_at_home(found, elsewhere)
-            _one_kind_of_gradient(found)
+            refuse_two_gradients(found)
             if experts or any(roles & {Role.COLUMNS, Role.ROWS} for roles in found.roles.values()):
                 for recording, layouts in zip(recordings, every, strict=True):
                     replayed(model, recording, replace(layouts, roles=found.roles), experts, degree)
@@ -69,12 +70,6 @@ def _together(every: Sequence[Layouts]) -> Layouts:
         found.plain |= other.plain
         found.rotary |= other.rotary
     return found
-
-
-def _one_kind_of_gradient(found: Layouts) -> None:
-    for name, sources in found.joined.items():
-        if name in found.plain:
-            raise Conflict(f"{name} is used beside shards and beside whole tensors", sources)
 
 
 def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict[str, ExpertLayout], reasons: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ feed-forward, gathers the tokens that it is given and slices what it returns, an
 blocks (norms, additions) has to work on each token alone: the recording is carried through with slices, by the rules that prove shards.
 
 Recordings with other numbers of tokens, in training mode, must do the same outside of blocks: nothing there may depend on the number of
-tokens, and nothing may be dropped at random, which each rank would do to other tokens.
+tokens, and nothing may be dropped at random: each rank would drop values of other tokens.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from tuneyard.api import BadInput
 from tuneyard.parallel.layout import TRAINED, Conflict, Layout, Sharded, Whole
-from tuneyard.parallel.propagation import Layouts, Propagation
-from tuneyard.parallel.recording import Call, Event, Recording, Ref, hooked, pattern, record
+from tuneyard.parallel.modules import hooked, pattern
+from tuneyard.parallel.propagation import Layouts, Propagation, refuse_two_gradients
+from tuneyard.parallel.recording import Call, Event, Recording, Ref, of_length, record
 from tuneyard.parallel.replay import same_numbers
 from tuneyard.parallel.search import read_elsewhere
 
@@ -71,9 +71,7 @@ def sequence_plan(model: nn.Module, inputs: Mapping[str, Any], recording: Record
     """
     try:
         layers = _layers(model, recording)
-        others = [
-            record(model, {name: _of_length(given, length) for name, given in inputs.items()}, {}, training=True) for length in _LENGTHS
-        ]
+        others = [record(model, of_length(inputs, length), {}, training=True) for length in _LENGTHS]
         if others[0].error is not None:
             raise _refused(f"its training pass cannot be recorded on the meta device ({others[0].error})")
         return _Slices(model, recording, [other for other in others if other.error is None], found, layers).plan()
@@ -86,15 +84,8 @@ def _refused(reason: str) -> Conflict:
     return Conflict(reason, frozenset())
 
 
-def _of_length(given: Any, tokens: int) -> Any:
-    """The same input for rows of so many tokens."""
-    if not isinstance(given, torch.Tensor) or given.ndim < 2:
-        return given
-    return torch.zeros((given.shape[0], tokens, *given.shape[2:]), dtype=given.dtype, device="meta")
-
-
 def _layers(model: nn.Module, recording: Recording) -> list[str]:
-    """The modules of the list with most parameters of which each hands its result on to the next."""
+    """The layers: the largest list of modules that forms a chain. In a chain, the result of each module is an argument of the next."""
     lists = [
         (sum(weight.numel() for weight in module.parameters()), [f"{name}.{i}" if name else f"{i}" for i in range(len(module))])
         for name, module in model.named_modules()
@@ -104,7 +95,7 @@ def _layers(model: nn.Module, recording: Recording) -> list[str]:
         calls = [recording.calls.get(name, []) for name in names]
         if names and all(len(call) == 1 for call in calls) and _is_chain([call for (call,) in calls]):
             return names
-    raise _refused("it has no list of layers of which each hands its result on to the next")
+    raise _refused("its layers form no chain, in which the result of each is an argument of the next")
 
 
 def _is_chain(calls: list[Call]) -> bool:
@@ -155,7 +146,7 @@ class _Slices(Propagation):
         self.found.layouts.update({number: TRAINED for place, number in _results(last) if place == result})
         for event in events[self._stop :]:
             self.step(event)
-        self._gradients()
+        refuse_two_gradients(self.found)
         self._at_home()
         for other in self._others:
             self._depends_on_tokens_alone(list(self._outside(self._recording)), list(self._outside(other)))

@@ -17,8 +17,8 @@ from tuneyard.api import BadInput
 from tuneyard.parallel.applied import Shards
 from tuneyard.parallel.collectives import TensorGroup, all_slices, summed
 from tuneyard.parallel.forwards import Columns, GatheredColumns
+from tuneyard.parallel.modules import pattern
 from tuneyard.parallel.plan import TensorParallelPlan
-from tuneyard.parallel.recording import pattern
 from tuneyard.parallel.shares import share_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import BadInput, Device, Task, TrainTask, check_task
+from tuneyard.api import BadInput, Task, TrainTask, check_task
 from tuneyard.api.rules import flow_text
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.search import Search
@@ -24,7 +24,7 @@ WORKERS = "resources.workers"
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A train task on `workers` devices of one kind, as `resolve` is asked."""
+    """The input of `resolve`: a train task on `workers` devices of one kind."""
 
     task: TrainTask
     shape: ModelShape
@@ -37,10 +37,9 @@ class Question:
         return search_of(self.task, self.shape, self.gpu, self.workers, **self.site)
 
     def is_allowed(self) -> bool:
-        """Whether the task breaks no rule about combinations, on this device with so many workers."""
+        """Whether the task, its device and its workers break no rule about combinations."""
         task = Task.model_validate({"name": "task", "train": self.task, "resources": {"sku": [self.gpu.sku], "workers": self.workers}})
-        facts = Device(sku=self.gpu.sku, flash=self.gpu.has_flash, bf16=self.gpu.has_bf16, is_cpu=self.gpu.is_cpu)
-        return not check_task(task, device=facts, model_type=self.shape.model_type)
+        return not check_task(task, device=self.gpu.device, model_type=self.shape.model_type)
 
     def fits(self) -> bool:
         """Whether the rules allow it and a plan fits."""
@@ -79,7 +78,7 @@ class Change:
 
 
 def change(question: Question, fields: Fields, purpose: str = "") -> Change | None:
-    """The change to `fields`, naming those that differ; None where none does, or a value is out of bounds."""
+    """The change that sets `fields`. It names the fields that differ from the task; None without any, and for a value out of bounds."""
     named = question.differing(fields)
     if not named:
         return None

@@ -169,7 +169,7 @@ class _Unchained(_Stack):
         (_hooked, "hooks are on layers.0.inner, and see whole rows only"),
         (_writing, "changes what it is given in place"),
         (lambda: _Stack(_Apart), "is in shards, which the next module reads"),
-        (_Unchained, "no list of layers of which each hands its result on to the next"),
+        (_Unchained, "its layers form no chain"),
     ],
     ids=[
         "dropout",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,12 +10,8 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.parallel import TensorParallelPlan, explain_tensor_parallel
-from tuneyard.parallel.recording import pattern
 from tuneyard.training.program.contract import Batch
 from tuneyard.training.program.module import ProgramModule
-
-_ALONE = ("colwise_gather_output", "rowwise_split_input", "embedding_rowwise")
-"""Styles of a module without a partner: it may as well be whole."""
 
 
 class _Recorded(nn.Module):
@@ -42,25 +37,9 @@ def cut_of(module: ProgramModule, made: Mapping[str, Any], degree: int) -> Tenso
     inputs = {name: value for name, value in made.items() if torch.is_tensor(value)}
     recorded = _Recorded(module)
     try:
-        return _without_mixed_layers(recorded, explain_tensor_parallel(recorded, degree, inputs=inputs))
+        return explain_tensor_parallel(recorded, degree, inputs=inputs)
     except BadInput as error:
         raise BadInput(
             f"the model of {module.loaded.name} cannot be cut over {degree} ranks: {error.cause}",
             "set strategy.tensorParallel to 1; strategy.zero 3 shards the weights of a model that is too large for one device",
         ) from error
-
-
-def _without_mixed_layers(model: nn.Module, plan: TensorParallelPlan) -> TensorParallelPlan:
-    """A plan names all numbered modules of a list alike: in most models they are layers of one kind, and in `nn.Sequential` they may be
-    anything. Such modules are left whole. Raises BadInput where one has a partner that was cut with it, or nothing else is left."""
-    kinds: dict[str, set[tuple[Any, ...]]] = {}
-    for name, module in model.named_modules():
-        shapes = tuple(tuple(weight.shape) for weight in module.parameters(recurse=False))
-        kinds.setdefault(pattern(name), set()).add((type(module), shapes))
-    mixed = {name: style for name, style in plan.styles.items() if len(kinds.get(name, ())) > 1}
-    paired = sorted(name for name, style in mixed.items() if style not in _ALONE)
-    styles = {name: style for name, style in plan.styles.items() if name not in mixed}
-    if paired or not styles:
-        which = ", ".join(paired or sorted(mixed)).replace("model.", "", 1)
-        raise BadInput(f"{which} stands for modules of different kinds", "give them names of their own in place of nn.Sequential")
-    return replace(plan, styles=styles)
