@@ -58,7 +58,7 @@ def denoising(count: int = 2000) -> pa.Table:
     return pa.table({"image": pa.array([image.tobytes() for image in images], pa.binary())})
 
 
-def ranker(count: int = 60000) -> pa.Table:
+def ranker(count: int = 100000) -> pa.Table:
     """A log of clicks with effects of single features, pairs, triples and the order of what was seen."""
     from tuneyard.ranking import generated_clicks
 

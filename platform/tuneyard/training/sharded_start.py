@@ -14,11 +14,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from tuneyard.catalog import refuse_encoders
-from tuneyard.parallel import Shards, TensorParallelPlan, explain_tensor_parallel, load_sharded, shard_model
+from tuneyard.parallel import Shards, TensorParallelPlan, load_sharded, shard_model
 from tuneyard.training.distributed import World
 from tuneyard.training.models import ATTENTION, load_dtype
 from tuneyard.training.request import TrainRequest
-from tuneyard.training.tensor_parallel import mark
+from tuneyard.training.tensor_parallel import mark, tensor_plan
 from tuneyard.training.vocabulary import tokens_of
 
 
@@ -45,7 +45,9 @@ def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) 
     needs_rows = tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings
     if needs_rows or (config.architectures or [None])[0] != type(model).__name__:
         return None
-    plan = explain_tensor_parallel(model, request.plan.tensor_parallel, sequence=request.plan.sequence_parallel)
+    plan = tensor_plan(model, request.plan)
+    if plan is None:
+        return None
     shards = shard_model(model, plan, world.tensor_group)
     load_sharded(model, shards, start)
     mark(model, shards)

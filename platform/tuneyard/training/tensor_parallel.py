@@ -79,8 +79,9 @@ def plan_from_config(config: Any, degree: int, *, sequence: bool = False, trust_
 
 def tensor_plan(model: Any, plan: Plan) -> TensorParallelPlan | None:
     """How the model is cut as a plan has it, before it gets an adapter; None on one rank. Raises BadInput where nothing can be cut."""
-    degree, sequence = plan.tensor_parallel, plan.sequence_parallel
-    return explain_tensor_parallel(model, degree, sequence=sequence) if degree > 1 else None
+    if plan.tensor_parallel == 1:
+        return None
+    return explain_tensor_parallel(model, plan.tensor_parallel, sequence=plan.sequence_parallel)
 
 
 def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards | None:

@@ -18,7 +18,7 @@ from tuneyard.api import TuneyardError
 from tuneyard.tracking.events import Event, Step, Warned
 from tuneyard.training import TrainRequest, train
 
-STEPS = {"clicks": 160, "captions": 60, "sines": 120, "denoising": 60, "ranker": 120}
+STEPS = {"clicks": 160, "captions": 60, "sines": 120, "denoising": 60, "ranker": 240}
 BATCH = {"clicks": 128, "captions": 32, "sines": 16, "denoising": 32, "ranker": 512}
 
 

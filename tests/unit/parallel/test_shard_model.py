@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 from tests.applied_models import Case, with_lora
+from tests.models import cpu_plan
 
 from tuneyard.api import BadInput
 from tuneyard.parallel import Shards, explain_tensor_parallel, keep_logits_sharded, shard_model, tensor_parallel_plan
 from tuneyard.parallel.collectives import TensorGroup
-from tuneyard.training.tensor_parallel import keep_logits
+from tuneyard.training.tensor_parallel import keep_logits, tensor_plan
 
 
 def sharded(model: Any, plan: Any = None, *, rank: int = 0, degree: int = 2) -> Shards:
@@ -151,3 +152,13 @@ def test_training_leaves_logits_in_shards_under_adapters_and_gathers_them_where_
         adapted = with_lora(model, 4, target_modules=[targets])
         kept[targets] = keep_logits(adapted, plan, sharded(adapted, plan))
     assert kept == {"q_proj": True, "lm_head": False}
+
+
+def test_training_slices_tokens_where_its_plan_says_so() -> None:
+    model = Case("llama").model(meta=True)
+    plans = {sliced: tensor_plan(model, cpu_plan(workers=2, tensor_parallel=2, sequence_parallel=sliced)) for sliced in (False, True)}
+
+    assert plans[False] is not None
+    assert plans[False].sequence is None
+    assert plans[True] is not None
+    assert plans[True].sequence is not None
