@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests import offload_compiled
 from tests.checkpoints import saves_in_turn
 from tests.models import write_chats, write_model, write_preferences, write_text
 from tests.servers import s3, s3_server
@@ -35,6 +37,23 @@ def quiet_process() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disk_code(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes] | None]:
+    """The compilation that tests of disks wait for; None where none of them runs. It goes on beside the tests before them."""
+    if not any("disk_code_compiled" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        yield None
+        return
+    with offload_compiled.started() as process:
+        yield process
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def disk_code_compiled(disk_code: subprocess.Popen[bytes]) -> None:
+    """Tests after this find the code in the cache. A failure of the compiler is theirs to show."""
+    disk_code.wait(offload_compiled.LIMIT_S)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from tuneyard.api import BadInput
 from tuneyard.training import TrainRequest, deepspeed_config, train
 from tuneyard.training.offload_disk import on_disk
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.usefixtures("disk_code_compiled")]
 
 WIDE = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 4, "num_key_value_heads": 2}
 """DeepSpeed swaps nothing below 1 MiB."""
