@@ -14,36 +14,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuneyard.ranking.batches import batch_of, batch_of_rows
     from tuneyard.ranking.click_log import Effects, generated_clicks
+    from tuneyard.ranking.columns import check_table
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
-    from tuneyard.ranking.files import export, load, save
+    from tuneyard.ranking.files import export, load, save, write_ranker, write_table
+    from tuneyard.ranking.flat_rows import FlatRows, stored_rows
     from tuneyard.ranking.metrics import RankFigures, RankMetrics
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
+    from tuneyard.ranking.tables import Placement, ShardedTables, placed, shapes_of, table_names
+    from tuneyard.ranking.task import config_of_task
 
 _AT = {
     **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
     **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
+    "check_table": "columns",
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
-    **dict.fromkeys(("export", "load", "save"), "files"),
+    **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
     **dict.fromkeys(("RankFigures", "RankMetrics"), "metrics"),
     "RankerProgram": "program",
     "Ranker": "ranker",
+    **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
+    **dict.fromkeys(("Placement", "ShardedTables", "placed", "shapes_of", "table_names"), "tables"),
+    "config_of_task": "task",
 }
 __all__ = [
     "Effects",
     "EnsembleLayer",
+    "FlatRows",
+    "Placement",
     "RankFigures",
     "RankMetrics",
     "Ranker",
     "RankerConfig",
     "RankerProgram",
+    "ShardedTables",
     "SparseFeature",
     "batch_of",
     "batch_of_rows",
+    "check_table",
+    "config_of_task",
     "export",
     "generated_clicks",
     "load",
+    "placed",
     "save",
+    "shapes_of",
+    "stored_rows",
+    "table_names",
+    "write_ranker",
+    "write_table",
 ]
 
 

@@ -222,7 +222,7 @@ class _Attempt:
             self._check_beginning(now)
 
     def _check_beginning(self, now: float) -> None:
-        """Raises where ranks cannot begin: a machine was lost meanwhile and none has come in its place, or nothing has happened for long."""
+        """Raises where ranks cannot begin: a machine was lost and none has come in its place, or nothing has happened for long."""
         nodes = self.setting.nodes
         if nodes is None:
             return
