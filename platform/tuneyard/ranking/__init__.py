@@ -2,8 +2,8 @@
 
 A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
 interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
-columns, `metrics` has normalised entropy, AUC and calibration, `files` saves, loads and exports, and `program` is a ranker as a program
-of `train.program`. `click_log` makes logs with known causes.
+columns, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has normalised entropy, AUC and calibration, `files`
+saves, loads and exports, and `program` is a ranker as a program of `train.program`. `click_log` makes logs with known causes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.metrics import RankFigures, RankMetrics
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
+    from tuneyard.ranking.tables import Costs, Placement, ShardedTables, TableShape, WholeTables, measured_costs, placed, shapes_of
 
 _AT = {
     **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
@@ -28,22 +29,33 @@ _AT = {
     **dict.fromkeys(("RankFigures", "RankMetrics"), "metrics"),
     "RankerProgram": "program",
     "Ranker": "ranker",
+    **dict.fromkeys(
+        ("Costs", "Placement", "ShardedTables", "TableShape", "WholeTables", "measured_costs", "placed", "shapes_of"), "tables"
+    ),
 }
 __all__ = [
+    "Costs",
     "Effects",
     "EnsembleLayer",
+    "Placement",
     "RankFigures",
     "RankMetrics",
     "Ranker",
     "RankerConfig",
     "RankerProgram",
+    "ShardedTables",
     "SparseFeature",
+    "TableShape",
+    "WholeTables",
     "batch_of",
     "batch_of_rows",
     "export",
     "generated_clicks",
     "load",
+    "measured_costs",
+    "placed",
     "save",
+    "shapes_of",
 ]
 
 

@@ -14,7 +14,7 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.ranker import Ranker
 
 CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
-_VERSION = 1
+_VERSION = 2
 _TOLERANCE = 1e-5
 
 

@@ -11,6 +11,8 @@ from torch import nn
 from tuneyard.ranking.config import EnsembleLayer, RankerConfig
 from tuneyard.ranking.features import FeatureLayer
 from tuneyard.ranking.interactions import MODULES, Mixing
+from tuneyard.ranking.tables.tables import Tables
+from tuneyard.ranking.tables.whole import WholeTables
 
 
 class Ensemble(nn.Module):  # type: ignore[misc]
@@ -32,12 +34,12 @@ class Ensemble(nn.Module):  # type: ignore[misc]
 
 
 class Ranker(nn.Module):  # type: ignore[misc]
-    """Features, ensembles, and a network on top with one logit for each task."""
+    """Features, ensembles, and a network on top with one logit for each task. `tables`: by default whole ones, which are its parameters."""
 
-    def __init__(self, config: RankerConfig) -> None:
+    def __init__(self, config: RankerConfig, tables: Tables | None = None) -> None:
         super().__init__()
         self.config = config
-        self.features = FeatureLayer(config)
+        self.features = FeatureLayer(config, WholeTables(config) if tables is None else tables)
         inputs = self.features.outputs
         self.layers = nn.ModuleList()
         for layer in config.layers:

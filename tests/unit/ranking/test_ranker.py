@@ -13,7 +13,7 @@ import torch
 from tuneyard.api import BadInput
 from tuneyard.ranking import EnsembleLayer, RankerConfig, SparseFeature, batch_of, batch_of_rows, export, load, save
 from tuneyard.ranking.config import INTERACTIONS
-from tuneyard.ranking.features import hashed
+from tuneyard.ranking.tables import hashed
 
 ROWS = [
     {"age": 30.0, "price": None, "user": 5, "tags": [1, 2], "seen": [7, 8, 9], "clicked": 1},
@@ -164,7 +164,7 @@ def test_a_folder_without_a_whole_ranker_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ranker.json").write_text(json.dumps(values | {"width": 16}))
     with pytest.raises(BadInput, match="are those of another ranker"):
         load(tmp_path)
-    (tmp_path / "ranker.json").write_text(json.dumps(values | {"version": 2}))
+    (tmp_path / "ranker.json").write_text(json.dumps(values | {"version": 1}))
     with pytest.raises(BadInput, match="is of another version"):
         load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
