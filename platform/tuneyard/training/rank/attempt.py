@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import set_seed
 
 from tuneyard import data
 from tuneyard.api import BadInput, RankTask
@@ -113,6 +114,7 @@ class RankAttempt(ProgramAttempt):
         arguments._n_gpu = min(arguments.n_gpu, 1)
         self._stage("placing tables")
         self.tables = tables = self._tables(material)
+        set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
         ranker = self.loaded.program.config.build(tables)
         ranker.recompute = plan.recompute
         return RankTrainer(
