@@ -2,8 +2,9 @@
 
 A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
 interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
-columns, `flat_rows` keeps those of a whole table on disk, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has normalised entropy, AUC and calibration, `files`
-saves, loads and exports, and `program` is a ranker as a program of `train.program`. `click_log` makes logs with known causes.
+columns, `flat_rows` keeps those of a whole table on disk, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has
+normalised entropy, AUC and calibration, `files` saves, loads and exports, and `program` is a ranker as a program of `train.program`.
+`click_log` makes logs with known causes.
 """
 
 from __future__ import annotations

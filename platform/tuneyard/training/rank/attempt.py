@@ -133,9 +133,20 @@ class RankAttempt(ProgramAttempt):
         return placed_tables(self.rank_task, self.loaded.program.config, material.data.train.rows, self.world)
 
     def _made_by(self) -> dict[str, Any]:
-        task = self.rank_task
-        made = {"ranker": config_of_task(task).to_dict(), "tables": {"rows": task.tables.rows, "learning rate": task.tables.learning_rate}}
-        return {name: value for name, value in super()._made_by().items() if name != "program"} | made
+        task, model = self.rank_task, self.rank_task.model
+        tables = {f"table of {each.name}": f"{each.rows} rows, {each.length or each.pooling}" for each in task.features.sparse}
+        return {name: value for name, value in super()._made_by().items() if name != "program"} | {
+            "labels": ", ".join(task.labels),
+            "dense features": ", ".join(task.features.dense),
+            "sparse features": len(task.features.sparse),
+            **tables,
+            "layers": "; ".join(" + ".join(modules) for modules in model.layers),
+            "outputs": model.outputs,
+            "width": model.width,
+            "hidden": ", ".join(map(str, model.hidden)),
+            "table rows": task.tables.rows,
+            "learning rate of tables": task.tables.learning_rate,
+        }
 
     def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         self._stage("saving the ranker")
