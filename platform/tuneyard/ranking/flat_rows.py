@@ -57,10 +57,19 @@ class FlatRows:
         if self.chosen is not None:
             rows = self.chosen[rows]
         made = {name: torch.from_numpy(self.arrays[name][rows]) for name in ("dense", LABELS) if name in self.arrays}
+        each = torch.arange(len(rows) + 1)
         for feature in self.config.sparse:
-            ids, offsets = _lists(self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"], rows, feature.length)
-            made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids), torch.from_numpy(offsets)
+            ids, offsets = self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"]
+            if self._has_one_id(feature.name):
+                made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids[rows]), each
+                continue
+            found, ends = _lists(ids, offsets, rows, feature.length)
+            made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
+
+    def _has_one_id(self, name: str) -> bool:
+        """Whether each row has exactly one id of the feature."""
+        return bool(self.about["missing"][name] == 0 and self.about["outside"][name][1] == self.rows)
 
     def codes(self, column: str, numbers: Sequence[int] | Ints) -> npt.NDArray[np.int32]:
         """Of each row the place of its value in `slices[column]`."""
