@@ -13,11 +13,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.forks import Call, called, forked
+
+if TYPE_CHECKING:
+    from tuneyard.training import TrainRequest
 
 _ATTEMPT_LIMIT_S = 240
 _MOST_STEPS = 4
@@ -36,6 +39,8 @@ class Case:
     layouts: list[dict[str, Any]] = field(default_factory=list)
     """Fields of `cpu_plan` for the attempts of a killed run, in turn; empty: all are laid out as `plan`."""
     task: dict[str, Any] = field(default_factory=dict)
+    ranker: bool = False
+    """Train a ranker; `task` and `plan` are then fields of `rank_task` and of its plan."""
     shape: dict[str, Any] = field(default_factory=dict)
     kills: int = 7
     seed: int = 0
@@ -73,7 +78,7 @@ def run_case(case: Case, *, limit_s: float = 1800) -> Outcome:
 def _conducted(case: Case) -> Outcome:
     folder = Path(case.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _in_fork(lambda: _write_material(folder, case.shape), folder / "material.log")
+    _in_fork(lambda: _write_clicks(folder) if case.ranker else _write_material(folder, case.shape), folder / "material.log")
     with _storage(case, folder) as (output, server):
         return _Run(case, folder, output, server).conduct()
 
@@ -83,6 +88,12 @@ def _write_material(folder: Path, shape: Mapping[str, Any]) -> None:
 
     write_model(folder / "model", **shape)
     write_text(folder / "text.jsonl", 256)
+
+
+def _write_clicks(folder: Path) -> None:
+    from tests.rankers import write_clicks
+
+    write_clicks(folder / "clicks.parquet")
 
 
 class _Server:
@@ -184,8 +195,6 @@ class _Run:
         workers = plan.get("workers", 1)
 
         def work() -> None:
-            from tests.models import cpu_plan, train_request, train_task
-
             from tuneyard.tracking.events import Event, Step
             from tuneyard.training import train
 
@@ -199,14 +208,22 @@ class _Run:
                     with stepping.open("a") as steps:
                         steps.write(".")
 
-            fields = {"steps": self.case.steps, "checkpoint": {"everySteps": self.case.every_steps, "keep": 3}, **self.case.task}
-            task = train_task(self.folder / "model", self.folder / "text.jsonl", **fields)
-            request = train_request(self.folder / name, task, cpu_plan(**plan), output=f"{self.output}/{name}-out")
-            result = train(request, emit=emit)
+            result = train(self._request(name, plan), emit=emit)
             if rank == 0:
                 answer.write_bytes(pickle.dumps({"losses": result.losses, "resumed_from": result.resumed_from, "details": result.details}))
 
         return forked(work, self.folder / f"{name}-rank-{rank}.log")
+
+    def _request(self, name: str, plan: dict[str, Any]) -> TrainRequest:
+        from tests.models import cpu_plan, train_request, train_task
+        from tests.rankers import rank_request, rank_task
+
+        fields = {"steps": self.case.steps, "checkpoint": {"everySteps": self.case.every_steps, "keep": 3}, **self.case.task}
+        output = f"{self.output}/{name}-out"
+        if self.case.ranker:
+            return replace(rank_request(self.folder / name, rank_task(self.folder / "clicks.parquet", **fields), **plan), output=output)
+        task = train_task(self.folder / "model", self.folder / "text.jsonl", **fields)
+        return train_request(self.folder / name, task, cpu_plan(**plan), output=output)
 
     def _kill_somewhere(self, name: str, ranks: list[int], stepping: Path) -> None:
         in_save = self.chance.random() < 0.5 and self.server is None

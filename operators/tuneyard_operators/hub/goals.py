@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tuneyard.api import NOT_BUILT, STORED, JobSpec, JobStatus, check_rules
+from tuneyard.api import STORED, JobSpec, JobStatus, check_rules
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.salvage import salvaged
@@ -76,8 +76,6 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         yield f"{'.'.join(map(str, file.path))}: {file.text} lies beside the file, and no cluster has it: {ADVICE}"
     for index, task in enumerate(job.spec.tasks):
         where = f"spec.tasks.{index}"
-        if task.kind in NOT_BUILT:
-            yield f"{where}.{task.kind}: {'; '.join(NOT_BUILT[task.kind])}"
         if task.tune is not None and "resources.workers" in task.tune.space:
             yield f"{where}.tune.space: a search on a cluster runs on one gang; leave resources.workers out"
 

@@ -268,7 +268,7 @@ class _Pods:
         on_gpu = self.sku.name != "cpu"
         if self.task.score is not None:
             return "" if on_gpu else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
-        train = self.job.spec.gang_of(self.task).train
+        train = self.job.spec.gang_of(self.task).training
         if train is None:
             return ""
         options = (" --gpu" if on_gpu else "") + (" --quantised" if train.uses_bitsandbytes else "")

@@ -11,19 +11,19 @@ from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
+from tuneyard.api.rank import RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.score import Engine, Generation, ScoreTask
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
-from tuneyard.api.tasks import NOT_BUILT, ProcessTask, RankTask, Resources, Task, TuneTask, WorkerRange
+from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
 
 __all__ = [
     "API_VERSION",
     "CPU",
-    "NOT_BUILT",
     "STORED",
     "Adapter",
     "Attempt",

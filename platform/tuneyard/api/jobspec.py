@@ -134,9 +134,14 @@ class Job(Fields):
         return self
 
     def _check_start(self, task: Task, index: int) -> None:
-        """A program's weights are loaded by a program alone."""
+        """A program's weights are loaded by a program alone, and a ranker scores tables alone."""
         body = task.train or task.score
-        if body is None or body.model.from_task is None or (task.train is not None and task.train.program is not None):
+        if body is None or body.model.from_task is None:
+            return
+        if task.train is not None and self.task(body.model.from_task).rank is not None:
+            reason = f"names the task {body.model.from_task}, which trains a ranker: a score task may take it, training starts elsewhere"
+            raise located(reason, "tasks", index, task.kind, "model", "from")
+        if task.train is not None and task.train.program is not None:
             return
         source = self.task(body.model.from_task).train
         if source is not None and source.program is not None and body.model.path is None:

@@ -103,6 +103,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "an adapter needs pretrained weights; use method: {full: {}}",
         ),
     ),
+    "RankTask": (
+        _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
+        _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
+    ),
     "ScoreTask": (
         _rule(
             f"{needs_no_reference(METRICS)} || has(self.data.reference)",

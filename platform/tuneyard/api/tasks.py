@@ -10,8 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from tuneyard.api.base import Fields, Name
 from tuneyard.api.data import Source
 from tuneyard.api.limits import MOST_WORKERS
+from tuneyard.api.rank import RankTask
 from tuneyard.api.score import ScoreTask
-from tuneyard.api.train import Auto, Checkpoint, Optimizer, TrainTask
+from tuneyard.api.train import Auto, TrainTask
 
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
 TaskKind = Literal["train", "score", "tune", "rank", "process"]
@@ -64,37 +65,6 @@ class TuneTask(Fields):
     )
 
 
-NOT_BUILT: dict[TaskKind, tuple[str, str]] = {
-    "rank": ("tables of rankers are not sharded over workers yet", "train the ranker as a program (docs/ranking.md)"),
-}
-"""Kinds of tasks that are refused everywhere: the cause, and what works."""
-
-
-class EnsembleLayer(Fields):
-    """One DHEN layer: Norm(Ensemble(modules) + ShortCut)."""
-
-    modules: list[Literal["dlrm", "attention", "convolution", "linear", "dcn"]] = Field(
-        min_length=1, description="interaction modules whose outputs are joined"
-    )
-    width: int = Field(default=128, ge=1, description="width of the layer's output")
-
-
-class RankTask(Fields):
-    """Train a DHEN ranker (Zhang et al. 2022) on a wide table. Refused so far: a ranker is trained as a program (docs/ranking.md)."""
-
-    data: Source
-    label: str = Field(default="label", description="column with the 0/1 label")
-    dense: list[str] = Field(default_factory=list, description="columns with numbers")
-    sparse: list[str] = Field(default_factory=list, description="columns with categories")
-    embedding_width: int = Field(default=64, ge=1, description="width of the embedding of a category")
-    layers: list[EnsembleLayer] = Field(min_length=1, description="layers of the model, input side first")
-    optimizer: Optimizer = Field(default_factory=Optimizer)
-    batch: int = Field(default=4096, ge=1, description="rows per optimizer step, over all workers")
-    epochs: float = Field(default=1, gt=0, description="passes over the data")
-    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights and data order")
-
-
 class WorkerRange(Fields):
     """An elastic gang: any number of workers in the range will do."""
 
@@ -113,7 +83,7 @@ class Resources(Fields):
 
     sku: list[str] = Field(default_factory=list, description="acceptable kinds of GPU, by any name of a kind, best first; empty: any")
     workers: Workers | Auto | WorkerRange = Field(
-        default="auto", description="ranks of a train task: a number, {min, max}, or auto: the planner chooses"
+        default="auto", description="ranks of a train or rank task: a number, {min, max}, or auto: the planner chooses"
     )
     instances: int = Field(default=1, ge=1, le=MOST_WORKERS, description="engines of a score task")
 
@@ -149,13 +119,17 @@ class Task(Fields):
     def kind(self) -> TaskKind:
         return next(kind for kind in TASK_KINDS if getattr(self, kind) is not None)
 
+    @property
+    def training(self) -> TrainTask | None:
+        """What the ranks of a train or rank task train; None for a task without ranks."""
+        return self.train if self.rank is None else self.rank.as_training()
+
     def references(self) -> dict[str, str]:
         """Field path -> name of the task whose output it uses."""
         found: dict[str, str] = {}
-        for kind, body in (("train", self.train), ("score", self.score), ("rank", self.rank)):
-            model = getattr(getattr(body, "model", None), "from_task", None)
-            if model is not None:
-                found[f"{kind}.model.from"] = model
+        for kind, body in (("train", self.train), ("score", self.score)):
+            if body is not None and body.model.from_task is not None:
+                found[f"{kind}.model.from"] = body.model.from_task
         return found | {f"{field}.from": source.from_task for field, source in self.sources().items() if source.from_task is not None}
 
     def named_tasks(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -166,11 +140,13 @@ class Task(Fields):
             yield ("tune", "task"), self.tune.task
 
     def sources(self) -> dict[str, Source]:
-        """Where its data come from, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`."""
+        """Where its data come from, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`,
+        `rank.table`."""
         if self.train is not None:
             return {f"train.data.{field}".rstrip("."): source for field, source in self.train.data.sources().items()}
-        body = self.score or self.rank
-        return {f"{self.kind}.data": body.data} if body is not None else {}
+        if self.rank is not None:
+            return {f"rank.{field}": source for field, source in self.rank.sources().items()}
+        return {"score.data": self.score.data} if self.score is not None else {}
 
     def upstream(self) -> list[str]:
         """Names of all tasks that must have succeeded before this one, in a fixed order."""

@@ -35,10 +35,13 @@ def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple
 def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     """Raises BadInput for data whose first rows show that they cannot serve."""
     from tuneyard.data.head import check_source
+    from tuneyard.ranking import check_table
     from tuneyard.storage import absolute
 
     task = job.tasks[int(file.path[2])]
-    if file.what == "data":
+    if file.what == "data" and task.rank is not None:
+        check_table(task.rank, absolute(file.text, base_dir))
+    elif file.what == "data":
         check_source(task.train or task.score, task.sources()[".".join(map(str, file.path[3:-1]))], absolute(file.text, base_dir))
 
 

@@ -20,7 +20,7 @@ from tuneyard.cli.plan_mixture import mixture_lines
 from tuneyard.cli.plan_parallel import PlanCommand, explained, show
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import Placements, rows_of
-from tuneyard.cli.plan_text import WIDTH, peak_lines, score_sentence, score_table, train_sentences, train_table
+from tuneyard.cli.plan_text import WIDTH, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 
@@ -72,7 +72,7 @@ def plan(
         print_json(rows)
         return
     if not rows:
-        typer.echo(f"{file}: no train or score task to plan")
+        typer.echo(f"{file}: no train, rank or score task to plan")
         return
     _show(rows)
     for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
@@ -87,6 +87,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         if own[0]["kind"] == "train":
             said = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting), *data_lines(fitting)]
             table = train_table(fitting)
+        elif own[0]["kind"] == "rank":
+            said, table = [], rank_table(fitting)
         else:
             said, table = [score_sentence(task, fitting)], score_table(fitting)
         if fitting:

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from tuneyard.api import CPU, BadInput, JobSpec, Task, WorkerRange, check_task
+from tuneyard.api import CPU, BadInput, JobSpec, RankTask, Task, WorkerRange, check_task
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
 from tuneyard.catalog.cpu import usable_cores
 from tuneyard.catalog.libraries import measured_libraries_gb
@@ -25,11 +25,13 @@ from tuneyard.planning import (
     DataRate,
     EnginePlan,
     Plan,
+    RankerShape,
     Site,
     Speed,
     best,
     paced,
     plan_of_program,
+    plan_of_ranker,
     plans,
     resolve,
     resolve_engine_plan,
@@ -64,6 +66,10 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
             yield from _train_rows(job, task, base_dir, placements)
         elif task.score is not None:
             yield from _score_rows(job, task, base_dir, placements)
+        elif task.rank is not None:
+            for sku in _skus(job, task, placements):
+                for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+                    yield _ranker_row(task, task.rank, sku, count)
 
 
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -98,6 +104,22 @@ def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
     fields = _plan_fields(found) | {"memory_gb": None, "fits": None}
     return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
+
+
+def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int) -> dict[str, Any]:
+    """The layout of a ranker with its memory; its speed is not predicted."""
+    head = {"task": task.name, "kind": "rank", "sku": sku, "workers": workers}
+    try:
+        kind = _kind(sku)
+        found = plan_of_ranker(rank, kind, workers, libraries_gb=measured_libraries_gb() or LIBRARIES_GB)
+    except BadInput as error:
+        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+    shape, total_gb = RankerShape.of(rank), found.memory.total_gb
+    fits = kind.is_cpu or total_gb <= kind.memory_gb
+    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
+    tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.total.parameters / 1e6:,.2f} M dense parameters"
+    lack = "" if fits else f"; {total_gb:.1f} GB do not fit into {kind.memory_gb:g} GB: take more workers, or tables.offload: cpu"
+    return {**head, **_plan_fields(found), "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
 
 
 def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
@@ -250,14 +272,15 @@ def _kind(sku: str) -> Gpu:
 
 def _worker_counts(task: Task, sku: str) -> list[int]:
     """Of an open number on `cpu`, those for which this machine has cores."""
-    assert task.train is not None
+    training = task.training
+    assert training is not None
     asked = task.resources.workers
     if isinstance(asked, WorkerRange):
         return sorted({asked.min, asked.max})
     if isinstance(asked, int):
         return [asked]
     most = usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS)
-    return [count for count in _AUTO_WORKERS if count <= most and task.train.batch.global_ % count == 0]
+    return [count for count in _AUTO_WORKERS if count <= most and training.batch.global_ % count == 0]
 
 
 def _maker(job: JobSpec, task: Task) -> str | None:

@@ -86,6 +86,20 @@ def train_table(rows: Sequence[Row]) -> list[str]:
     return _narrow(columns, cells, right=("gb_per_rank", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
 
 
+def rank_table(rows: Sequence[Row]) -> list[str]:
+    """The layouts of a ranker, whose speed is not predicted."""
+    cells = [
+        {
+            "on": f"{row['workers']} x {row['sku']}",
+            "layout": layout_text(row),
+            "batch": f"{row['micro_batch']} x {row['grad_accum']}",
+            "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
+        }
+        for row in rows
+    ]
+    return _narrow(list(cells[0]) if cells else [], cells, right=("gb_per_rank",))
+
+
 def score_sentence(task: str, rows: Sequence[Row]) -> str:
     if not rows:
         return f"{task}: no plan fits"

@@ -27,6 +27,8 @@ class TaskProgress:
     step: Step | None = None
     scored: Scored | None = None
     held_out_loss: float | None = None
+    entropy: float | None = None
+    """Normalised entropy of a ranker's held-out rows."""
     resumed: bool = False
 
     @property
@@ -60,6 +62,7 @@ class TaskProgress:
         if self.step is not None:
             step = self.step
             held_out = [f"held-out {self.held_out_loss:.3f}"] if self.held_out_loss is not None else []
+            held_out += [f"NE {self.entropy:.4f}"] if self.entropy is not None else []
             memory = [f"{step.memory_gb:.1f} GB"] if step.memory_gb is not None else []
             eta = [f"ETA {clock(step.eta_s)}"] if self.state == "running" and step.step < step.of else []
             rate = f"{step.tokens_per_s:,.0f} tokens/s" if step.rows_per_s is None else f"{step.rows_per_s:,.0f} rows/s"
@@ -102,6 +105,7 @@ class JobProgress:
             task.scored, task.stage = event, None
         elif isinstance(event, Evaluated):
             task.held_out_loss = event.loss
+            task.entropy = event.figures.get("normalised_entropy")
 
     def _take_task(self, task: TaskProgress, event: TaskEvent) -> None:
         task.attempt = event.attempt

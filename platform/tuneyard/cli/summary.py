@@ -13,7 +13,7 @@ from tuneyard.tracking import Report, comparable, prompt_forms
 
 def print_summary(report: Report) -> None:
     """Tables on stdout; nothing for tasks that have no figures."""
-    trained = [_trained(name, task) for name, task in report.tasks.items() if task.get("kind") == "train" and task.get("losses")]
+    trained = [_trained(name, task) for name, task in report.tasks.items() if task.get("kind") in ("train", "rank") and task.get("losses")]
     scored = {name: task for name, task in report.tasks.items() if task.get("kind") == "score" and task.get("metrics") is not None}
     if trained:
         print_table(["trained", "steps", "loss", "tokens_per_s", "MFU", "peak_GB", "time"], trained)

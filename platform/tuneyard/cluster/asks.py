@@ -38,7 +38,7 @@ def planned_s(job: JobSpec, task: Task, fits: Fits | None = None) -> float | Non
     Rows are taken to be full, so that padded data take less.
     """
     gang = job.spec.gang_of(task)
-    train = gang.train
+    train = gang.training
     worlds = fits.worlds if fits is not None else worlds_of(gang)
     skus = skus_of(job, gang) or tuple(sku for sku, least in (fits.least if fits is not None else ()) if least <= worlds[0])
     name = model_of(job, gang)

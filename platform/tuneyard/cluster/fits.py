@@ -32,9 +32,10 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     gang = job.spec.gang_of(task)
     named = skus_of(job, gang)
     workers = gang.resources.workers
-    if gang.train is None or set(named) == {_CPU} or (named and isinstance(workers, int)):
+    training = gang.training
+    if training is None or set(named) == {_CPU} or (named and isinstance(workers, int)):
         return None
-    name = model_of(job, gang) if gang.train.program is None else None  # the shape says nothing of a program's memory
+    name = model_of(job, gang) if training.program is None else None  # the shape says nothing of a program's memory
     shape = shape_of(name) if name is not None else None
     if name is None or shape is None:
         return Fits(worlds=worlds_of(gang), words=UNCHECKED)
@@ -44,8 +45,8 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     base = worlds_of(gang)
     if workers == "auto":
         most = WORKERS_ON_CPU if on_cpu and not named else MOST_AUTO
-        base = worlds_dividing(gang.train, 1, most) or (1,)
-    found = _planned(essence_of(gang.train), name.lower(), skus, base, workers == "auto", on_cpu)
+        base = worlds_dividing(training, 1, most) or (1,)
+    found = _planned(essence_of(training), name.lower(), skus, base, workers == "auto", on_cpu)
     cpu = ((_CPU, 1 if on_cpu else FITS_NEVER),) if _CPU in named or not named else ()
     return Fits(worlds=found.worlds, least=tuple(sorted((*found.least, *cpu))), words=found.words)
 

@@ -211,12 +211,13 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
         unit = task.score.engine.tensor_parallel
         return (task.resources.instances * unit,), unit
     workers = task.resources.workers
-    unit = task.train.layout.tensor_parallel if task.train is not None else 1
+    training = task.training
+    unit = training.layout.tensor_parallel if training is not None else 1
     if isinstance(workers, int):
         return (workers,), unit
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
     least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else MOST_AUTO)
-    return (dividing(None, least, most) if task.train is None else worlds_dividing(task.train, least, most)) or (least,), unit
+    return (dividing(None, least, most) if training is None else worlds_dividing(training, least, most)) or (least,), unit
 
 
 def worlds_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
+from tuneyard.planning.ranker import plan_of_ranker
+from tuneyard.planning.ranker_shape import RankerShape
 from tuneyard.planning.resolve import best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
@@ -35,6 +37,7 @@ __all__ = [
     "Machines",
     "Memory",
     "Plan",
+    "RankerShape",
     "Setup",
     "Site",
     "Speed",
@@ -51,6 +54,7 @@ __all__ = [
     "paced",
     "past_rates",
     "plan_of_program",
+    "plan_of_ranker",
     "plans",
     "resolve",
     "resolve_engine_plan",

@@ -2,8 +2,8 @@
 
 A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
 interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
-columns, `metrics` has normalised entropy, AUC and calibration, `files` saves, loads and exports, and `program` is a ranker as a program
-of `train.program`. `click_log` makes logs with known causes.
+columns, `flat_rows` keeps those of a whole table on disk, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has normalised entropy, AUC and calibration, `files`
+saves, loads and exports, and `program` is a ranker as a program of `train.program`. `click_log` makes logs with known causes.
 """
 
 from __future__ import annotations
@@ -14,36 +14,72 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuneyard.ranking.batches import batch_of, batch_of_rows
     from tuneyard.ranking.click_log import Effects, generated_clicks
+    from tuneyard.ranking.columns import check_table
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
-    from tuneyard.ranking.files import export, load, save
+    from tuneyard.ranking.files import export, load, save, write_ranker, write_table
+    from tuneyard.ranking.flat_rows import FlatRows, stored_rows
     from tuneyard.ranking.metrics import RankFigures, RankMetrics
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
+    from tuneyard.ranking.tables import (
+        Costs,
+        Placement,
+        ShardedTables,
+        TableShape,
+        WholeTables,
+        measured_costs,
+        placed,
+        shapes_of,
+        table_names,
+    )
+    from tuneyard.ranking.task import config_of_task
 
 _AT = {
     **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
     **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
+    "check_table": "columns",
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
-    **dict.fromkeys(("export", "load", "save"), "files"),
+    **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
+    **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
     **dict.fromkeys(("RankFigures", "RankMetrics"), "metrics"),
     "RankerProgram": "program",
     "Ranker": "ranker",
+    **dict.fromkeys(
+        ("Costs", "Placement", "ShardedTables", "TableShape", "WholeTables", "measured_costs", "placed", "shapes_of", "table_names"),
+        "tables",
+    ),
+    "config_of_task": "task",
 }
 __all__ = [
+    "Costs",
     "Effects",
     "EnsembleLayer",
+    "FlatRows",
+    "Placement",
     "RankFigures",
     "RankMetrics",
     "Ranker",
     "RankerConfig",
     "RankerProgram",
+    "ShardedTables",
     "SparseFeature",
+    "TableShape",
+    "WholeTables",
     "batch_of",
     "batch_of_rows",
+    "check_table",
+    "config_of_task",
     "export",
     "generated_clicks",
     "load",
+    "measured_costs",
+    "placed",
     "save",
+    "shapes_of",
+    "stored_rows",
+    "table_names",
+    "write_ranker",
+    "write_table",
 ]
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+import xxhash
 
 from tuneyard.api import BadInput
+from tuneyard.ranking.columns import check_ids, check_numbers, is_list, is_text
 from tuneyard.ranking.config import RankerConfig
 
 LABELS = "labels"
@@ -58,11 +60,7 @@ def _missing(name: str, there: Sequence[str]) -> BadInput:
 
 
 def _numbers(column: pa.Array, name: str) -> torch.Tensor:
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise BadInput(
-            f"dense column {name} has values of type {kind}, and not numbers", "name it among the sparse features, or leave it out"
-        )
+    check_numbers(column.type, name)
     values = pc.cast(column, pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     return torch.from_numpy(np.array(values, dtype=np.float32))  # a copy, with NaN for nulls
 
@@ -72,22 +70,31 @@ def _ids(column: pa.Array, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     kind = column.type
     if pa.types.is_null(kind):
         return torch.zeros(0, dtype=torch.int64), torch.zeros(len(column) + 1, dtype=torch.int64)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    check_ids(kind, name)
+    if is_list(kind):
         lists = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         values = column.flatten()
     else:
         lists = np.asarray(pc.cast(column.is_valid(), pa.int64()))
         values = column.drop_null()
-    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
-        raise BadInput(f"sparse column {name} holds {values.type}, and not ids", "hash texts to ids with the transformation sigrid_hash")
     if values.null_count:
         raise BadInput(f"a list of {name} holds a null", "leave nulls out of lists: the transformation first_x does")
+    if is_text(values.type):
+        values = _hashes(values)
     if pa.types.is_uint64(values.type):
         values = pa.array(values.to_numpy().view(np.int64))  # the same 64 bits, which are hashed
     ids = np.array(pc.cast(values, pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
     offsets = np.zeros(len(column) + 1, dtype=np.int64)
     np.cumsum(lists, out=offsets[1:])
     return torch.from_numpy(ids), torch.from_numpy(offsets)
+
+
+def _hashes(texts: pa.Array) -> pa.Array:
+    """64 bits of each text's content, the same on every machine; each different text is hashed once."""
+    coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    hashes = (xxhash.xxh3_64_intdigest(text.as_py()) for text in pc.cast(coded.dictionary, pa.large_binary()))
+    found = np.fromiter(hashes, dtype=np.uint64, count=len(coded.dictionary)).view(np.int64)
+    return pa.array(found[coded.indices.to_numpy(zero_copy_only=False)] if len(found) else np.zeros(0, np.int64))
 
 
 def _labels(column: pa.Array, name: str) -> torch.Tensor:

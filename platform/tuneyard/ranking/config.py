@@ -10,6 +10,7 @@ from tuneyard.api import BadInput
 
 if TYPE_CHECKING:
     from tuneyard.ranking.ranker import Ranker
+    from tuneyard.ranking.tables.tables import Tables
 
 Interaction = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
 INTERACTIONS: tuple[Interaction, ...] = ("dlrm", "attention", "convolution", "linear", "dcn")
@@ -75,11 +76,11 @@ class RankerConfig:
         if self.width < 1 or any(size < 1 for size in self.hidden):
             raise BadInput("a width of the ranker is below 1", "give widths of 1 and more")
 
-    def build(self) -> Ranker:
-        """The ranker, with fresh weights."""
+    def build(self, tables: Tables | None = None) -> Ranker:
+        """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from the seed that torch was given."""
         from tuneyard.ranking.ranker import Ranker
 
-        return Ranker(self)
+        return Ranker(self, tables)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

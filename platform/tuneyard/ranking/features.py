@@ -10,20 +10,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import nn
-from torch.nn import functional
 
-from tuneyard.ranking.config import RankerConfig, SparseFeature
-
-_SPREAD = -7046029254386353131
-"""SplitMix64's increment (Steele et al. 2014) as a signed number: its multiples are spread over 64 bits."""
-_SHIFT = 24
-
-
-def hashed(ids: torch.Tensor, rows: int) -> torch.Tensor:
-    """Ids within a table: those outside of it are hashed into it, equally on every machine; the others stay."""
-    mixed = ids * _SPREAD
-    mixed = torch.bitwise_xor(mixed, torch.bitwise_right_shift(mixed, _SHIFT)) * _SPREAD
-    return torch.where((ids >= 0) & (ids < rows), ids, torch.remainder(torch.bitwise_right_shift(mixed, _SHIFT), rows))
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.tables.ids import last_places
+from tuneyard.ranking.tables.tables import Tables
 
 
 class DenseFeatures(nn.Module):  # type: ignore[misc]
@@ -43,55 +33,40 @@ class DenseFeatures(nn.Module):  # type: ignore[misc]
         return torch.where(known, scaled * self.scale + self.shift, self.missing)
 
 
-class Bag(nn.Module):  # type: ignore[misc]
-    """Ids of a row -> one embedding: their mean or sum."""
+class SequenceHead(nn.Module):  # type: ignore[misc]
+    """The embeddings of a sequence -> one: attention of a learned query over them and their distance from the end."""
 
-    def __init__(self, feature: SparseFeature, width: int) -> None:
+    def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.rows = feature.rows
-        self.table = nn.EmbeddingBag(feature.rows, width, mode=feature.pooling, include_last_offset=True)
-        nn.init.normal_(self.table.weight, std=width**-0.5)
-
-    def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """[ids], [rows + 1] -> [rows, width]."""
-        found: torch.Tensor = self.table(hashed(ids, self.rows), offsets)
-        return found
-
-
-class Sequence(nn.Module):  # type: ignore[misc]
-    """The last ids of a row, in order -> one embedding: attention of a learned query over ids and their distance from the end."""
-
-    def __init__(self, feature: SparseFeature, width: int) -> None:
-        super().__init__()
-        self.rows, self.length = feature.rows, feature.length
-        self.table = nn.Embedding(feature.rows, width)
-        self.places = nn.Parameter(torch.empty(feature.length, width))
+        self.length = length
+        self.places = nn.Parameter(torch.empty(length, width))
         self.query = nn.Parameter(torch.empty(width))
         self.value = nn.Linear(width, width)
-        for weight in (self.table.weight, self.places, self.query):
+        for weight in (self.places, self.query):
             nn.init.normal_(weight, std=width**-0.5)
 
-    def forward(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """[ids], [rows + 1] -> [rows, width]."""
-        back = torch.arange(self.length, device=ids.device)
-        at = offsets[1:, None] - 1 - back  # the last id first
-        inside = at >= offsets[:-1, None]
-        padded = functional.pad(ids, (0, 1))  # a batch may have no id at all
-        found = self.table(hashed(padded[torch.where(inside, at, padded.shape[0] - 1)], self.rows)) + self.places
-        scores = (found * self.query).sum(-1).masked_fill(~inside, torch.finfo(found.dtype).min)
-        pooled = (scores.softmax(-1).unsqueeze(-1) * self.value(found)).sum(1)
+    def forward(self, found: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """[rows, length, width], the last id first, and [rows + 1] -> [rows, width]."""
+        _, inside = last_places(offsets, self.length)
+        placed = found + self.places
+        scores = (placed * self.query).sum(-1).masked_fill(~inside, torch.finfo(placed.dtype).min)
+        pooled = (scores.softmax(-1).unsqueeze(-1) * self.value(placed)).sum(1)
         return pooled * inside.any(1, keepdim=True)
 
 
 class FeatureLayer(nn.Module):  # type: ignore[misc]
-    """All features of a batch as embeddings [rows, features, width], dense ones first."""
+    """All features of a batch as embeddings [rows, features, width], dense ones first.
 
-    def __init__(self, config: RankerConfig) -> None:
+    `tables`: a module that finds the embeddings of ids.
+    """
+
+    def __init__(self, config: RankerConfig, tables: Tables) -> None:
         super().__init__()
         self.names = tuple(feature.name for feature in config.sparse)
         self.dense = DenseFeatures(len(config.dense), config.width) if config.dense else None
-        self.sparse = nn.ModuleList(
-            Sequence(feature, config.width) if feature.length else Bag(feature, config.width) for feature in config.sparse
+        self.tables = tables
+        self.heads = nn.ModuleList(
+            SequenceHead(feature.length, config.width) if feature.length else nn.Identity() for feature in config.sparse
         )
 
     @property
@@ -100,9 +75,9 @@ class FeatureLayer(nn.Module):  # type: ignore[misc]
         return len(self.names) + (0 if self.dense is None else self.dense.scale.shape[0])
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        found = [
-            module(batch[f"{name}.ids"], batch[f"{name}.offsets"]).unsqueeze(1)
-            for name, module in zip(self.names, self.sparse, strict=True)
-        ]
-        dense = [] if self.dense is None else [self.dense(batch["dense"])]
-        return torch.cat([*dense, *found], dim=1)
+        finish = self.tables.begin(batch)
+        made = [] if self.dense is None else [self.dense(batch["dense"])]  # while embeddings are on their way
+        for name, head, found in zip(self.names, self.heads, finish(), strict=True):
+            one = head(found, batch[f"{name}.offsets"]) if isinstance(head, SequenceHead) else found
+            made.append(one.unsqueeze(1))
+        return torch.cat(made, dim=1)

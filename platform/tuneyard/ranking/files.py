@@ -14,19 +14,32 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.ranker import Ranker
 
 CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
-_VERSION = 1
+_VERSION = 2
 _TOLERANCE = 1e-5
 
 
 def save(ranker: Ranker, folder: str | Path) -> None:
-    """Write a ranker to a folder, which is made. The config is written last: a folder that has it is whole."""
-    from safetensors.torch import save_file
-
+    """Write a ranker to a folder, which is made."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
-    (where / CONFIG).unlink(missing_ok=True)
-    save_file({name: weight.detach().contiguous() for name, weight in ranker.state_dict().items()}, where / WEIGHTS)
-    (where / CONFIG).write_text(json.dumps({"version": _VERSION, **ranker.config.to_dict()}, indent=1) + "\n")
+    write_ranker(where, ranker.config, ranker.state_dict())
+
+
+def write_table(folder: Path, number: int, name: str, table: torch.Tensor) -> None:
+    """Write the `number`-th of several weights to a file of its own: tables come one after the other, and never all into memory."""
+    from safetensors.torch import save_file
+
+    (folder / CONFIG).unlink(missing_ok=True)
+    save_file({name: table.detach().contiguous()}, folder / f"table-{number:05}.safetensors")
+
+
+def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch.Tensor]) -> None:
+    """Write the weights that are in no other file, and the config at last: a folder that has it is whole."""
+    from safetensors.torch import save_file
+
+    (folder / CONFIG).unlink(missing_ok=True)
+    save_file({name: weight.detach().contiguous() for name, weight in weights.items()}, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps({"version": _VERSION, **config.to_dict()}, indent=1) + "\n")
 
 
 def load(folder: str | Path) -> Ranker:
@@ -38,6 +51,8 @@ def load(folder: str | Path) -> Ranker:
     try:
         values = json.loads((where / CONFIG).read_text())
         weights = load_file(where / WEIGHTS)
+        for table in sorted(where.glob("table-*.safetensors")):
+            weights |= load_file(table)
     except (OSError, ValueError, SafetensorError) as error:
         raise BadInput(f"{where} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
     if values.pop("version", None) != _VERSION:

@@ -7,10 +7,13 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tuneyard.ranking.config import EnsembleLayer, RankerConfig
 from tuneyard.ranking.features import FeatureLayer
 from tuneyard.ranking.interactions import MODULES, Mixing
+from tuneyard.ranking.tables.tables import Tables
+from tuneyard.ranking.tables.whole import WholeTables
 
 
 class Ensemble(nn.Module):  # type: ignore[misc]
@@ -32,12 +35,14 @@ class Ensemble(nn.Module):  # type: ignore[misc]
 
 
 class Ranker(nn.Module):  # type: ignore[misc]
-    """Features, ensembles, and a network on top with one logit for each task."""
+    """Features, ensembles, and a network on top with one logit for each task. `tables`: by default whole ones, which are its parameters."""
 
-    def __init__(self, config: RankerConfig) -> None:
+    def __init__(self, config: RankerConfig, tables: Tables | None = None) -> None:
         super().__init__()
         self.config = config
-        self.features = FeatureLayer(config)
+        self.recompute = False
+        """Whether the backward pass computes each layer again, in place of keeping what is inside of it."""
+        self.features = FeatureLayer(config, WholeTables(config) if tables is None else tables)
         inputs = self.features.outputs
         self.layers = nn.ModuleList()
         for layer in config.layers:
@@ -51,6 +56,6 @@ class Ranker(nn.Module):  # type: ignore[misc]
         """Logits [rows, tasks] of a batch (see `features`)."""
         x = self.features(batch)
         for layer in self.layers:
-            x = layer(x)
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute and torch.is_grad_enabled() else layer(x)
         logits: torch.Tensor = self.head(x.flatten(1))
         return logits

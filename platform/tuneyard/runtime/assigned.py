@@ -144,7 +144,7 @@ class _Run:
             if not self._wait_for_machines():
                 return {"status": "stopped"}
             nodes, gangs = Nodes(self._log_target(), secrets), self._gangs()
-            if self.task.kind in ("train", "tune"):  # agents come up while the machines are tried
+            if self.job.spec.gang_of(self.task).training is not None:  # agents come up while the machines are tried
                 gangs.of(self._slots(), use_gpu=self.assignment.sku != "cpu")
             try:
                 began = time.monotonic()

@@ -53,7 +53,7 @@ class Assignment:
     def applied_to(self, task: Task) -> Task:
         """The task with the number of workers and the SKU that were chosen."""
         chosen = {"workers": self.workers, "instances": self.workers} if self.workers is not None else {}
-        if task.train is None:
+        if task.training is None:
             chosen.pop("workers", None)
         if task.score is None:
             chosen.pop("instances", None)

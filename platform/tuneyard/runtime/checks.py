@@ -6,18 +6,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import NOT_BUILT, BadInput, JobSpec, Source, Task, check_rules
+from tuneyard.api import BadInput, JobSpec, Source, Task, check_rules
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.catalog import ModelShape, gpu
 from tuneyard.extras import need
-from tuneyard.planning import plan_of_program
+from tuneyard.planning import plan_of_program, plan_of_ranker
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose_workers
 from tuneyard.runtime.process import check_working_dir
 from tuneyard.runtime.references import model_origin, named_model, source_of
 from tuneyard.storage import absolute, is_local, local_path
 
-_EXTRAS = {"train": "train", "tune": "train", "score": "score"}
+_EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
 """By kind of task: what of Tuneyard has to be installed where it runs."""
 
 
@@ -35,15 +35,14 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
     200 rows.
     """
     for task in job.spec.tasks:
-        if task.kind in NOT_BUILT:
-            cause, remedy = NOT_BUILT[task.kind]
-            raise BadInput(f"task {task.name} is a {task.kind} task, and {cause}", remedy)
         check_sku(task, machine)
-        if task.train is not None:
+        if task.training is not None:
             workers = choose_workers(task, machine)
-            if task.train.program is not None:
+            if task.train is not None and task.train.program is not None:
                 _check_program(task, base_dir)
                 plan_of_program(task.train, gpu(machine.sku), workers)
+            if task.rank is not None:
+                plan_of_ranker(task.rank, gpu(machine.sku), workers)
         if task.score is not None:
             _check_vllm(task)
             check_instances(task, machine)
@@ -119,8 +118,13 @@ def _check_source(task: Task, source: Source, base_dir: Path) -> None:
     if source.from_task is not None or (source.source or "").startswith("hf://"):
         return
     uri = source_of(source, base_dir, {}).source or ""
-    body = task.train or task.score
+    body = task.training or task.score
     try:
+        if task.rank is not None:
+            from tuneyard.ranking import check_table
+
+            check_table(task.rank, uri)
+            return
         check_source(body, source, uri, first_rows=is_local(uri))
     except BadInput as error:
         raise BadInput(f"data of task {task.name}: {error.cause}", error.next_step) from error

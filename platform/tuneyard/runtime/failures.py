@@ -16,7 +16,7 @@ _OUT_OF_MEMORY = re.compile(
     r"|running low on memory"
 )
 _PEER_LOST = re.compile(
-    r"(?i)connection (closed|reset|refused)|broken pipe|remote process exited|ncclRemoteError|socket timeout|"
+    r"(?i)connection (was likely )?(closed|reset|refused)|broken pipe|remote process exited|ncclRemoteError|socket timeout|"
     r"peer .*(closed|lost)|timed out waiting .*ms for|watchdog caught collective"
 )
 _NO_NETWORK = re.compile(r"(?i)gloo|nccl|connect\w*|unable to find address|socket|DistNetworkError|rendezvous")

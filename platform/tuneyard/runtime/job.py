@@ -203,7 +203,7 @@ def _run_tasks(context: TaskContext, watch: _Watch, *, resume: bool, until: str 
 
 def run_one(task: Task, context: TaskContext) -> Result:
     """Run a task, and commit its result where it succeeded. Raises TuneyardError where it failed for good."""
-    if task.kind not in ("train", "tune"):
+    if context.job.spec.gang_of(task).training is None:
         context.gangs.release()
     context.output.begin(task, inputs_of(task, context.base_dir))
     result = run_task(task, context)
@@ -298,7 +298,7 @@ class _Starting:
 
 def processes(task: Task) -> int:
     """How many processes of a task Ray must have room for, where that does not follow from the machine."""
-    if task.train is not None and isinstance(task.resources.workers, int):
+    if task.training is not None and isinstance(task.resources.workers, int):
         return task.resources.workers
     return task.resources.instances if task.score is not None else 0
 

@@ -157,17 +157,26 @@ class Nodes:
     def whole(self, slots: int, *, kind: str, limit_s: float, should_stop: Callable[[], bool]) -> bool:
         """Wait until living machines have room for `slots` ranks again: KubeRay replaces a lost pod in place. False if that takes longer
         than `limit_s`, or a stop was asked for."""
-        import ray
-
         deadline = time.monotonic() + limit_s
         while not should_stop() and time.monotonic() < deadline:
-            with self._lock:
-                known = {node.key for node in self._nodes.values() if not node.lost}
-            room = sum(node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"] and node["NodeID"] in known)
-            if room >= slots:
+            if self.room(kind) >= slots:
                 return True
             time.sleep(_EVERY_S / 4)
         return False
+
+    def room(self, kind: str) -> float:
+        """Ranks that living machines have room for: their CPUs or GPUs, as `kind` says."""
+        import ray
+
+        with self._lock:
+            known = {node.key for node in self._nodes.values() if not node.lost}
+        return float(sum(node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"] and node["NodeID"] in known))
+
+    @property
+    def last_lost(self) -> Node | None:
+        """The machine that was lost last; None while all live."""
+        with self._lock:
+            return next((node for node in reversed(self._nodes.values()) if node.lost), None)
 
     @property
     def noticed(self) -> bool:

@@ -148,13 +148,15 @@ def fingerprint(task: Task) -> str:
     for kind, fields in _WITHOUT_EFFECT.items():
         if values.get(kind) is not None:
             values[kind] = {name: value for name, value in values[kind].items() if name not in fields}
-    if values.get("train") is not None:
-        values["train"]["batch"].pop("micro")
+    for kind in ("train", "rank"):
+        if values.get(kind) is not None:
+            values[kind]["batch"].pop("micro")
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 _WITHOUT_EFFECT = {
     "train": {"strategy", "checkpoint"},
+    "rank": {"strategy", "checkpoint"},
     "tune": {"budget"},
     "score": {"engine", "max_error_fraction"},
     "process": {"timeout_s"},

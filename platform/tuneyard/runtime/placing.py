@@ -75,24 +75,25 @@ def check_sku(task: Task, machine: Machine) -> None:
 
 
 def choose_workers(task: Task, machine: Machine) -> int:
-    """Ranks of a train task: as many as asked for, or (auto) 2 on cpu and one per GPU, as far as the global batch can be divided.
+    """Ranks of a train or rank task: as many as asked for, or (auto) 2 on cpu and one per GPU, as far as the global batch can be divided.
 
     Raises BadInput where the machine has fewer GPUs than asked for, or the global batch has no room for a row per rank.
     """
-    assert task.train is not None
-    rows = task.train.batch.global_
-    least, most = _asked(task.resources, machine, at_least=task.train.ranks_per_replica)
+    training = task.training
+    assert training is not None
+    rows, micro = training.batch.global_, training.batch.micro if isinstance(training.batch.micro, int) else 1
+    least, most = _asked(task.resources, machine, at_least=training.ranks_per_replica)
     if machine.has_gpus and least > machine.devices:
         raise BadInput(
             f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
             f"set resources.workers to {machine.devices} or less, or to auto",
         )
-    fitting = [count for count in range(least, most + 1) if task.train.divides_over(count)]
+    fitting = [count for count in range(least, most + 1) if training.divides_over(count)]
     if not fitting:
-        micro = "" if _micro(task) == 1 else f" times batch.micro {_micro(task)}"
+        times = "" if micro == 1 else f" times batch.micro {micro}"
         raise BadInput(
-            f"batch.global {rows} of task {task.name} cannot be divided over {_range(least, most)} workers{micro}",
-            f"set batch.global to a multiple of {least * _micro(task)}",
+            f"batch.global {rows} of task {task.name} cannot be divided over {_range(least, most)} workers{times}",
+            f"set batch.global to a multiple of {least * micro}",
         )
     return fitting[-1]
 
@@ -104,11 +105,6 @@ def _asked(resources: Resources, machine: Machine, *, at_least: int) -> tuple[in
     if isinstance(resources.workers, int):
         return resources.workers, resources.workers
     return min(at_least, usual), usual
-
-
-def _micro(task: Task) -> int:
-    assert task.train is not None
-    return task.train.batch.micro if isinstance(task.train.batch.micro, int) else 1
 
 
 def _range(least: int, most: int) -> str:

@@ -26,7 +26,7 @@ class RankLines:
         if isinstance(event, Checkpointed):
             return [f"checkpoint of step {event.step} committed in {event.seconds:.1f} s"]
         if isinstance(event, Evaluated):
-            return [f"held-out loss after step {event.step}: {event.loss:.4f}"]
+            return [f"held-out loss after step {event.step}: {event.words}"]
         if isinstance(event, Preflighted) and event.all_reduce_gb_per_s is not None:
             return [f"all-reduce between the ranks: {event.all_reduce_gb_per_s:.2f} GB/s"]
         return [f"warning: {event.message}"] if isinstance(event, Warned) else []

@@ -85,7 +85,10 @@ def output_of(task: str, path: str | None, results: Mapping[str, Mapping[str, An
 
 
 def resolved(task: Task, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> tuple[Task, Start]:
-    """The task with no `from` and no relative path left, and the model it starts from. For train and score tasks."""
+    """The task with no `from` and no relative path left, and the model it starts from. For train, rank and score tasks."""
+    if task.rank is not None:
+        tables = {name: source_of(source, base_dir, results) for name, source in task.rank.sources().items()}
+        return task.model_copy(update={"rank": task.rank.model_copy(update=tables)}), Start("")
     body = task.train or task.score
     assert body is not None
     start = start_of(body.model, base_dir, results) if body.model.is_given else Start("")

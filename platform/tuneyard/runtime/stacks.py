@@ -80,7 +80,7 @@ class WarmStacks:
 
     def training(self) -> Path | None:
         """Socket of the server for ranks, started now if need be; None where ranks start cold."""
-        tasks = [task.train for task in self._job.spec.tasks if task.train is not None]
+        tasks = [task.training for task in self._job.spec.tasks if task.training is not None]
         return self._server(TRAINING, lambda: train_stack(tasks, on_gpu=self._on_gpu)) if tasks else None
 
     def engines(self) -> Path | None:

@@ -77,9 +77,9 @@ class HubAttempt:
 
 def run_task(task: Task, context: TaskContext) -> Result:
     """Run one task to its end, or to a stop that was asked for. Raises TuneyardError where it fails for good."""
-    run = {"train": _run_train, "score": _run_score, "process": _run_process, "tune": _run_tune}[task.kind]
+    run = {"train": _run_train, "score": _run_score, "process": _run_process, "tune": _run_tune, "rank": _run_train}[task.kind]
     attempts = Attempts(task, context)
-    if task.kind in ("train", "score"):
+    if task.kind in ("train", "score", "rank"):
         context.begin_ray()
     elif task.kind == "process":
         _prepare_others(context)
@@ -101,7 +101,7 @@ def _prepare_others(context: TaskContext) -> None:
     if any(task.kind == "score" for task in left):
         context.warm.engines()
     gang = context.job.spec.gang_of(left[0])
-    if gang.train is not None:
+    if gang.training is not None:
         context.gangs.prepare(choose_workers(gang, context.machine), use_gpu=context.machine.has_gpus, after=context.use_ray)
 
 
@@ -163,17 +163,20 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
 
     Raises BadInput.
     """
-    from tuneyard.planning import LIBRARIES_GB, plan_of_program, resolve
+    from tuneyard.planning import LIBRARIES_GB, plan_of_program, plan_of_ranker, resolve
 
     task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
-    assert task.train is not None
+    training = task.training
+    assert training is not None
     workers = choose_workers(task, context.machine)
-    if task.train.program is not None:
-        plan = plan_of_program(task.train, gpu(context.machine.sku), workers)
+    if task.rank is not None:
+        plan = plan_of_ranker(task.rank, gpu(context.machine.sku), workers)
+    elif training.program is not None:
+        plan = plan_of_program(training, gpu(context.machine.sku), workers)
     else:
         plan = resolve(
-            task.train,
-            model_shape(start.model_uri, task.train.model.revision),
+            training,
+            model_shape(start.model_uri, training.model.revision),
             gpu(context.machine.sku),
             workers,
             host_memory_gb=(context.machine.memory_gb or machine_memory_gb()) / workers,
@@ -186,7 +189,8 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
     return TrainRequest(
         job=context.job.metadata.name,
         name=task.name,
-        task=task.train,
+        task=training,
+        rank=task.rank,
         plan=plan,
         model_uri=start.model_uri,
         adapter_uri=start.adapter_uri,
@@ -257,6 +261,8 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
     result = asdict(run_train(request, setting, emit, context.should_stop)) | preflight
     if not context.machine.has_gpus:
         keep_libraries_gb(max(result["libraries_gb"]))
+    if "metrics" in result["details"]:  # of held-out rows
+        result["metrics"] = result["details"].pop("metrics")
     artifacts = {kind: result[f"{kind}_uri"] for kind in ("model", "adapter", "merged") if result[f"{kind}_uri"]}
     return {**result, "artifacts": artifacts, "base_model_uri": request.model_uri, "plan": request.plan.to_dict()}
 

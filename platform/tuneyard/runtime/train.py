@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import FailureKind, JobFailed, Retries, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, is_collateral, shrunk
@@ -60,6 +60,11 @@ class TrainSetting:
     secrets: Sequence[str] = ()
     on_attempt: Callable[[TrainRequest], None] = lambda _request: None
     on_failure: Callable[[TrainRequest, TuneyardError], None] = lambda _request, _error: None
+
+    @property
+    def slot_kind(self) -> str:
+        """What of a machine one rank takes, in Ray's words."""
+        return "GPU" if self.use_gpu else "CPU"
 
 
 def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_stop: ShouldStop) -> TrainResult:
@@ -126,8 +131,7 @@ def _can_go_on_here(error: TuneyardError, setting: TrainSetting, workers: int, p
         return True
     if places[-1] and places.count(places[-1]) > 1:
         return False
-    kind = "GPU" if setting.use_gpu else "CPU"
-    return setting.nodes.whole(workers, kind=kind, limit_s=setting.repair_limit_s, should_stop=should_stop)
+    return setting.nodes.whole(workers, kind=setting.slot_kind, limit_s=setting.repair_limit_s, should_stop=should_stop)
 
 
 def _announcement(error: TuneyardError, following: TrainRequest, first: int, retries: Retries) -> str:
@@ -149,6 +153,8 @@ class _Attempt:
     _places: dict[int, RankProcess] = field(default_factory=dict)
     _ended: dict[int, RankEnd] = field(default_factory=dict)
     _failed_since: float | None = None
+    _short_since: float | None = None
+    """Since when the machines have no room for all ranks that are to begin."""
     _began: float = field(default_factory=time.monotonic)
 
     def run(self) -> TrainResult:
@@ -212,18 +218,41 @@ class _Attempt:
                 self.setting.nodes.settle(_SETTLE_S)
             self._read()
             raise self._explain(self._gang.end)
-        begun = len(self._places)
-        if self.setting.nodes is not None and begun < self._gang.workers and now - self._began > _BEGIN_LIMIT_S:
+        if len(self._places) < self._gang.workers:
+            self._check_beginning(now)
+
+    def _check_beginning(self, now: float) -> None:
+        """Raises where ranks cannot begin: a machine was lost and none has come in its place, or nothing has happened for long."""
+        nodes = self.setting.nodes
+        if nodes is None:
+            return
+        begun, workers = len(self._places), self._gang.workers
+        if nodes.room(self.setting.slot_kind) >= workers or (gone := nodes.last_lost) is None:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        elif now - self._short_since > max(self.setting.repair_limit_s, _LOST_GRACE_S):
+            self._give_up()
             raise JobFailed(
-                f"{begun} of {self._gang.workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other, or have no room",
+                f"{begun} of {workers} ranks began: {gone.pod} is lost, which {gone.lost}, and no machine has come in its place",
+                "look at its pod: kubectl describe pod",
+                kind=FailureKind.NODE_LOST,
+                blame=Blame(node=gone.pod.node),
+            )
+        if now - self._began > _BEGIN_LIMIT_S:
+            self._give_up()
+            raise JobFailed(
+                f"{begun} of {workers} ranks began within {_BEGIN_LIMIT_S:g} s: they do not reach each other, or have no room",
                 "check the network between the nodes, and the interface that the Cluster object names",
                 kind=FailureKind.NETWORK,
             )
 
     def _look_for_lost_machines(self) -> None:
-        """Ranks that lost a peer tell so at once; that the peer's whole machine is gone shows a moment later."""
+        """Ranks that lost a peer tell so at once, and one that was killed may be the first sign of a machine that goes; that the whole
+        machine is gone shows a moment later."""
         told = [end for end in self._ended.values() if end.result is None]
-        if self.setting.nodes is not None and all(end.raised and is_collateral(end.raised) for end in told):
+        of_their_own = any(end.error is not None or (end.raised and not is_collateral(end.raised)) for end in told)
+        if self.setting.nodes is not None and not of_their_own:
             self.setting.nodes.settle(_SETTLE_S)
             self._read()
 

@@ -76,7 +76,7 @@ def _log(experiment: Any, event: Event) -> None:
         values = {name: value for name, value in asdict(event).items() if name in _METRICS and value is not None}
         metrics({**values, **{f"time/{name}": value for name, value in asdict(event.split).items()}}, event.step)
     elif isinstance(event, Evaluated):
-        metrics({"eval_loss": event.loss}, event.step)
+        metrics({"eval_loss": event.loss, **event.figures}, event.step)
     elif isinstance(event, Scored):
         metrics({"rows": event.rows, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}, event.rows)
     elif isinstance(event, TaskEvent):

@@ -117,10 +117,19 @@ class Step(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated(Event):
-    """Loss on held-out samples after `step`: mean negative log-likelihood in nats per token that counts."""
+    """Loss on held-out samples after `step`: mean negative log-likelihood in nats per token that counts, or per label of a ranker.
+
+    `figures`: what else was found of them, such as a ranker's `normalised_entropy`.
+    """
 
     step: int
     loss: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """`0.3412  normalised entropy 0.7431  AUC …`."""
+        return "  ".join([f"{self.loss:.4f}", *(f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.figures.items())])
 
 
 @dataclass(frozen=True, kw_only=True)

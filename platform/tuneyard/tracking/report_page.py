@@ -93,8 +93,8 @@ def _template() -> Template:
 
 def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
     kind = task.get("kind")
-    tiles = {"train": _train_tiles, "score": _score_tiles, "tune": _tune_tiles}.get(str(kind), _other_tiles)(task)
-    charts = {"train": _train_charts, "tune": _tune_charts}.get(str(kind), lambda _: [])(task)
+    tiles = {"train": _train_tiles, "rank": _train_tiles, "score": _score_tiles, "tune": _tune_tiles}.get(str(kind), _other_tiles)(task)
+    charts = {"train": _train_charts, "rank": _train_charts, "tune": _tune_charts}.get(str(kind), lambda _: [])(task)
     return {
         "name": name,
         "kind": task.get("kind", ""),
@@ -156,6 +156,7 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
     return [
         Tile("training loss", number(losses[-1], 4), f"from {number(losses[0], 4)}") if losses else None,
         Tile("evaluation loss", number(evaluations[-1][1], 4), since) if evaluations else None,
+        *_entropy_tiles(task),
         _rate_tile(task),
         Tile("MFU", percent(task.get("mfu", _last(task, "mfu"))), _PEAKS.get(task.get("peak_from", ""), "")),
         Tile("peak memory", gigabytes(max(peak)), f"of one rank; planned {gigabytes(_planned(task))}") if peak else None,
@@ -163,6 +164,20 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         Tile("workers", number(task.get("world_size") or plan.get("workers", 1)), _layout(plan)),
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
     ]
+
+
+def _entropy_tiles(task: Mapping[str, Any]) -> list[Tile]:
+    """Of a ranker's held-out rows."""
+    found = [each["normalised_entropy"] for each in task.get("figures") or [] if each.get("normalised_entropy") is not None]
+    return [Tile("normalised entropy", number(found[-1], 4), f"from {number(found[0], 4)}" if len(found) > 1 else "")] if found else []
+
+
+def _entropy_charts(task: Mapping[str, Any]) -> list[Chart]:
+    points = [(each["step"], each.get("normalised_entropy")) for each in task.get("figures") or []]
+    known = [(float(step), float(value)) for step, value in points if value is not None]
+    line = Line("held-out rows", known, "c2", dots=True)
+    drawn = line_chart([line], title="Normalised entropy over steps", from_zero=False, value_label=lambda v: number(v, 4))
+    return [Chart("Normalised entropy of held-out rows", drawn, [])] if known else []
 
 
 def _rate_tile(task: Mapping[str, Any]) -> Tile:
@@ -303,6 +318,7 @@ def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
     legend = [("training", "c1", ""), ("evaluation", "c2", "")] if evaluations else []
     return [
         Chart("Loss", line_chart(loss, title="Loss over steps", from_zero=False, value_label=lambda v: number(v, 4)), legend),
+        *_entropy_charts(task),
         _rate_chart(task),
         Chart("MFU, %", _mfu_chart(task), []),
         _memory_chart(task),

@@ -30,6 +30,8 @@ class TaskSeries:
 
     points: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _FIELDS})
     evaluations: list[tuple[int, float]] = field(default_factory=list)
+    figures: list[dict[str, float]] = field(default_factory=list)
+    """Of held-out rows, beside the loss."""
     split: dict[str, float] = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
@@ -41,6 +43,8 @@ class TaskSeries:
             self._add_step(event)
         elif isinstance(event, Evaluated):
             self.evaluations.append((event.step, event.loss))
+            if event.figures:
+                self.figures.append({"step": event.step, **event.figures})
         elif isinstance(event, Scored):
             self.progress = {"rows": event.rows, "of": event.of, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}
         elif isinstance(event, Checkpointed):
@@ -70,7 +74,7 @@ class TaskSeries:
             values["losses"] = list(self.points["loss"])
         if self.evaluations:
             values["evaluations"] = [list(pair) for pair in self.evaluations]
-        for name in ("progress", "checkpoints", "warnings"):
+        for name in ("figures", "progress", "checkpoints", "warnings"):
             if getattr(self, name):
                 values[name] = getattr(self, name)
         return values

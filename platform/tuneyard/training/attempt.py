@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,10 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 
 
 def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
+    if request.rank is not None:
+        from tuneyard.training.rank.attempt import RankAttempt
+
+        return RankAttempt
     if request.task.program is None:
         return Attempt
     from tuneyard.training.program.attempt import ProgramAttempt
@@ -332,9 +336,11 @@ class Attempt:
             wait = ledger.stopped or step == material.steps or step == progress.best_step
             checkpoints.save(trainer, progress.to_dict(), extra, keep_step=progress.best_step, wait=wait)
 
-        def evaluated(step: int, loss: float) -> None:
+        def evaluated(step: int, loss: float, figures: Mapping[str, float]) -> None:
             progress.eval_losses.append((step, loss))
-            self.emit(Evaluated(task=self.request.name, step=step, loss=loss))
+            if figures:
+                progress.figures.append({"step": step, **figures})
+            self.emit(Evaluated(task=self.request.name, step=step, loss=loss, figures=figures))
 
         start = restored.step if restored else 0
 

@@ -118,7 +118,7 @@ def _line(event: Event) -> str:
                 f"MFU {event.mfu:.1%}  ETA {event.eta_s:.0f} s"
             )
         case Evaluated():
-            return f"step {event.step}  held-out loss {event.loss:.4f}"
+            return f"step {event.step}  held-out loss {event.words}"
         case Checkpointed():
             return f"step {event.step}  checkpoint {event.uri} ({event.bytes / 1e6:.1f} MB, {event.seconds:.1f} s)"
         case SampleShown(pieces=pieces):

@@ -55,6 +55,30 @@ def program_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
     )
 
 
+def ranker_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
+    """As `model_card`, of a ranker."""
+    rank = request.rank
+    assert rank is not None
+    layout = {name: value for name, value in _layout(request.plan).items() if name not in ("attention", "recompute")}
+    layers = "; ".join(" + ".join(modules) for modules in rank.model.layers)
+    model = {
+        "features": f"{len(rank.features.dense)} dense, {len(rank.features.sparse)} sparse",
+        "labels": ", ".join(rank.labels),
+        "layers": f"{layers}, {rank.model.outputs} outputs of each module, width {rank.model.width}",
+        "table rows": f"{rank.tables.rows}, row-wise Adagrad, learning rate {rank.tables.learning_rate:g}",
+    }
+    return "\n".join(
+        [
+            *["---", "library_name: tuneyard", "tags: [tuneyard, ranking]", "---"],
+            *["", f"# {request.job}: {request.name}", ""],
+            "Trained by Tuneyard: a DHEN ranker (Zhang et al. 2022). `tuneyard.ranking.load(folder)` loads it.",
+            *["", "## Data", "", f"`{rank.table.source}`."],
+            *["", "## Training", "", _table({**model, **_settings(request.task), **layout})],
+            *["", "## Results", "", _table(figures), ""],
+        ]
+    )
+
+
 def _front_matter(request: TrainRequest) -> list[str]:
     library = "peft" if request.task.method.adapter is not None else "transformers"
     return ["---", f"library_name: {library}", f"base_model: {request.model_uri}", "tags: [tuneyard]", "---"]

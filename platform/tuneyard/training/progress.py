@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+_LISTS = ("losses", "router_losses", "busiest", "expert_load", "part_tokens", "figures")
+
 
 @dataclass
 class Progress:
@@ -19,6 +21,8 @@ class Progress:
     expert_load: list[list[float]] = field(default_factory=list)
     """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    """What was found of held-out rows beside their loss, with the `step`; empty but for rankers."""
     tokens: int = 0
     part_tokens: list[list[int]] = field(default_factory=list)
     """Of each step, the tokens of each part of the mixture; empty where the data are no mixture."""
@@ -33,7 +37,7 @@ class Progress:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy that later steps do not change. Shallow: there is a loss per step, and `asdict` would visit each."""
-        lists = {name: [*getattr(self, name)] for name in ("losses", "router_losses", "busiest", "expert_load", "part_tokens")}
+        lists = {name: [*getattr(self, name)] for name in _LISTS}
         return (
             lists
             | {"eval_losses": [*self.eval_losses], "split_s": {**self.split_s}}

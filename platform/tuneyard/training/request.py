@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuneyard.api import TrainTask
+from tuneyard.api import RankTask, TrainTask
 from tuneyard.catalog.gpu_facts import Basis
 from tuneyard.planning import Plan
 
@@ -37,6 +37,8 @@ class TrainRequest:
     scratch: str
     """Local folder for what need not outlive the attempt."""
     adapter_uri: str | None = None
+    rank: RankTask | None = None
+    """The ranker that is trained; `task` is then what `as_training` made of it."""
     resume: bool = True
     ingestion: str = ""
     """Name of the actor that leads the task's ingestion service; empty: there is none."""
@@ -76,6 +78,8 @@ class TrainResult:
     """Seconds by kind of work over all steps: see tracking.TimeSplit."""
     model_uri: str | None = None
     adapter_uri: str | None = None
+    rank: RankTask | None = None
+    """The ranker that is trained; `task` is then what `as_training` made of it."""
     merged_uri: str | None = None
     resumed_from: int = 0
     """Step of the checkpoint this attempt started from; 0: none."""

@@ -8,7 +8,7 @@ DeepSpeed and DDP are transformers' own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,6 +56,9 @@ class SteppedTrainer(Trainer):
     `prepare_run` must be called before `train`.
     """
 
+    tables: Any = None
+    """Embedding tables that are sharded over the ranks (a ranker's): no parameters of the model, and saved beside it."""
+
     def prepare_run(
         self,
         batches: Batches,
@@ -64,7 +67,7 @@ class SteppedTrainer(Trainer):
         load: Callable[[], None],
         save: SaveCheckpoint,
         on_lap: Callable[[Lap], None],
-        on_evaluation: Callable[[int, float], None],
+        on_evaluation: Callable[[int, float, Mapping[str, float]], None],
         router_weight: float = 0.0,
         expert_load: ExpertLoad | None = None,
         mixed: MixedRowOrder | None = None,
@@ -75,11 +78,11 @@ class SteppedTrainer(Trainer):
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
         """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
-        of a step's held-out loss, and `on_lap` of the end of a step, its saving and evaluation included. `router_weight`: see
-        `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose parts are counted.
-        `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks that hold slices of
-        the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging of gradients, once
-        the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
+        of a step's held-out loss, and of other figures of held-out rows, and `on_lap` of the end of a step, its saving and evaluation
+        included. `router_weight`: see `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose
+        parts are counted. `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks
+        that hold slices of the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging
+        of gradients, once the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -321,7 +324,7 @@ class SteppedTrainer(Trainer):
         if self.args.world_size > 1:
             torch.distributed.all_reduce(totals)
         metrics = {f"{metric_key_prefix}_loss": float(totals[0] / totals[1].clamp(min=1))}
-        self.on_evaluation(self.state.global_step, metrics["eval_loss"])
+        self.on_evaluation(self.state.global_step, metrics["eval_loss"], {})
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 

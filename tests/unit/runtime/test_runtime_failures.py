@@ -53,6 +53,7 @@ def test_our_own_errors_stay_as_they_are() -> None:
         ("RuntimeError: DefaultCPUAllocator: can't allocate memory", FailureKind.OUT_OF_MEMORY),
         ("OSError: [Errno 28] No space left on device", FailureKind.STORAGE),
         ("RuntimeError: Connection reset by peer", FailureKind.NETWORK),
+        ("DistNetworkError: failed to recv, got 0 bytes. Connection was likely closed. Did the remote server crash?", FailureKind.NETWORK),
         ("KeyError: 'hidden_size'", FailureKind.INTERNAL),
     ],
 )

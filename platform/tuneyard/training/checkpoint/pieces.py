@@ -120,6 +120,8 @@ def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_sh
 
     `only_own_share`: of what several ranks have, this rank's share; else all of it.
     """
+    if trainer.tables is not None:  # each of their shards lies on one rank
+        yield Group([Piece(each.name, each.shape, 0, {WEIGHT: each.tensor.view(-1)}, each.box) for each in trainer.tables.pieces()], {})
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
     elif trainer.deepspeed.zero_optimization_stage() == 3:

@@ -6,7 +6,7 @@ the catalog do; element-wise work and table look-ups count as nothing. A batch o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,16 +22,18 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class FlopAccount:
-    """FLOPs by the shapes of a batch. A program whose work depends on values, and not on shapes alone, is counted by its first batch."""
+    """FLOPs by the shapes of a batch, or by what `by` answers of it. A program whose work depends on values, and not on shapes alone, is
+    counted by its first batch."""
 
-    def __init__(self) -> None:
-        self._known: dict[Shapes, float] = {}
+    def __init__(self, by: Callable[[Mapping[str, Any]], Hashable] | None = None) -> None:
+        self._by = by or shapes_of
+        self._known: dict[Hashable, float] = {}
         self._is_closed = False
 
     @contextmanager
     def counting(self, batch: Mapping[str, Any]) -> Iterator[None]:
         """Count what is computed inside, unless a batch of these shapes was counted."""
-        shapes = shapes_of(batch)
+        shapes = self._by(batch)
         if self._is_closed or shapes in self._known or len(self._known) >= _REMEMBERED:
             yield
             return
@@ -50,7 +52,7 @@ class FlopAccount:
 
     def of(self, batch: Mapping[str, Any]) -> float:
         """Forward and backward of a batch."""
-        return self._known.get(shapes_of(batch), sum(self._known.values()) / max(1, len(self._known)))
+        return self._known.get(self._by(batch), sum(self._known.values()) / max(1, len(self._known)))
 
 
 def shapes_of(batch: Mapping[str, Any]) -> Shapes:

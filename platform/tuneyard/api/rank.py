@@ -1,0 +1,153 @@
+"""A rank task: a DHEN ranker (Zhang et al. 2022) trained on a wide table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from tuneyard.api.base import Fields
+from tuneyard.api.data import Source, TrainData
+from tuneyard.api.train import Auto, Batch, Checkpoint, Evaluation, Optimizer, Strategy, TrainTask
+
+Column = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
+Size = Annotated[int, Field(ge=1, le=65536)]
+_PROGRAM = "tuneyard.ranking:RankerProgram"
+"""Stands in `TrainTask.program`, which says that the model is no language model."""
+
+
+class SparseColumn(Fields):
+    """A column with an id, or a list of ids, and the embedding table that it looks them up in."""
+
+    name: Column = Field(description="name of the column, or of an entry of a map column: `id_features[7]`")
+    rows: int = Field(
+        default=100_000, ge=1, le=1 << 40, description="rows of its table; an id from 0 to rows - 1 has its own, any other is hashed to one"
+    )
+    pooling: Literal["mean", "sum"] = Field(default="mean", description="how the embeddings of a list become one")
+    length: int = Field(
+        default=0, ge=0, le=65536, description="above 0: the column is a sequence, of which the last `length` ids count, in order"
+    )
+
+
+class RankFeatures(Fields):
+    """What the ranker sees of a row."""
+
+    dense: list[Column] = Field(default_factory=list, max_length=4096, description="columns with numbers; null and NaN are missing values")
+    sparse: list[SparseColumn] = Field(default_factory=list, max_length=4096, description="columns with ids, lists of ids, or sequences")
+
+    @model_validator(mode="after")
+    def _has_some(self) -> Self:
+        names = self.names
+        if not names:
+            raise ValueError("name at least one dense or sparse column")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{twice[0]} is named twice: name each column once")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.dense, *(column.name for column in self.sparse)]
+
+
+class RankModel(Fields):
+    """Layers of ensembles, each Norm(Ensemble + ShortCut), and a network on top."""
+
+    layers: list[Annotated[list[InteractionName], Field(min_length=1, max_length=16)]] = Field(
+        min_length=1, max_length=64, description="input side first; of each layer the interaction modules that stand side by side"
+    )
+    outputs: Size = Field(default=8, description="embeddings that each module gives to the next layer")
+    width: Size = Field(default=16, description="width of every embedding")
+    hidden: list[Size] = Field(default_factory=lambda: [64], max_length=16, description="widths of the network on top")
+
+
+class EmbeddingTables(Fields):
+    """How the tables are kept and trained. They are sharded over the ranks; each row is updated by row-wise Adagrad."""
+
+    learning_rate: float = Field(default=0.05, gt=0, description="of the rows, in the schedule of the optimizer")
+    rows: Literal["fp32", "fp16"] = Field(default="fp32", description="what rows are kept in; fp16 halves them, rounded at random")
+    sharding: Literal["table", "row", "column"] | Auto = Field(
+        default="auto", description="what of a table a rank keeps: all of it, rows or columns; auto: by measured cost, as memory allows"
+    )
+    offload: Literal["none", "cpu"] = Field(default="none", description="cpu: tables of a GPU's rank stay in the memory of its host")
+
+
+class RankTask(Fields):
+    """Train a ranker, which predicts from a wide row whether a user clicks."""
+
+    table: Source = Field(description="Parquet with the features and labels in columns")
+    validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their content")
+    validation: Source | None = Field(default=None, description="a table of its own for evaluation, such as the next day; default: none")
+    features: RankFeatures
+    label: Column = Field(default="label", description="column with 0 or 1 that is predicted")
+    more_labels: list[Column] = Field(
+        default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by an output of its own"
+    )
+    model: RankModel
+    tables: EmbeddingTables = Field(default_factory=EmbeddingTables)
+    optimizer: Optimizer = Field(
+        default_factory=lambda: Optimizer(learning_rate=1e-3, schedule="constant"), description="of everything but the tables"
+    )
+    batch: Batch = Field(default_factory=lambda: Batch(**{"global": 4096}))
+    epochs: float | None = Field(default=None, gt=0, description="passes over the data; default: 1, unless steps is given")
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs; default: as epochs says")
+    strategy: Strategy | Auto = Field(default="auto", description="layout of everything but the tables over the workers")
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    slices: list[Column] = Field(
+        default_factory=list, max_length=16, description="columns by whose values held-out rows are judged apart; needs held-out rows"
+    )
+    shuffle: bool = Field(default=True, description="a new order of rows in each epoch, by the seed; false: as they lie, such as by time")
+    seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights and data order")
+
+    @model_validator(mode="after")
+    def _names_each_column_once(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("give epochs or steps, not both")
+        if both := sorted({*self.labels} & {*self.features.names}):
+            raise ValueError(f"{both[0]} is a label and a feature: the ranker would read what it has to predict")
+        if twice := sorted({name for name in self.labels if self.labels.count(name) > 1}):
+            raise ValueError(f"label {twice[0]} is named twice")
+        if self.validation is not None and self.validation_fraction:
+            raise ValueError("give validation or validationFraction, not both")
+        if self.slices and self.validation is None and not self.validation_fraction:
+            raise ValueError("slices are of held-out rows: give validation or validationFraction")
+        return self
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.label, *self.more_labels]
+
+    @property
+    def columns(self) -> list[str]:
+        """All that is read of the table, each once."""
+        return list(dict.fromkeys([*self.features.names, *self.labels, *self.slices]))
+
+    def sources(self) -> dict[str, Source]:
+        """By field."""
+        return {"table": self.table} | ({"validation": self.validation} if self.validation is not None else {})
+
+    def as_training(self) -> TrainTask:
+        """What ranks, placement and checkpoints see of it: a training whose rows are not texts."""
+        place = {"source": self.table.source, "from_task": self.table.from_task, "path": self.table.path}
+        data = TrainData(
+            **place,
+            file_type=self.table.file_type,
+            limit=self.table.limit,
+            validation=self.validation,
+            validation_fraction=self.validation_fraction,
+            shuffle=self.shuffle,
+            streaming=False,
+        )
+        return TrainTask(
+            program=_PROGRAM,
+            data=data,
+            optimizer=self.optimizer,
+            batch=self.batch,
+            epochs=self.epochs,
+            steps=self.steps,
+            strategy=self.strategy,
+            checkpoint=self.checkpoint,
+            evaluation=self.evaluation,
+            seed=self.seed,
+        )

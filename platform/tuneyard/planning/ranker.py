@@ -1,0 +1,91 @@
+"""The plan of a rank task: tables sharded over the ranks, the dense part replicated or in ZeRO shards, and the memory of a rank. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tuneyard.api import BadInput, RankTask
+from tuneyard.catalog import Gpu
+from tuneyard.planning.memory import LIBRARIES_GB
+from tuneyard.planning.plan import Memory, Plan
+from tuneyard.planning.ranker_shape import RankerShape
+from tuneyard.planning.site import precision_of
+
+_FP32, _FP16 = 4, 2
+_ADAM_STATES = {"fp32": 8, "bf16": 4}
+"""Bytes of a parameter's two running means."""
+_UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
+
+
+def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: float = LIBRARIES_GB) -> Plan:
+    """`auto` means the dense part in plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of
+    a worker as one micro-batch.
+
+    Memory is that of the rank with the largest share of the tables, if they balance. Raises BadInput where the batch does not divide, and
+    for a layout that rankers are not trained in.
+    """
+    layout, batch = task.as_training().layout, task.batch
+    if layout.tensor_parallel > 1 or layout.context_parallel > 1 or layout.sequence_parallel:
+        raise BadInput(
+            f"rankers train data-parallel, with sharded tables: not with {', '.join(_UNSHARDED)}",
+            "leave these out; strategy.zero 3 shards the dense part, and tables are sharded always",
+        )
+    rows, rest = divmod(batch.global_, workers)
+    micro = rows if batch.micro == "auto" else batch.micro
+    if rest or rows % micro:
+        raise BadInput(
+            f"batch.global {batch.global_} does not divide over {workers} workers with micro-batches of {micro}",
+            f"set batch.global to a multiple of {workers * micro}",
+        )
+    precision = precision_of(task.as_training(), gpu)
+    if precision == "fp16":
+        raise BadInput("rankers are not trained in fp16: tables get gradients that no loss scaler sees", "set strategy.precision to fp32")
+    parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
+    within = layout.shard_within == "host"
+    least: Literal[0, 2, 3] = 3 if within or parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
+    zero = least if layout.zero == "auto" else layout.zero
+    if within and zero != 3:
+        raise BadInput("shardWithin: host shards the dense part by ZeRO-3", "set strategy.zero to 3, or leave it out")
+    recompute = layout.recompute is True
+    return Plan(
+        sku=gpu.sku,
+        workers=workers,
+        zero=zero,
+        offload_optimizer=optimizer,
+        offload_parameters=parameters,
+        nvme_path=layout.offload.nvme_path,
+        shard_within="host" if within else "none",
+        quantised_all_reduce=layout.quantised_all_reduce,
+        recompute=recompute,
+        precision=precision,
+        attention="sdpa",
+        micro_batch=micro,
+        grad_accum=rows // micro,
+        memory=memory_of_ranker(task, workers=workers, zero=zero, micro=micro, recompute=recompute, libraries_gb=libraries_gb, gpu=gpu),
+    )
+
+
+def memory_of_ranker(
+    task: RankTask, *, workers: int, zero: int, micro: int, recompute: bool, gpu: Gpu, libraries_gb: float = LIBRARIES_GB
+) -> Memory:
+    """Peak memory of one rank. Tables count as weights, and their states as the optimizer's."""
+    shape = RankerShape.of(task)
+    total, parts = shape.total, shape.parts
+    on_host = task.tables.offload == "cpu" and not gpu.is_cpu
+    share = 0.0 if on_host else 1 / workers
+    row_bytes = _FP16 if task.tables.rows == "fp16" else _FP32
+    tables = shape.table_elements * row_bytes * share
+    states = shape.state_elements * _FP32 * share
+    weights = total.parameters * _FP32 / (workers if zero == 3 else 1)
+    gradients = total.parameters * _FP32 / (workers if zero >= 2 else 1)
+    adam = total.parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
+    kept = max(part.kept for part in parts) + sum(shape.inputs * shape.width for _ in shape.layers) if recompute else total.kept
+    embedded = shape.inputs * shape.width + sum(shape.sequences) * shape.width
+    activations = micro * (kept + 3 * embedded) * _FP32
+    return Memory(
+        weights_gb=(weights + tables) / 1e9,
+        gradients_gb=gradients / 1e9,
+        optimizer_gb=(adam + states) / 1e9,
+        activations_gb=activations / 1e9,
+        libraries_gb=libraries_gb if gpu.is_cpu else 0.0,
+    )

@@ -1,0 +1,226 @@
+"""The rows of a table as flat arrays on disk, mapped into memory: any rows become a batch with a few look-ups for each column.
+
+A table is read once, by projection, and kept in the cache of the user under a hash of what it depends on. `FlatRows.batch` takes any row
+numbers, so that rows come in the pure order of every training, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.data.cache import cache_root, cached_folder
+from tuneyard.data.tables import Table, TableReader, open_table
+from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.row_hashes import row_hashes
+
+Ints = npt.NDArray[np.int64]
+_READ_ROWS = 65_536
+_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 2
+_MOST_VALUES = 1000
+"""Values of a column by which rows are judged apart that keep a slice of their own."""
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class FlatRows:
+    """Rows of a table. `slices`: by column, the value of each code. `about`: what the table's columns are like."""
+
+    config: RankerConfig
+    rows: int
+    arrays: Mapping[str, npt.NDArray[Any]]
+    hashes: npt.NDArray[np.uint64]
+    slices: Mapping[str, Sequence[str]]
+    about: Mapping[str, Any]
+    chosen: Ints | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return self.rows if self.chosen is None else len(self.chosen)
+
+    def select(self, chosen: Ints) -> FlatRows:
+        """Some rows, which count from 0 again."""
+        return replace(self, chosen=chosen if self.chosen is None else self.chosen[chosen])
+
+    def batch(self, numbers: Sequence[int] | Ints) -> dict[str, torch.Tensor]:
+        """The rows with these numbers as `batches.batch_of` makes them. Of a sequence, the ids that count alone."""
+        rows = np.asarray(numbers, dtype=np.int64)
+        if self.chosen is not None:
+            rows = self.chosen[rows]
+        made = {name: torch.from_numpy(self.arrays[name][rows]) for name in ("dense", LABELS) if name in self.arrays}
+        for feature in self.config.sparse:
+            ids, offsets = _lists(self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"], rows, feature.length)
+            made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids), torch.from_numpy(offsets)
+        return made
+
+    def codes(self, column: str, numbers: Sequence[int] | Ints) -> npt.NDArray[np.int32]:
+        """Of each row the place of its value in `slices[column]`."""
+        rows = np.asarray(numbers, dtype=np.int64)
+        found: npt.NDArray[np.int32] = self.arrays[f"{column}.codes"][rows if self.chosen is None else self.chosen[rows]]
+        return found
+
+    @property
+    def ids_per_row(self) -> dict[str, float]:
+        """Mean number of ids in a row of all rows, by sparse feature."""
+        return {name: ids / self.rows for name, (_, ids) in self.about["outside"].items()}
+
+    def warnings(self) -> list[str]:
+        """What a person should know of the columns, a sentence each."""
+        said = []
+        for name, missing in self.about["missing"].items():
+            if missing == self.rows:
+                said.append(f"column {name} is missing in all rows: the ranker learns nothing from it")
+        for name, (outside, ids) in self.about["outside"].items():
+            rows = next(feature.rows for feature in self.config.sparse if feature.name == name)
+            if outside and not self.about["texts"].get(name):
+                said.append(f"{outside / ids:.1%} of the ids of {name} lie outside of its table of {rows:,} rows, and are hashed into it")
+        return said
+
+
+def _lists(values: npt.NDArray[Any], offsets: Ints, rows: Ints, length: int) -> tuple[Ints, Ints]:
+    """Ids of these rows, end to end, and where each row's begin and end; with a `length`, its last ones."""
+    firsts, ends = offsets[rows], offsets[rows + 1]
+    if length:
+        firsts = np.maximum(firsts, ends - length)
+    found = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(ends - firsts, out=found[1:])
+    places = np.repeat(firsts - found[:-1], ends - firsts) + np.arange(found[-1])
+    return values[places].astype(np.int64, copy=False), found
+
+
+def stored_rows(
+    uri: str,
+    config: RankerConfig,
+    *,
+    slices: Sequence[str] = (),
+    limit: int | None = None,
+    cache_dir: str | Path | None = None,
+    on_rows: Callable[[int, int], None] = lambda _done, _of: None,
+) -> FlatRows:
+    """The rows of the Parquet table at `uri`. Several processes may call it at once: one reads, the others wait.
+
+    `on_rows` hears of rows read, of how many. Raises BadInput as `open_table` and `batch_of` do, with the row of a bad label; for a table
+    without rows; StorageError where the source is not reachable or the disk is full.
+    """
+    table = open_table(uri)
+    rows = min(table.rows, limit or table.rows)
+    if not rows:
+        raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
+    key = {
+        "code": _VERSION,
+        "files": [file.file.identity() for file in table.files],
+        "config": _columns_of(config),
+        "slices": list(slices),
+        "rows": rows,
+    }
+    root = cache_root(cache_dir) / "ranking-rows"
+    folder, _ = cached_folder(root, key, lambda into: _write(table, config, slices, rows, into, on_rows))
+    about = json.loads((folder / _ABOUT).read_text())
+    arrays = {name: _mapped(folder / file, dtype, shape) for name, (file, dtype, shape) in about["arrays"].items()}
+    hashes = _mapped(folder / _HASHES, "uint64", [rows])
+    return FlatRows(config, rows, arrays, hashes, about["slices"], about)
+
+
+def _columns_of(config: RankerConfig) -> dict[str, Any]:
+    """What of a ranker the stored rows depend on."""
+    return {"dense": config.dense, "sparse": [[feature.name, feature.rows] for feature in config.sparse], "labels": config.tasks}
+
+
+def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
+    if not all(shape):
+        return np.zeros(shape, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape))
+
+
+class _Array:
+    """One array, written end to end."""
+
+    def __init__(self, folder: Path, number: int, dtype: str, inner: Sequence[int]) -> None:
+        self.dtype, self.inner, self.length = dtype, list(inner), 0
+        self.file = f"{number}.bin"
+        self._path = folder / self.file
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        with self._path.open("ab") as file:  # not kept open: a wide table has more columns than a process may have files
+            file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self.length += len(values)
+
+    @property
+    def about(self) -> tuple[str, str, list[int]]:
+        return self.file, self.dtype, [self.length, *self.inner]
+
+
+def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
+    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
+    kinds: dict[str, tuple[str, list[int]]] = {LABELS: ("float32", [len(config.tasks)])}
+    if config.dense:
+        kinds["dense"] = ("float32", [len(config.dense)])
+    for feature in config.sparse:
+        kinds |= {f"{feature.name}.ids": ("int64", []), f"{feature.name}.offsets": ("int64", [])}
+    kinds |= {f"{column}.codes": ("int32", []) for column in slices}
+    arrays = {name: _Array(folder, number, dtype, inner) for number, (name, (dtype, inner)) in enumerate(kinds.items())}
+    for feature in config.sparse:
+        arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
+    values: dict[str, dict[str, int]] = {column: {} for column in slices}
+    missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
+    outside = {feature.name: [0, 0] for feature in config.sparse}
+    reader, done = TableReader(table, names, batch_rows=_READ_ROWS), 0
+    with (folder / _HASHES).open("wb") as hashes:
+        for columns in reader:
+            columns = columns.slice(0, rows - done)
+            batch = batch_of(columns, config)
+            for name in ("dense", LABELS):
+                if name in batch:
+                    arrays[name].add(batch[name].numpy())
+            for at, name in enumerate(config.dense):
+                missing[name] += int((~torch.isfinite(batch["dense"][:, at])).sum())
+            for feature in config.sparse:
+                ids, offsets = batch[f"{feature.name}.ids"].numpy(), batch[f"{feature.name}.offsets"].numpy()
+                arrays[f"{feature.name}.offsets"].add(offsets[1:] + arrays[f"{feature.name}.ids"].length)
+                arrays[f"{feature.name}.ids"].add(ids)
+                missing[feature.name] += int((np.diff(offsets) == 0).sum())
+                outside[feature.name][0] += int(((ids < 0) | (ids >= feature.rows)).sum())
+                outside[feature.name][1] += len(ids)
+            for column in slices:
+                arrays[f"{column}.codes"].add(_codes(columns.column(column), values[column]))
+            hashes.write(row_hashes(batch).data)
+            done += columns.num_rows
+            on_rows(done, rows)
+            if done >= rows:
+                break
+    texts = {feature.name: "string" in str(reader.schema.field(feature.name).type) for feature in config.sparse}
+    about = {
+        "arrays": {name: array.about for name, array in arrays.items()},
+        "slices": {column: list(found) for column, found in values.items()},
+        "missing": missing,
+        "outside": outside,
+        "texts": texts,
+    }
+    (folder / _ABOUT).write_text(json.dumps(about))
+
+
+def _codes(column: pa.Array, known: dict[str, int]) -> npt.NDArray[np.int32]:
+    """Of each row the number of its value, which `known` grows by; values beyond the most that are kept count as `other`."""
+    if pa.types.is_nested(column.type):
+        raise BadInput("a column by whose values rows are judged apart holds lists", "name a column with one value in each row in slices")
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
+    numbers = []
+    for value in coded.dictionary:
+        text = "missing" if not value.is_valid else str(value.as_py())
+        if text not in known and len(known) >= _MOST_VALUES:
+            text = OTHER
+        numbers.append(known.setdefault(text, len(known)))
+    indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    if (indices < 0).any():
+        numbers.append(known.setdefault("missing", len(known)))
+    found: npt.NDArray[np.int32] = np.asarray(numbers or [0], dtype=np.int32)[indices]
+    return found

@@ -1,0 +1,71 @@
+"""All-to-all of tensors of several widths in one buffer, asynchronously. A single rank exchanges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+Counts = Sequence[Sequence[int]]
+"""Rows for, or from, each rank, and of each tensor."""
+
+
+class Awaited:
+    """What an exchange brings, once it is waited for."""
+
+    def __init__(self, finish: Callable[[], list[torch.Tensor]]) -> None:
+        self._finish: Callable[[], list[torch.Tensor]] | None = finish
+        self._found: list[torch.Tensor] = []
+
+    def wait(self) -> list[torch.Tensor]:
+        """The tensors; the rows of all ranks, in the order of ranks."""
+        if self._finish is not None:
+            self._found, self._finish = self._finish(), None
+        return self._found
+
+    def only(self, at: int) -> Awaited:
+        """One of the tensors."""
+        return Awaited(lambda: [self.wait()[at]])
+
+
+class Exchange:
+    """Between the ranks of a process group; `group` is None for the default one, which need not exist for a single rank."""
+
+    def __init__(self, ranks: int, group: Any = None) -> None:
+        self.ranks, self._group = ranks, group
+
+    def start(self, tensors: Sequence[torch.Tensor], to: Counts, from_: Counts) -> Awaited:
+        """Send rows of `tensors`, each ordered by the rank that they are for. All of one dtype."""
+        if self.ranks == 1:
+            return Awaited(lambda: list(tensors))
+        widths = [tensor[0].numel() if len(tensor) else tensor.shape[1:].numel() for tensor in tensors]
+        buffer = tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat(_by_rank(tensors, to))
+        sent, received = ([sum(map(_product, zip(counts, widths, strict=True))) for counts in each] for each in (to, from_))
+        arrived = buffer.new_empty(sum(received))
+        work = dist.all_to_all_single(arrived, buffer.contiguous(), received, sent, group=self._group, async_op=True)
+        shapes = [tensor.shape[1:] for tensor in tensors]
+
+        def finish() -> list[torch.Tensor]:
+            work.wait()
+            return _by_tensor(arrived, from_, widths, shapes)
+
+        return Awaited(finish)
+
+
+def _by_rank(tensors: Sequence[torch.Tensor], counts: Counts) -> list[torch.Tensor]:
+    """Slices in the order of the wire: by rank, and then by tensor."""
+    cut = [torch.split(tensor, [of_rank[at] for of_rank in counts]) for at, tensor in enumerate(tensors)]
+    return [part.reshape(-1) for of_rank in zip(*cut, strict=True) for part in of_rank]
+
+
+def _by_tensor(buffer: torch.Tensor, counts: Counts, widths: Sequence[int], shapes: Sequence[Any]) -> list[torch.Tensor]:
+    if len(widths) == 1:
+        return [buffer.view(-1, *shapes[0])]
+    parts = torch.split(buffer, [count * width for of_rank in counts for count, width in zip(of_rank, widths, strict=True)])
+    return [torch.cat(parts[at :: len(widths)]).view(-1, *shape) for at, shape in enumerate(shapes)]
+
+
+def _product(pair: tuple[int, int]) -> int:
+    return pair[0] * pair[1]

@@ -1,0 +1,23 @@
+"""Names of tables in a ranker's state, the same for whole and for sharded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+PREFIX = "features.tables"
+"""Of tables within a ranker."""
+
+
+def table_names(features: Sequence[str]) -> dict[str, str]:
+    """Name of each feature's table within its module: that of the feature, unless torch has no parameters of such a name."""
+    taken, blank = set(features), nn.Module()
+    names: dict[str, str] = {}
+    for feature in features:
+        name = feature
+        while "." in name or name.startswith("_") or hasattr(blank, name) or (name in taken and name != feature):
+            name = "feature_" + name.replace(".", "_")
+        names[feature] = name
+        taken.add(name)
+    return names

@@ -1,0 +1,44 @@
+"""Stochastic rounding to fp16: up or down, so that the expectation is the value itself. Small updates are not lost, they are rarer.
+
+The random numbers are a hash of the cell and the step: a resume draws the same ones, and so does another placement.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_LARGEST = 65_504.0
+_SMALLEST_NORMAL = 2.0**-14
+_DROPPED_BITS = 13
+"""Of fp32's 23 bits behind the point, which fp16 has 10 of."""
+_BELOW = (1 << _DROPPED_BITS) - 1
+_GOLDEN, _MIX_1, _MIX_2 = -1640531527, -2048144789, -1028477387
+"""2^32 over the golden ratio, and the factors of MurmurHash3's finaliser, as signed numbers."""
+_SEED = 2_654_435_769
+"""Spreads steps that follow on each other over 31 bits."""
+
+
+def rounded_to_fp16(values: torch.Tensor, keys: torch.Tensor, columns: torch.Tensor, seed: int) -> torch.Tensor:
+    """fp32 values [rows, columns] in fp16, where values beyond its range become its largest ones.
+
+    `keys` [rows] and `columns` [columns] or [rows, columns], both int32, name the cells, and `seed` the draw. A value below fp16's normal
+    range has steps as wide as the values just above it: it is moved up there, rounded, and moved back. What fp32 loses on that way is at
+    most 2^-14 of a step.
+    """
+    values = values.clamp(-_LARGEST, _LARGEST)
+    moved = torch.where(values.abs() < _SMALLEST_NORMAL, torch.copysign(torch.full_like(values, _SMALLEST_NORMAL), values), 0.0)
+    bits = (values + moved).view(torch.int32)
+    bits = (bits + (_random(keys, columns, seed) & _BELOW)) & ~_BELOW  # of the magnitude, as the sign is a bit of its own
+    return (bits.view(torch.float32) - moved).half()
+
+
+def _random(keys: torch.Tensor, columns: torch.Tensor, seed: int) -> torch.Tensor:
+    """32 random bits for each cell [rows, columns]."""
+    of_rows = _mixed(keys * _GOLDEN ^ (seed * _SEED) % (1 << 31))
+    return _mixed(of_rows.unsqueeze(1) ^ (columns + 1) * _MIX_2)
+
+
+def _mixed(bits: torch.Tensor) -> torch.Tensor:
+    bits = (bits ^ (bits >> 15)) * _MIX_1
+    bits = (bits ^ (bits >> 13)) * _MIX_2
+    return bits ^ (bits >> 16)

@@ -1,0 +1,213 @@
+"""The sender's side: which ids of a batch are for which owner, and where the embeddings that come back belong.
+
+Ids are sent as the owner's rows (see `owned`), and only bags that have ids are sent. A sequence is a bag for each place that has an id.
+A route is the way of a feature's ids to the owners of some of its columns: to one owner, or to that of each id's row. Routes of equal
+width share one lookup at the owner, so that all of this is done once for each width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import torch
+
+from tuneyard.ranking.config import SparseFeature
+from tuneyard.ranking.tables.ids import hashed, last_places
+from tuneyard.ranking.tables.owned import stacked
+from tuneyard.ranking.tables.placement import Placement, Shard
+
+_MOST_INT32 = 1 << 30
+"""Rows whose codes fit into 32 bits."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Of a feature in a batch: rows of its table [ids], and the number of ids in each bag [bags]."""
+
+    rows: torch.Tensor
+    lengths: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Sent:
+    """`codes` [ids] in the order of owners, with the number of `ids` and `bags` for each owner.
+
+    `targets` [bags sent]: which bag of the batch each of them is; None where it is each one once, in their order. `total`: bags of the
+    batch; `scale` [total, 1]: what the sum of a bag is multiplied by; None for 1.
+    """
+
+    codes: torch.Tensor
+    ids: list[int]
+    bags: list[int]
+    targets: torch.Tensor | None
+    total: int
+    scale: torch.Tensor | None
+
+
+def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor]) -> list[Picked]:
+    """The ids that count, hashed into their tables."""
+    ids, lengths = [], []
+    for feature in features:
+        own, offsets = batch[f"{feature.name}.ids"], batch[f"{feature.name}.offsets"]
+        if feature.length:
+            places, inside = last_places(offsets, feature.length)
+            ids.append(own[places[inside]])
+            lengths.append(inside.view(-1).long())
+        else:
+            ids.append(own)
+            lengths.append(offsets[1:] - offsets[:-1])
+    counts = [len(each) for each in ids]
+    together = torch.cat(ids)
+    sizes = repeated([feature.rows for feature in features], counts, together.device)
+    # A remainder takes longer than all the rest, and mostly every id is inside.
+    if together.device.type != "cpu" or not bool(((together >= 0) & (together < sizes)).all()):
+        together = hashed(together, sizes)
+    return [Picked(*each) for each in zip(torch.split(together, counts), lengths, strict=True)]
+
+
+@dataclass(frozen=True)
+class Route:
+    """`feature`: its place in the config; `parts`: shards with the same columns, by rows."""
+
+    feature: int
+    columns: tuple[int, int]
+    parts: tuple[Shard, ...]
+
+
+class Routes:
+    """All routes of one width. Those to one owner come first, by owner; then those whose rows are cut."""
+
+    def __init__(self, features: Sequence[SparseFeature], placement: Placement, width: int) -> None:
+        self.width = width
+        self._features, self._ranks = features, placement.ranks
+        first = {shard: start for of_rank in stacked(placement, width) for shard, start in of_rank.items()}
+        heights = [sum(shard.height for shard in of_rank) for of_rank in stacked(placement, width)]
+        self._dtype = torch.int32 if max(heights) < _MOST_INT32 else torch.int64
+        routes = _routes(features, [shard for shard in placement.shards if shard.width == width])
+        whole = sorted((route for route in routes if len(route.parts) == 1), key=lambda route: (route.parts[0].rank, route.feature))
+        cut = [route for route in routes if len(route.parts) > 1]
+        self.all: list[Route] = [*whole, *cut]
+        self._whole = len(whole)
+        self._shift = [first[route.parts[0]] for route in whole]
+        starts, rows = [], 0
+        self._owner_of_part: list[int] = []
+        self._shift_of_part: list[int] = []
+        for route in cut:
+            self._shift.append(rows)
+            for part in route.parts:
+                starts.append(rows + part.rows[0])
+                self._owner_of_part.append(part.rank)
+                self._shift_of_part.append(first[part] - part.rows[0] - rows)
+            rows += route.parts[-1].rows[1]
+        self._starts = starts
+        self._means = [features[route.feature].pooling == "mean" and not features[route.feature].length for route in self.all]
+
+    def bags(self, picks: Sequence[Picked]) -> list[int]:
+        """Bags of each route."""
+        return [len(picks[route.feature].lengths) for route in self.all]
+
+    def sent(self, picks: Sequence[Picked]) -> Sent:
+        chosen = [picks[route.feature] for route in self.all]
+        rows = torch.cat([each.rows for each in chosen])
+        lengths = torch.cat([each.lengths for each in chosen])
+        counts, bags = [len(each.rows) for each in chosen], self.bags(picks)
+        shifted = rows + repeated(self._shift, counts, rows.device)
+        filled = lengths.nonzero().view(-1)
+        is_single = len(filled) == len(rows)
+        scale = None if is_single else self._scale(lengths, bags)
+        whole_ids, whole_bags = sum(counts[: self._whole]), sum(bags[: self._whole])
+        whole = self._to_owners(shifted[:whole_ids], lengths[:whole_bags], filled, counts, bags, is_single=is_single)
+        if self._whole == len(self.all):
+            targets = None if len(filled) == len(lengths) else filled
+            return Sent(whole.codes, whole.ids, whole.bags, targets, len(lengths), scale)
+        by_row = self._by_row(shifted[whole_ids:], lengths[whole_bags:], whole_bags)
+        return Sent(
+            _merged((whole.codes, whole.ids), (by_row.codes, by_row.ids)),
+            _added(whole.ids, by_row.ids),
+            _added(whole.bags, by_row.bags),
+            _merged((whole.bag_of, whole.bags), (by_row.bag_of, by_row.bags)),
+            len(lengths),
+            scale,
+        )
+
+    def _to_owners(
+        self,
+        rows: torch.Tensor,
+        lengths: torch.Tensor,
+        filled: torch.Tensor,
+        counts: Sequence[int],
+        bags: Sequence[int],
+        *,
+        is_single: bool,
+    ) -> _Part:
+        """Routes to one owner are in the order of owners already. `filled`: bags that have ids, also of the other routes."""
+        ids_to, bags_until = [0] * self._ranks, [0] * self._ranks
+        for route, count, size in zip(self.all[: self._whole], counts, bags, strict=False):
+            ids_to[route.parts[0].rank] += count
+            bags_until[route.parts[0].rank] += size
+        edges = torch.tensor([0, *accumulate(bags_until)], device=rows.device)
+        places = torch.searchsorted(filled, edges).tolist()
+        filled = filled[: places[-1]]
+        codes = rows * 2
+        if is_single:
+            codes += 1
+        else:
+            codes[(torch.cumsum(lengths, 0) - lengths).index_select(0, filled)] += 1
+        return _Part(codes.to(self._dtype), ids_to, filled, [stop - start for start, stop in pairwise(places)])
+
+    def _by_row(self, rows: torch.Tensor, lengths: torch.Tensor, first_bag: int) -> _Part:
+        """Ids are sorted by the owner of their row. `rows`: of all tables that are cut, one below the other."""
+        device = rows.device
+        bag = torch.repeat_interleave(torch.arange(first_bag, first_bag + len(lengths), device=device), lengths, output_size=len(rows))
+        part = torch.searchsorted(torch.tensor(self._starts, device=device), rows, right=True) - 1
+        owner, order = torch.sort(torch.tensor(self._owner_of_part, device=device)[part], stable=True)
+        bag = bag.index_select(0, order)
+        shifted = (rows + torch.tensor(self._shift_of_part, device=device)[part]).index_select(0, order)
+        first = torch.ones_like(owner, dtype=torch.bool)
+        first[1:] = (owner[1:] != owner[:-1]) | (bag[1:] != bag[:-1])
+        ids_to, bags_to = (torch.bincount(each, minlength=self._ranks).tolist() for each in (owner, owner[first]))
+        return _Part((shifted * 2 + first).to(self._dtype), ids_to, bag[first], bags_to)
+
+    def _scale(self, lengths: torch.Tensor, bags: Sequence[int]) -> torch.Tensor | None:
+        if not any(self._means):
+            return None
+        counted = torch.where(repeated(self._means, bags, lengths.device), lengths, 1)
+        return counted.clamp_(min=1).float().reciprocal_().unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Codes [ids] and the bag of the batch that each bag sent is, in the order of owners, with their numbers for each owner."""
+
+    codes: torch.Tensor
+    ids: list[int]
+    bag_of: torch.Tensor
+    bags: list[int]
+
+
+def _routes(features: Sequence[SparseFeature], shards: Sequence[Shard]) -> list[Route]:
+    places = {feature.name: at for at, feature in enumerate(features)}
+    parts: dict[tuple[int, tuple[int, int]], list[Shard]] = {}
+    for shard in shards:
+        parts.setdefault((places[shard.table], shard.columns), []).append(shard)
+    return [
+        Route(feature, columns, tuple(sorted(each, key=lambda shard: shard.rows))) for (feature, columns), each in sorted(parts.items())
+    ]
+
+
+def repeated(values: Sequence[int | bool], counts: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Each value as often as its count says."""
+    each, often = torch.tensor(values, device=device), torch.tensor(counts, device=device)
+    return torch.repeat_interleave(each, often, output_size=sum(counts))
+
+
+def _merged(one: tuple[torch.Tensor, list[int]], other: tuple[torch.Tensor, list[int]]) -> torch.Tensor:
+    """What both have for the first owner, then for the second, …"""
+    cut = [torch.split(tensor, counts) for tensor, counts in (one, other)]
+    return torch.cat([part for of_owner in zip(*cut, strict=True) for part in of_owner])
+
+
+def _added(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]

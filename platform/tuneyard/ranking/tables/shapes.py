@@ -1,0 +1,25 @@
+"""Shapes of a ranker's tables, as placement reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.tables.placement import TableShape
+
+Rows = Literal["fp32", "fp16"]
+WEIGHT_BYTES: Mapping[Rows, int] = {"fp32": 4, "fp16": 2}
+
+
+def shapes_of(config: RankerConfig, *, ids_per_row: Mapping[str, float] | None = None, rows: Rows = "fp32") -> tuple[TableShape, ...]:
+    """A table for each sparse feature. `ids_per_row`: mean number of ids of a row of data, by feature, as counted in the data; by default
+    one of a bag, and `length` of a sequence."""
+    shapes = []
+    for feature in config.sparse:
+        ids = (ids_per_row or {}).get(feature.name, float(feature.length or 1))
+        if feature.length:
+            ids = min(ids, float(feature.length))
+        vectors = ids if feature.length else min(ids, 1.0)
+        shapes.append(TableShape(feature.name, feature.rows, config.width, ids, vectors, WEIGHT_BYTES[rows]))
+    return tuple(shapes)

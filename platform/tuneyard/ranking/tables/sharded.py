@@ -1,0 +1,292 @@
+"""Tables whose shards are owned by the ranks of a process group.
+
+A step, on every rank:
+
+    prefetch   routes of the next batch's ids; their numbers are exchanged
+    begin      owners get ids, look up and sum them, and start to send the sums; the next batch's ids follow
+    (finish)   the sums arrive; those of a bag's rows are added, means divided
+    backward   gradients are sent to owners, which keep them
+    apply      owners sum the gradients of each row, over ranks and micro-batches, and update it
+
+All ranks call these in the same order, and with the same batches prefetched. No weight is a parameter of the module: what wraps a model
+around it (DDP, DeepSpeed) sees the dense weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tuneyard.api import BadInput
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.tables.exchange import Awaited, Exchange
+from tuneyard.ranking.tables.names import PREFIX, table_names
+from tuneyard.ranking.tables.owned import OwnedRows, stacked
+from tuneyard.ranking.tables.placement import Placement, Shard, blocks
+from tuneyard.ranking.tables.routes import Routes, Sent, picked
+from tuneyard.ranking.tables.shapes import Rows
+
+EPSILON = 1e-8
+SQUARES = "squares"
+_DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
+_SENT_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class TablePiece:
+    """A contiguous view of cells that this rank owns: `box` is the first index and the length along each dimension of the whole."""
+
+    name: str
+    shape: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]
+    tensor: torch.Tensor
+
+
+class ShardedTables(nn.Module):  # type: ignore[misc]
+    """See `Tables`. `seed`: of the weights, equal on all ranks; `group`: the ranks of `placement`, by default all of them, or none for one.
+
+    `device`: of the tables, which may stay on the host while the rest of the ranker is on a GPU. The loss is one whose gradients' mean over
+    ranks is meant, as by DDP: gradients are summed over ranks, and divided by their number.
+    Raises BadInput where the placement is for other tables or for another number of ranks.
+    """
+
+    def __init__(
+        self,
+        config: RankerConfig,
+        placement: Placement,
+        *,
+        seed: int,
+        group: Any = None,
+        rows: Rows = "fp32",
+        device: torch.device | str = "cpu",
+        epsilon: float = EPSILON,
+    ) -> None:
+        super().__init__()
+        ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if dist.is_initialized() else (1, 0)
+        if placement.ranks != ranks:
+            raise BadInput(f"tables are placed on {placement.ranks} ranks, and {ranks} take part", f"place them on {ranks} ranks")
+        if [(table.name, table.rows, table.width) for table in placement.tables] != [
+            (feature.name, feature.rows, config.width) for feature in config.sparse
+        ]:
+            raise BadInput("the placement is not one of this ranker's tables", "place shapes_of(config)")
+        self.placement, self.rank = placement, rank
+        self._features, self._epsilon = config.sparse, epsilon
+        self._names = table_names([feature.name for feature in config.sparse])
+        self._exchange, self._group = Exchange(ranks, group), group
+        self._device = torch.device(device)
+        widths = sorted({shard.width for shard in placement.shards})
+        self._routes = [Routes(config.sparse, placement, width) for width in widths]
+        tables = {table.name: table for table in placement.tables}
+        self._owned = [
+            OwnedRows(stacked(placement, width)[rank], tables, width, seed=seed, dtype=_DTYPES[rows], device=self._device)
+            for width in widths
+        ]
+        self._ahead: list[_Flight] = []
+
+    def prefetch(self, batch: Mapping[str, torch.Tensor]) -> None:
+        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches."""
+        if self._routes:
+            self._ahead.append(self._departed(batch))
+
+    def begin(self, batch: Mapping[str, torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        if not self._routes:
+            return list
+        flight = self._of(batch)
+        flight.look_up()
+        self._advance()
+        return lambda: self._features_of(flight, flight.embeddings())
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        return self.begin(batch)()
+
+    def apply_gradients(self, learning_rate: float, *, step: int = 0) -> None:
+        """Update the rows of all backward passes since the last call. `step`: seeds the stochastic rounding of rows in fp16."""
+        self._advance()
+        for owned in self._owned:
+            owned.apply(learning_rate, epsilon=self._epsilon, share=1 / self._exchange.ranks, step=step)
+
+    def forget_gradients(self) -> None:
+        """Leave out the update of all backward passes since the last call, as for a step that is not finite."""
+        for owned in self._owned:
+            owned.forget()
+
+    def pieces(self) -> list[TablePiece]:
+        """This rank's cells, and the states of row-wise Adagrad, which have a column for each block of columns of the table."""
+        found: list[TablePiece] = []
+        for owned in self._owned:
+            for shard in owned.first:
+                found += self._pieces_of(shard, *owned.views(shard))
+        return found
+
+    def gathered(self, name: str) -> torch.Tensor | None:
+        """The table of a feature on the first rank, in a new tensor on the host; None on the others. All ranks call it.
+
+        Owners send some rows at a time, so that no second copy of a table is made.
+        """
+        table = next(table for table in self.placement.tables if table.name == name)
+        dtype = self._owned[0].weights.dtype
+        whole = torch.empty(table.rows, table.width, dtype=dtype) if self.rank == 0 else None
+        for shard in sorted((shard for shard in self.placement.shards if shard.table == name), key=lambda each: (each.rows, each.columns)):
+            own = next((owned.views(shard)[0] for owned in self._owned if shard in owned.first), None)
+            for start in range(0, shard.height, _SENT_ROWS):
+                rows = slice(start, min(start + _SENT_ROWS, shard.height))
+                block = self._on_first(shard, own[rows] if own is not None else None, rows.stop - start, dtype)
+                if whole is not None:
+                    whole[shard.rows[0] + start : shard.rows[0] + rows.stop, slice(*shard.columns)] = block
+        return whole
+
+    def _on_first(self, shard: Shard, own: torch.Tensor | None, rows: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Rows of a shard, on the first rank."""
+        if shard.rank == 0:
+            return own
+        device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(self._group) == "nccl" else torch.device("cpu")
+        if shard.rank == self.rank and own is not None:
+            dist.send(own.to(device).contiguous(), group=self._group, group_dst=0)
+        elif self.rank == 0:
+            block = torch.empty(rows, shard.width, dtype=dtype, device=device)
+            dist.recv(block, group=self._group, group_src=shard.rank)
+            return block
+        return None
+
+    def _pieces_of(self, shard: Shard, weights: torch.Tensor, squares: torch.Tensor) -> Iterator[TablePiece]:
+        table = next(table for table in self.placement.tables if table.name == shard.table)
+        name = f"{PREFIX}.{self._names[shard.table]}"
+        rows = (shard.rows[0], shard.height)
+        yield TablePiece(name, (table.rows, table.width), (rows, (shard.columns[0], shard.width)), weights)
+        box = (rows, (blocks(shard.columns[0]), blocks(shard.width)))
+        yield TablePiece(f"{name}.{SQUARES}", (table.rows, blocks(table.width)), box, squares)
+
+    def _departed(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
+        picks = picked(self._features, batch)
+        sents = [routes.sent(picks) for routes in self._routes]
+        bags = [routes.bags(picks) for routes in self._routes]
+        return _Flight(self._owned, self._exchange, sents, bags, self._key(batch), self._advance)
+
+    def _of(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
+        key = self._key(batch)
+        for flight in self._ahead:
+            if all(one is other for one, other in zip(flight.key, key, strict=True)):
+                self._ahead.remove(flight)
+                return flight
+        return self._departed(batch)
+
+    def _key(self, batch: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        return [batch[f"{feature.name}.ids"] for feature in self._features]
+
+    def _advance(self) -> None:
+        """Let batches that are ahead send their ids. Called where every rank is at the same place."""
+        for flight in self._ahead:
+            flight.send_ids()
+
+    def _features_of(self, flight: _Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A tensor for each feature, of the embeddings [bags, width] of each width."""
+        columns: list[list[tuple[tuple[int, int], torch.Tensor]]] = [[] for _ in self._features]
+        for routes, bags, of_width in zip(self._routes, flight.bags, embeddings, strict=True):
+            for route, found in zip(routes.all, torch.split(of_width, bags), strict=True):
+                columns[route.feature].append((route.columns, found))
+        made = []
+        for feature, parts in zip(self._features, columns, strict=True):
+            ordered = [found for _, found in sorted(parts, key=lambda part: part[0])]
+            found = ordered[0] if len(ordered) == 1 else torch.cat(ordered, dim=1)
+            made.append(found.view(-1, feature.length, found.shape[1]) if feature.length else found)
+        return made
+
+
+class _Flight:
+    """A batch on its way: numbers of ids, ids, embeddings, and the gradients on the way back."""
+
+    def __init__(
+        self,
+        owned: Sequence[OwnedRows],
+        exchange: Exchange,
+        sents: Sequence[Sent],
+        bags: Sequence[list[int]],
+        key: list[torch.Tensor],
+        advance: Callable[[], None],
+    ) -> None:
+        self.key, self.bags = key, bags
+        self._owned, self._exchange, self._sents, self._advance = owned, exchange, sents, advance
+        self._ids_to = [[sent.ids[rank] for sent in sents] for rank in range(exchange.ranks)]
+        self._bags_to = [[sent.bags[rank] for sent in sents] for rank in range(exchange.ranks)]
+        counts = torch.tensor([self._ids_to, self._bags_to], device=sents[0].codes.device).transpose(0, 1).contiguous()
+        even = [[1]] * exchange.ranks
+        self._counts = exchange.start([counts], even, even)
+        self._ids: Awaited | None = None
+        self._ids_from: list[list[int]] = []
+        self._bags_from: list[list[int]] = []
+        self._codes: list[torch.Tensor] = []
+        self._vectors: Awaited | None = None
+
+    def send_ids(self) -> Awaited:
+        """Once the numbers have arrived."""
+        if self._ids is None:
+            counts = self._counts.wait()[0].tolist()
+            self._ids_from, self._bags_from = ([each[kind] for each in counts] for kind in (0, 1))
+            self._ids = self._exchange.start([sent.codes for sent in self._sents], self._ids_to, self._ids_from)
+        return self._ids
+
+    def look_up(self) -> None:
+        """Embeddings that others asked this rank for, on their way to them."""
+        codes = self.send_ids().wait()
+        self._codes = [each.to(owned.weights.device) for each, owned in zip(codes, self._owned, strict=True)]
+        found = [
+            owned.found(each, bags).to(self._sents[0].codes.device)
+            for each, owned, bags in zip(self._codes, self._owned, map(sum, zip(*self._bags_from, strict=True)), strict=True)
+        ]
+        self._vectors = self._exchange.start(found, self._bags_from, self._bags_to)
+
+    def embeddings(self) -> list[torch.Tensor]:
+        """[bags, width] of each width, with a gradient where torch records one."""
+        if not torch.is_grad_enabled():
+            return self.arrived()
+        anchor = torch.zeros((), requires_grad=True, device=self._sents[0].codes.device)
+        return list(_Embeddings.apply(anchor, self))
+
+    def arrived(self) -> list[torch.Tensor]:
+        assert self._vectors is not None
+        vectors, self._vectors = self._vectors.wait(), None
+        return [_in_place(sent, each) for sent, each in zip(self._sents, vectors, strict=True)]
+
+    def send_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
+        sent = [_as_sent(sent, each) for sent, each in zip(self._sents, gradients, strict=True)]
+        arriving = self._exchange.start(sent, self._bags_to, self._bags_from)
+        for at, (owned, codes) in enumerate(zip(self._owned, self._codes, strict=True)):
+            owned.expect(codes, sum(counts[at] for counts in self._bags_from), arriving.only(at))
+        self._advance()
+
+
+class _Embeddings(torch.autograd.Function):  # type: ignore[misc]
+    """Embeddings of a flight; the first argument is there so that torch records them."""
+
+    @staticmethod
+    def forward(ctx: Any, _anchor: torch.Tensor, flight: _Flight) -> tuple[torch.Tensor, ...]:
+        ctx.flight = flight
+        return tuple(flight.arrived())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, None]:
+        ctx.flight.send_gradients(gradients)
+        return None, None
+
+
+def _in_place(sent: Sent, vectors: torch.Tensor) -> torch.Tensor:
+    """Sums of bags as they come from owners -> the embedding of each bag of the batch."""
+    if sent.targets is None:
+        found = vectors
+    else:
+        found = vectors.new_zeros(sent.total, vectors.shape[1])
+        # A bag comes at most once from each owner, so that the order of addition is fixed on every device.
+        for targets, each in zip(torch.split(sent.targets, sent.bags), torch.split(vectors, sent.bags), strict=True):
+            found.index_add_(0, targets, each)
+    return found if sent.scale is None else found * sent.scale
+
+
+def _as_sent(sent: Sent, gradients: torch.Tensor) -> torch.Tensor:
+    """The reverse."""
+    scaled = gradients if sent.scale is None else gradients * sent.scale
+    return scaled.contiguous() if sent.targets is None else scaled.index_select(0, sent.targets)

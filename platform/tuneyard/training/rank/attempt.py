@@ -1,0 +1,153 @@
+"""One attempt at a rank task, in one rank: where it differs from training by a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import set_seed
+
+from tuneyard import data
+from tuneyard.api import BadInput, RankTask
+from tuneyard.data.holdout import held_out_items
+from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.report import DataReport
+from tuneyard.data.stream.windows import Windows
+from tuneyard.planning import steps_of_epochs
+from tuneyard.ranking import FlatRows, RankerProgram, ShardedTables, config_of_task, stored_rows
+from tuneyard.tracking.events import Stage, Warned
+from tuneyard.training.arguments import training_arguments
+from tuneyard.training.artifacts import Artifacts
+from tuneyard.training.attempt import Material
+from tuneyard.training.details import figures_of
+from tuneyard.training.model_card import ranker_card
+from tuneyard.training.offload_ops import prepare_offload
+from tuneyard.training.order import Batches
+from tuneyard.training.program.attempt import ProgramAttempt
+from tuneyard.training.program.flops import FlopAccount
+from tuneyard.training.program.loading import Loaded
+from tuneyard.training.program.module import ProgramModule
+from tuneyard.training.progress import Progress
+from tuneyard.training.rank.artifacts import save_ranker
+from tuneyard.training.rank.rows import BatchesOfRows, as_made
+from tuneyard.training.rank.tables import load_account, placed_tables
+from tuneyard.training.rank.trainer import RankTrainer
+from tuneyard.training.request import TrainResult
+from tuneyard.training.throughput import Throughput
+
+
+class RankAttempt(ProgramAttempt):
+    """Rows of a table, a ranker with sharded tables, and figures of held-out rows."""
+
+    @cached_property
+    def rank_task(self) -> RankTask:
+        assert self.request.rank is not None
+        return self.request.rank
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task)), Path(), ())
+
+    def _prepare(self) -> Material:
+        request, task, plan = self.request, self.request.task, self.request.plan
+        prepare_offload(plan, self.world, optimizer=task.optimizer.name, task=request.name, emit=self.emit)
+        prepared = self._together(self._prepared)
+        for message in prepared.report.warnings():
+            self.emit(Warned(task=request.name, message=message))
+        steps = task.steps or steps_of_epochs(task.epochs or 1.0, prepared.order.epoch_rows, plan.global_batch)
+        batches = Batches(
+            rows_at=lambda places: places,  # of the stream: `BatchesOfRows` finds the rows
+            micro_batch=plan.micro_batch,
+            grad_accum=plan.grad_accum,
+            rank=self.world.data_rank,
+            workers=self.world.mesh.data,
+            start=0,
+            stop=steps,
+        )
+        return Material("", None, None, prepared, steps, batches)
+
+    def _prepared(self) -> data.Prepared:
+        """Rows to train on and held-out rows. Raises BadInput."""
+        task = self.rank_task
+        self._stage("reading rows")
+        rows, held_out = self._stored(task.table.source or "", task.table.limit), None
+        said = rows.warnings()
+        size_bytes = sum(array.nbytes for array in rows.arrays.values())
+        if task.validation is not None:
+            held_out = self._stored(task.validation.source or "", task.validation.limit)
+            said += [f"held-out rows: {warning}" for warning in held_out.warnings()]
+        elif task.validation_fraction:
+            aside = held_out_items(rows.hashes, task.validation_fraction, task.seed)
+            rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
+        if not len(rows):
+            raise BadInput(f"{task.table.source}: no row is left to train on", "lower validationFraction, or add rows")
+        if held_out is not None and not len(held_out):
+            raise BadInput(f"{task.table.source}: all rows are equal, so that none can be held out", "leave validationFraction out")
+        report = DataReport(
+            source=task.table.source or "",
+            format="table",
+            why="a ranker reads columns",
+            files=0,
+            samples=len(rows) + (len(held_out) if held_out is not None and task.validation is None else 0),
+            rows=len(rows),
+            validation_rows=len(held_out) if held_out is not None else 0,
+            max_length=0,
+            packed=False,
+            notes=said,
+        )
+        order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
+        return data.Prepared(BatchesOfRows(rows, order), None if held_out is None else BatchesOfRows(held_out), report, False, order)
+
+    def _stored(self, uri: str, limit: int | None) -> FlatRows:
+        def tell(done: int, of: int) -> None:
+            self.emit(Stage(task=self.request.name, name="reading rows", done=done, of=of, unit="rows"))
+
+        return stored_rows(uri, self.loaded.program.config, slices=self.rank_task.slices, limit=limit, on_rows=tell)
+
+    def _build_trainer(self, material: Material) -> RankTrainer:
+        task, plan = self.request.task, self.request.plan
+        arguments = training_arguments(task, replace(plan, recompute=False), steps=material.steps, scratch=self.scratch)
+        # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        self._stage("placing tables")
+        self.tables = tables = self._tables(material)
+        set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
+        ranker = self.loaded.program.config.build(tables)
+        ranker.recompute = plan.recompute
+        return RankTrainer(
+            model=ProgramModule(self.loaded, ranker),
+            args=arguments,
+            data_collator=as_made,
+            train_dataset=material.data.train,
+            eval_dataset=material.data.validation,
+            flops=FlopAccount(by=lambda batch: batch["labels"].shape[0]),
+            tables=tables,
+            slices=self.rank_task.slices,
+            learning_rate=self.rank_task.tables.learning_rate,
+        )
+
+    def _tables(self, material: Material) -> ShardedTables:
+        return placed_tables(self.rank_task, self.loaded.program.config, material.data.train.rows, self.world)
+
+    def _made_by(self) -> dict[str, Any]:
+        task = self.rank_task
+        made = {"ranker": config_of_task(task).to_dict(), "tables": {"rows": task.tables.rows, "learning rate": task.tables.learning_rate}}
+        return {name: value for name, value in super()._made_by().items() if name != "program"} | made
+
+    def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
+        self._stage("saving the ranker")
+        card = ranker_card(self.request, figures_of(self.request.plan, progress, throughput) | trainer.last_figures)
+        return save_ranker(trainer, self.request, self.world, card)
+
+    def _result(self, status: str, material: Material, progress: Progress, *args: Any) -> TrainResult:
+        found = super()._result(status, material, progress, *args)
+        details = {name: value for name, value in found.details.items() if name != "program"}
+        return replace(found, details=details | self._about(progress))
+
+    def _about(self, progress: Progress) -> dict[str, Any]:
+        """What a report tells of a ranker beside what it tells of any training."""
+        judged = {"metrics": {name: value for name, value in progress.figures[-1].items() if name != "step"}} if progress.figures else {}
+        return {"tables": load_account(self.tables.placement), **judged}

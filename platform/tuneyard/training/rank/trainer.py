@@ -1,0 +1,116 @@
+"""ProgramTrainer for rankers: tables that step beside the optimizer, ids that are exchanged a batch ahead, figures of held-out rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+from tuneyard.ranking import RankMetrics, ShardedTables
+from tuneyard.training.distributed import gather_objects
+from tuneyard.training.order import evaluation_batches
+from tuneyard.training.program.contract import COUNT
+from tuneyard.training.program.trainer import ProgramTrainer
+
+Figures = dict[str, float]
+_SHOWN = ("normalised_entropy", "auc", "calibration")
+
+
+class TablesStep(TrainerCallback):
+    """Tables are updated when the optimizer has stepped, at the same share of their learning rate."""
+
+    def __init__(self, trainer: RankTrainer) -> None:
+        self._trainer = trainer
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002 - transformers' signature
+        self._trainer.step_tables(state.global_step)
+        return control
+
+
+class RankTrainer(ProgramTrainer):
+    """Trains a ranker whose tables are no parameters: wrappers and optimizers see the dense part alone."""
+
+    def __init__(self, *args: Any, tables: ShardedTables, slices: Sequence[str], learning_rate: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tables = tables
+        self.last_figures: Figures = {}
+        self._slices = slices
+        self._table_rate = learning_rate
+        self.add_callback(TablesStep(self))
+
+    def step_tables(self, step: int) -> None:
+        """Update the rows that the micro-batches of this step have looked up."""
+        share = self._get_learning_rate() / self.args.learning_rate
+        self.tables.apply_gradients(self._table_rate * share, step=step)
+
+    def get_train_dataloader(self) -> DataLoader:
+        loader = super().get_train_dataloader()
+        return loader if self.world.size == 1 else AheadLoader(loader, self.tables, self.args.device)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
+        """Every step is a full batch."""
+        self._counts.extend(float(batch[COUNT]) for batch in batch_samples)
+        return torch.tensor(float(self.batches.global_batch), device=device)
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
+        """Log loss, normalised entropy, AUC and calibration of the held-out rows, exact over any number of ranks."""
+        rows = self.eval_dataset.rows
+        batches = evaluation_batches(len(rows), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
+        judged: dict[tuple[str, str], RankMetrics] = {}
+        self.watch.mark("evaluation")
+        ranker = self.module.model
+        ranker.eval()
+        for numbers in batches:
+            # A rank without rows left takes part in the exchange of its peers' ids.
+            batch = self._prepare_inputs({name: value for name, value in rows.batch(numbers or [0]).items() if torch.is_tensor(value)})
+            with torch.no_grad(), self.compute_loss_context_manager():
+                logits = ranker(batch).double().cpu().numpy()
+            if not numbers:
+                continue
+            labels = batch["labels"].double().cpu().numpy()
+            for at, task in enumerate(ranker.config.tasks):
+                judged.setdefault((task, ""), RankMetrics()).update(logits[:, at], labels[:, at])
+        ranker.train()
+        self.watch.mark("other")
+        whole: dict[tuple[str, str], RankMetrics] = {}
+        for own in gather_objects(self.world, judged):
+            for key, metrics in own.items():
+                whole[key] = whole[key].merge(metrics) if key in whole else metrics
+        figures = {task: asdict(whole[task, ""].figures()) for task in ranker.config.tasks}
+        first = figures[ranker.config.tasks[0]]
+        self.last_figures = {name: first[name] for name in _SHOWN if math.isfinite(first[name])}
+        loss = sum(each["log_loss"] for each in figures.values()) / len(figures)
+        self.on_evaluation(self.state.global_step, loss, self.last_figures)
+        metrics = {f"{metric_key_prefix}_loss": loss}
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+class AheadLoader:
+    """Gives the batches of a loader, and starts the exchange of each batch's ids while the batch before it is computed."""
+
+    def __init__(self, loader: DataLoader, tables: ShardedTables, device: torch.device) -> None:
+        self._loader, self._tables, self._device = loader, tables, device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        before: dict[str, Any] | None = None
+        for made in self._loader:
+            # Tables know a batch by its tensors: they go to the device here, and the trainer finds them there.
+            batch = {name: value.to(self._device) if torch.is_tensor(value) else value for name, value in made.items()}
+            self._tables.prefetch(batch)
+            if before is not None:
+                yield before
+            before = batch
+        if before is not None:
+            yield before

@@ -1,0 +1,24 @@
+"""Rank tasks that are killed with SIGKILL at random instants end as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kills import Case, run_case
+
+TASK: dict[str, Any] = {"batch": {"global": 240}}
+
+
+@pytest.mark.parametrize(("name", "task"), [("fp32", TASK), ("fp16 rows", TASK | {"tables": {"rows": "fp16"}})], ids=["fp32", "fp16 rows"])
+def test_losses_are_equal_bit_for_bit(name: str, task: dict[str, Any], tmp_path: Path) -> None:  # noqa: ARG001 - of the ids
+    outcome = run_case(Case(folder=str(tmp_path), plan={"workers": 2}, task=task, ranker=True, kills=3, seed=5))
+    assert outcome.kills == 3
+    assert outcome.exact, outcome.difference
+
+
+def test_workers_that_change_from_attempt_to_attempt_change_losses_by_the_order_of_sums_alone(tmp_path: Path) -> None:
+    layouts: list[dict[str, Any]] = [{"workers": workers} for workers in (1, 2, 4, 3)]
+    outcome = run_case(Case(folder=str(tmp_path), plan={"workers": 1}, layouts=layouts, task=TASK, ranker=True, kills=4, seed=6))
+    assert outcome.difference < 1e-3
