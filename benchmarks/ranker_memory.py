@@ -99,7 +99,7 @@ def measured(fields: dict[str, Any], log: Path) -> dict[str, float]:
 
     from tuneyard.training import train
 
-    base = {"batch": {"global": 4096}, "steps": STEPS, "checkpoint": {"everySteps": 100_000}}
+    base = {"batch": {"global": 4096}, "steps": STEPS, "checkpoint": {"everySteps": 3}}
     with tempfile.TemporaryDirectory() as folder:
         train(rank_request(Path(folder) / "first", rank_task(log, **(base | {"batch": {"global": 64}}))))
         gc.collect()
