@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.models import sentences, write_model
 
 from tuneyard.api import ScoreTask
-from tuneyard.runtime.pool import EnginePool
+from tuneyard.runtime.pool import WorkerPool
 from tuneyard.runtime.ray_session import ray_session
-from tuneyard.scoring import Loaded, PartWorker, ScoreJob, ScoreRequest, prepare
+from tuneyard.scoring import Loaded, PartWorker, ScoreRequest, Work, work_of
 from tuneyard.scoring.engine import engine_arguments
 from tuneyard.storage import open_store
 from tuneyard.tracking import silent
@@ -78,14 +78,14 @@ class BothWays(PartWorker):
         return sum(len(output.outputs[0].token_ids) for output in outputs), time.monotonic() - began
 
 
-class OneEnginePool(EnginePool):
+class OneEnginePool(WorkerPool):
     """The pool as it is, around an engine that is loaded already and outlives it."""
 
-    def __init__(self, job: ScoreJob, engine: Any) -> None:
-        super().__init__(job, silent)
+    def __init__(self, work: Work, engine: Any) -> None:
+        super().__init__(work, silent)
         self._engine = engine
 
-    def new_engine(self) -> Any:
+    def new_worker(self, rank: int = 0) -> Any:  # noqa: ARG002 - as the pool asks
         return self._engine
 
 
@@ -113,19 +113,19 @@ def request(folder: Path, rows: int, max_tokens: int) -> ScoreRequest:
 def run_ours(asked: ScoreRequest, output: str, engine: Any) -> tuple[int, float]:
     """Output tokens, and seconds from the first hand-out to the last commit."""
     ray.get(engine.write_to.remote(output))
-    pool = OneEnginePool(prepare(replace(asked, output=output)), engine)
+    work = work_of(replace(asked, output=output))
+    pool = OneEnginePool(work, engine)
     pool.run(lambda: False)
-    measured = pool.measured(wall_s=0.0, stopped=False)
-    return sum(sums.output_tokens for sums in pool.sums), measured.generation_s
+    return work.counted.output_tokens, pool.measured(wall_s=0.0, stopped=False).generation_s
 
 
 def measure(folder: Path, rows: int, max_tokens: int, pairs: int) -> list[Pair]:
     prompts = write_rows(folder / f"rows-{rows}.jsonl", rows)
     asked = request(folder, rows, max_tokens)
-    job = prepare(asked)
+    work = work_of(asked)
     cores = len(os.sched_getaffinity(0))
     options = {"num_cpus": cores, "max_concurrency": 8, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(cores)}}}
-    engine = ray.remote(BothWays).options(**options).remote(job.order)
+    engine = ray.remote(BothWays).options(**options).remote(work.order)
     ray.get(engine.load.remote())
     ray.get(engine.generate.remote(prompts, max_tokens))  # warm: the first steps of a process are slower
     measured = []

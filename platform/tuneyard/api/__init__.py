@@ -15,7 +15,7 @@ from tuneyard.api.rank import RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
-from tuneyard.api.score import Engine, Generation, ScoreTask
+from tuneyard.api.score import Engine, Generation, RankerScoring, ScoreTask, Windows
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
@@ -64,6 +64,7 @@ __all__ = [
     "Progress",
     "RankPlace",
     "RankTask",
+    "RankerScoring",
     "Resource",
     "Resources",
     "Retries",
@@ -84,6 +85,7 @@ __all__ = [
     "TuneTask",
     "TuneyardError",
     "Violation",
+    "Windows",
     "WorkerRange",
     "check_rules",
     "check_task",

@@ -185,7 +185,9 @@ class ScoreData(Source):
     reference: str | None = Field(
         default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
     )
-    keep: list[str] = Field(default_factory=list, description="columns copied into the output; default: all of them")
+    keep: list[str] = Field(
+        default_factory=list, description="columns copied into the output; default: all of them, or none where a ranker scores a table"
+    )
     chat: bool | None = Field(
         default=None,
         description="render prompts with the chat template; default: as in the model's training by "

@@ -1,10 +1,10 @@
-"""A score task: prompts through a model, rows out, with metrics."""
+"""A score task: prompts through a language model, or rows of a table through a ranker; rows out, with metrics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from tuneyard.api.base import Fields
 from tuneyard.api.data import ScoreData
@@ -52,8 +52,39 @@ class Engine(Fields):
     eager: bool = Field(default=False, description="no CUDA graphs and no compilation: starts sooner, runs slower")
 
 
+class Windows(Fields):
+    """Rows that are judged together: windows of rows or, with `column`, of time."""
+
+    every: float = Field(gt=0, description="rows of a window, in the order of the table; with column its width there")
+    column: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="numbers or timestamps by which rows are in windows; of timestamps `every` is in seconds; default: the rows' order",
+    )
+
+
+class RankerScoring(Fields):
+    """How a ranker scores a table, and how its scores are judged where the table has the labels."""
+
+    batch: int = Field(default=4096, ge=1, le=1 << 20, description="rows that are scored at a time, per instance")
+    slices: list[Annotated[str, StringConstraints(min_length=1, max_length=512)]] = Field(
+        default_factory=list, max_length=16, description="columns by whose values rows are judged apart"
+    )
+    slice_values: int = Field(
+        default=32, ge=1, le=1000, description="values of each of these columns that are judged apart: the most frequent ones"
+    )
+    windows: Windows | None = Field(default=None, description="judge rows apart as they come, or by time; default: all together")
+    base_rate: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="a rate of positive labels, such as that of the training data; figures are compared with always predicting it",
+    )
+
+
 class ScoreTask(Fields):
-    """Score a data set with a model."""
+    """Score a data set with a language model, or a table with a ranker."""
 
     model: ModelRef
     data: ScoreData
@@ -62,5 +93,9 @@ class ScoreTask(Fields):
     metrics: list[MetricName] = Field(
         default_factory=list, max_length=MOST_METRICS, description=f"what is computed; {_needs_reference()} data.reference"
     )
-    rows_per_part: int = Field(default=512, ge=1, description="rows per committed Parquet part: what a kill can cost at most, per engine")
+    ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
+    rows_per_part: Count | Auto = Field(
+        default="auto",
+        description="rows per committed Parquet part: what a kill can cost at most, per engine; auto: 512, or 65536 where a ranker scores",
+    )
     max_error_fraction: float = Field(default=0.1, ge=0, le=1, description="share of rows with errors, 0 to 1, above which the task fails")

@@ -36,11 +36,15 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     """Raises BadInput for data whose first rows show that they cannot serve."""
     from tuneyard.data.head import check_source
     from tuneyard.ranking import check_table
+    from tuneyard.runtime.rankers import check_scored_table, ranker_of
     from tuneyard.storage import absolute
 
     task = job.tasks[int(file.path[2])]
+    ranker = ranker_of(job, task, base_dir)
     if file.what == "data" and task.rank is not None:
         check_table(task.rank, absolute(file.text, base_dir))
+    elif file.what == "data" and ranker is not None:
+        check_scored_table(task, ranker, absolute(file.text, base_dir))
     elif file.what == "data":
         check_source(task.train or task.score, task.sources()[".".join(map(str, file.path[3:-1]))], absolute(file.text, base_dir))
 
@@ -79,7 +83,7 @@ def _missing(file: LocalFile, base_dir: Path, program: str | None = None) -> str
         return "" if any(base_dir.glob(file.text)) else f"no file matches {file.text}"
     if not there.exists():
         return f"{file.text}: no such file or folder beside the JobSpec"
-    if file.what == "model" and not (there / "config.json").is_file():
+    if file.what == "model" and not any((there / name).is_file() for name in ("config.json", "ranker.json")):
         return f"{file.text} is not a model: it has no config.json"
     return ""
 

@@ -37,6 +37,7 @@ from tuneyard.planning import (
     resolve_engine_plan,
 )
 from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.rankers import ranker_of
 from tuneyard.runtime.references import model_origin, named_model
 
 _AUTO_WORKERS = (1, 2, 4, 8)
@@ -215,6 +216,10 @@ def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mappin
 
 def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
     assert task.score is not None
+    if ranker_of(job.spec, task, base_dir) is not None:
+        reason = f"{task.name}: a ranker on {task.resources.instances} instances; its speed is not predicted"
+        yield {"task": task.name, "kind": "score", "fits": None, "reason": reason}
+        return
     made_by = _maker(job, task)
     if made_by is not None:
         yield {"task": task.name, "kind": "score", "fits": None, "reason": _not_yet(task, made_by)}

@@ -71,7 +71,8 @@ class TaskProgress:
             scored = self.scored
             errors = [f"{scored.errors} errors"] if scored.errors else []
             eta = [f"ETA {clock(scored.eta_s)}"] if self.state == "running" and 0 < scored.rows < scored.of else []
-            return [f"{scored.output_tokens_per_s:,.0f} output tokens/s", *errors, *eta]
+            rate = f"{scored.output_tokens_per_s:,.0f} output tokens/s" if scored.rows_per_s is None else f"{scored.rows_per_s:,.0f} rows/s"
+            return [rate, *errors, *eta]
         return []
 
     def seconds(self, now: float) -> float | None:

@@ -23,7 +23,8 @@ def print_summary(report: Report) -> None:
         metrics = list(dict.fromkeys(metric for task in scored.values() for metric in task["metrics"]))
         rows = [_scored(name, task, metrics) for name, task in scored.items()]
         useless = [name for name in ("empty", "looping", "cut_off") if any(task.get(name) for task in scored.values())]
-        print_table(["scored", "rows", "errors", *useless, *metrics, "output_tokens_per_s", "MFU", "time"], rows)
+        rates = [name for name in ("output_tokens_per_s", "rows_per_s") if any(name in task for task in scored.values())]
+        print_table(["scored", "rows", "errors", *useless, *metrics, *rates, "MFU", "time"], rows)
     for group in comparable(report.spec, list(scored)):
         same_rows = {name: scored[name] for name in group}
         for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
@@ -85,6 +86,7 @@ def _scored(name: str, task: Mapping[str, Any], metrics: list[str]) -> dict[str,
         "cut_off": task.get("cut_off"),
         **{metric: task["metrics"].get(metric) for metric in metrics},
         "output_tokens_per_s": _whole(task.get("output_tokens_per_s")),
+        "rows_per_s": _whole(task.get("rows_per_s")),
         "MFU": share(task["mfu"]) if task.get("mfu") is not None else None,
         "time": clock(task.get("wall_s", 0.0)),
     }

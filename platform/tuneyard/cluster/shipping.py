@@ -210,7 +210,7 @@ def _parcel(file: LocalFile, base_dir: Path) -> Parcel:
         return Parcel(file.path, file.text, path.name, {path.name: path}, single=True)
     if file.what == "template":
         raise _bad(f"{file.text} is a folder, and the file of a template belongs here")
-    if file.what == "model" and not (path / "config.json").is_file():
+    if file.what == "model" and not any((path / name).is_file() for name in ("config.json", "ranker.json")):
         raise _bad(f"{file.text} is no model folder: it has no config.json")
     files = {_name_below(path, each): _checked(each, base_dir) for each in files_below(path)}
     files.pop(MANIFEST, None)  # of a folder that Tuneyard has stored: it gets one of its own

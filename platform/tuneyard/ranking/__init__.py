@@ -3,8 +3,8 @@
 A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
 interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
 columns, `flat_rows` keeps those of a whole table on disk, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has
-normalised entropy, AUC and calibration, `files` saves, loads and exports, and `program` is a ranker as a program of `train.program`.
-`click_log` makes logs with known causes.
+normalised entropy, AUC and calibration, of slices (`sliced_metrics`) and windows too, `files` saves, loads and exports, `folder` knows a
+ranker without torch, and `program` is a ranker as a program of `train.program`. `click_log` makes logs with known causes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
     from tuneyard.ranking.files import export, load, save, write_ranker, write_table
     from tuneyard.ranking.flat_rows import FlatRows, stored_rows
-    from tuneyard.ranking.metrics import RankFigures, RankMetrics
+    from tuneyard.ranking.folder import holds_ranker, read_config
+    from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
+    from tuneyard.ranking.sliced_metrics import Coded, SlicedFigures, SlicedMetrics, coded
     from tuneyard.ranking.tables import (
         Costs,
         Placement,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         table_names,
     )
     from tuneyard.ranking.task import config_of_task
+    from tuneyard.ranking.windowed_metrics import WindowedMetrics, WindowFigures
 
 _AT = {
     **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
@@ -42,9 +45,12 @@ _AT = {
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
     **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
     **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
-    **dict.fromkeys(("RankFigures", "RankMetrics"), "metrics"),
+    **dict.fromkeys(("holds_ranker", "read_config"), "folder"),
+    **dict.fromkeys(("JudgedRows", "RankFigures", "RankMetrics"), "metrics"),
     "RankerProgram": "program",
     "Ranker": "ranker",
+    **dict.fromkeys(("Coded", "SlicedFigures", "SlicedMetrics", "coded"), "sliced_metrics"),
+    **dict.fromkeys(("WindowFigures", "WindowedMetrics"), "windowed_metrics"),
     **dict.fromkeys(
         ("Costs", "Placement", "ShardedTables", "TableShape", "WholeTables", "measured_costs", "placed", "shapes_of", "table_names"),
         "tables",
@@ -52,10 +58,12 @@ _AT = {
     "config_of_task": "task",
 }
 __all__ = [
+    "Coded",
     "Costs",
     "Effects",
     "EnsembleLayer",
     "FlatRows",
+    "JudgedRows",
     "Placement",
     "RankFigures",
     "RankMetrics",
@@ -63,18 +71,25 @@ __all__ = [
     "RankerConfig",
     "RankerProgram",
     "ShardedTables",
+    "SlicedFigures",
+    "SlicedMetrics",
     "SparseFeature",
     "TableShape",
     "WholeTables",
+    "WindowFigures",
+    "WindowedMetrics",
     "batch_of",
     "batch_of_rows",
     "check_table",
+    "coded",
     "config_of_task",
     "export",
     "generated_clicks",
+    "holds_ranker",
     "load",
     "measured_costs",
     "placed",
+    "read_config",
     "save",
     "shapes_of",
     "stored_rows",

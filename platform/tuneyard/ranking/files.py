@@ -11,10 +11,9 @@ import torch
 
 from tuneyard.api import BadInput
 from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.folder import CONFIG, VERSION, WEIGHTS, read_config
 from tuneyard.ranking.ranker import Ranker
 
-CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
-_VERSION = 2
 _TOLERANCE = 1e-5
 
 
@@ -39,7 +38,7 @@ def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch
 
     (folder / CONFIG).unlink(missing_ok=True)
     save_file({name: weight.detach().contiguous() for name, weight in weights.items()}, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps({"version": _VERSION, **config.to_dict()}, indent=1) + "\n")
+    (folder / CONFIG).write_text(json.dumps({"version": VERSION, **config.to_dict()}, indent=1) + "\n")
 
 
 def load(folder: str | Path) -> Ranker:
@@ -49,15 +48,12 @@ def load(folder: str | Path) -> Ranker:
 
     where = Path(folder)
     try:
-        values = json.loads((where / CONFIG).read_text())
         weights = load_file(where / WEIGHTS)
         for table in sorted(where.glob("table-*.safetensors")):
             weights |= load_file(table)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         raise BadInput(f"{where} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
-    if values.pop("version", None) != _VERSION:
-        raise BadInput(f"{where / CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
-    ranker = RankerConfig.from_dict(values).build()
+    ranker = read_config(where).build()
     try:
         ranker.load_state_dict(weights)
     except RuntimeError as error:

@@ -1,17 +1,23 @@
 """How good predicted probabilities are: normalised entropy, area under the ROC curve, calibration.
 
 Normalised entropy (He et al. 2014) is the mean log loss over that of always predicting the mean label: 1 is no better than the mean.
-Sums are added up over batches, ranks and windows; the curve is that of 2^16 bins of the logit.
+Sums are added up over batches, ranks and windows; the curve is that of a histogram of the logit. `sliced_metrics` keeps these sums by
+values of columns, `windowed_metrics` by rows or time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 _BINS = 1 << 16
 _REACH = 20.0
 """Logits beyond are in the outermost bins."""
@@ -27,39 +33,103 @@ class RankFigures:
     normalised_entropy: float
     auc: float
     calibration: float
+    auc_error: float = 0.0
+    """The exact area is no further from `auc`: half of the share of pairs of a positive and a negative in one bin."""
+    left_out: int = 0
+    """Rows without a label of 0 or 1, or without a finite logit."""
+
+    def entropy_above(self, base: RankFigures | float) -> float:
+        """Normalised entropy less that of a base: other figures of the same rows, or a rate of positive labels that is always predicted.
+
+        Negative is better than the base. NaN where only one label occurs. Raises ValueError for a rate that is not within 0 and 1.
+        """
+        if isinstance(base, RankFigures):
+            return self.normalised_entropy - base.normalised_entropy
+        if not 0 < base < 1:
+            raise ValueError(f"a rate of positive labels lies between 0 and 1, and {base} does not")
+        mean = self.positives / self.rows
+        return self.normalised_entropy - _cross_entropy(mean, base) / _cross_entropy(mean, mean)
 
 
-@dataclass
-class RankMetrics:
-    """Sums of one slice of the rows."""
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows with their loss, which all slices and windows share. Of each row that counts: `labels` (0 or 1), `losses`, `predicted`
+    (probability), `bins` (of 2^16). `counted`: of all rows, which count; None for all of them."""
 
-    rows: int = 0
-    positives: int = 0
-    loss: float = 0.0
-    predicted: float = 0.0
-    negative_bins: Numbers = field(default_factory=lambda: np.zeros(_BINS))
-    positive_bins: Numbers = field(default_factory=lambda: np.zeros(_BINS))
+    labels: Counts
+    losses: Numbers
+    predicted: Numbers
+    bins: Counts
+    counted: npt.NDArray[np.bool_] | None
+    left_out: int = 0
 
-    def update(self, logits: Numbers, labels: Numbers) -> None:
-        """Count rows: `logits` and `labels` (0 or 1), one for each."""
-        self.rows += len(labels)
-        self.positives += int(labels.sum())
-        self.loss += float(np.sum(np.logaddexp(0.0, logits) - labels * logits))
-        self.predicted += float(np.sum(1 / (1 + np.exp(-np.clip(logits, -700, 700)))))
+    @classmethod
+    def of(cls, logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> JudgedRows:
+        """`logits` and `labels`, one for each row. A label that is not 0 or 1 and a logit that is not finite leave their row out."""
+        logits, labels = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+        counted = np.isfinite(logits) & ((labels == 0) | (labels == 1))
+        left_out = len(counted) - int(np.count_nonzero(counted))
+        if left_out:
+            logits, labels = logits[counted], labels[counted]
+        # log(1 + e^-|x|) is the part of the loss that both labels share.
+        smaller = np.exp(-np.abs(logits))
+        losses = np.maximum(logits, 0.0) - labels * logits + np.log1p(smaller)
+        predicted = np.where(logits >= 0, 1.0, smaller) / (1.0 + smaller)
         bins = np.clip((logits + _REACH) * (_BINS / (2 * _REACH)), 0, _BINS - 1).astype(np.int64)
-        self.positive_bins += np.bincount(bins, weights=labels, minlength=_BINS)
-        self.negative_bins += np.bincount(bins, weights=1 - labels, minlength=_BINS)
+        return cls(labels.astype(np.int64), losses, predicted, bins, counted if left_out else None, left_out)
+
+    def select(self, rows: npt.NDArray[Any] | slice) -> JudgedRows:
+        """Some of the rows that count."""
+        return JudgedRows(self.labels[rows], self.losses[rows], self.predicted[rows], self.bins[rows], None)
+
+    def of_counted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values of all rows -> of those that count."""
+        return values if self.counted is None else values[self.counted]
+
+
+class RankMetrics:
+    """Sums of some rows. `bins`: a power of two up to 2^16; each takes 16 bytes, and fewer make `auc` coarser (see `auc_error`)."""
+
+    def __init__(self, bins: int = _BINS) -> None:
+        if bins < 1 or _BINS % bins:
+            raise ValueError(f"{bins} bins are no power of two up to {_BINS}")
+        self.rows = 0
+        self.positives = 0
+        self.left_out = 0
+        self.loss = 0.0
+        self.predicted = 0.0
+        self.counts: Counts = np.zeros((2, bins), dtype=np.int64)
+        """Rows of each label in each bin."""
+
+    @property
+    def bins(self) -> int:
+        return int(self.counts.shape[1])
+
+    def update(self, logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
+        """Count rows: `logits` and `labels` (0 or 1), one for each."""
+        self.add(JudgedRows.of(logits, labels))
+
+    def add(self, judged: JudgedRows) -> None:
+        """Count rows."""
+        self.rows += len(judged.labels)
+        self.positives += int(judged.labels.sum())
+        self.left_out += judged.left_out
+        self.loss += float(judged.losses.sum())
+        self.predicted += float(judged.predicted.sum())
+        places = judged.bins // (_BINS // self.bins) + judged.labels * self.bins
+        self.counts += np.bincount(places, minlength=2 * self.bins).reshape(2, -1)
 
     def merge(self, other: RankMetrics) -> RankMetrics:
-        """The sums of both."""
-        return RankMetrics(
-            self.rows + other.rows,
-            self.positives + other.positives,
-            self.loss + other.loss,
-            self.predicted + other.predicted,
-            self.negative_bins + other.negative_bins,
-            self.positive_bins + other.positive_bins,
-        )
+        """The sums of both, in the fewer bins of the two."""
+        made = RankMetrics(min(self.bins, other.bins))
+        for each in (self, other):
+            made.rows += each.rows
+            made.positives += each.positives
+            made.left_out += each.left_out
+            made.loss += each.loss
+            made.predicted += each.predicted
+            made.counts += each.counts.reshape(2, made.bins, -1).sum(2)
+        return made
 
     def figures(self) -> RankFigures:
         """Raises ValueError where no row was counted."""
@@ -67,18 +137,54 @@ class RankMetrics:
             raise ValueError("no row was counted")
         mean, log_loss = self.positives / self.rows, self.loss / self.rows
         both = 0 < self.positives < self.rows
-        entropy = -(mean * np.log(mean) + (1 - mean) * np.log1p(-mean)) if both else np.nan
+        auc, error = self._auc() if both else (np.nan, np.nan)
         return RankFigures(
-            self.rows,
-            self.positives,
-            log_loss,
-            float(log_loss / entropy),
-            self._auc() if both else float("nan"),
-            self.predicted / self.positives if self.positives else float("inf"),
+            rows=self.rows,
+            positives=self.positives,
+            log_loss=log_loss,
+            normalised_entropy=log_loss / _cross_entropy(mean, mean) if both else float("nan"),
+            auc=float(auc),
+            calibration=self.predicted / self.positives if self.positives else float("inf"),
+            auc_error=float(error),
+            left_out=self.left_out,
         )
 
-    def _auc(self) -> float:
-        """The share of pairs of a positive and a negative in which the positive is higher; ties count half (Mann-Whitney)."""
-        below = np.cumsum(self.negative_bins) - self.negative_bins
-        pairs = np.sum(self.positive_bins * (below + self.negative_bins / 2))
-        return float(pairs / (self.positives * (self.rows - self.positives)))
+    def _auc(self) -> tuple[float, float]:
+        """The share of pairs of a positive and a negative in which the positive is higher; ties count half (Mann-Whitney). Pairs in one
+        bin are counted as ties: half of their share is the largest error."""
+        negative, positive = self.counts.astype(np.float64)
+        below = np.cumsum(negative) - negative
+        pairs = float(self.positives) * (self.rows - self.positives)
+        tied = float(positive @ negative) / 2
+        return (float(positive @ below) + tied) / pairs, tied / pairs
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it; the bins that are not empty alone."""
+        at = np.flatnonzero(self.counts)
+        packed = np.stack([np.diff(at, prepend=0), self.counts.ravel()[at]]).astype("<i8").tobytes()
+        return {
+            "rows": self.rows,
+            "positives": self.positives,
+            "left_out": self.left_out,
+            "loss": self.loss,
+            "predicted": self.predicted,
+            "bins": self.bins,
+            "counts": b64encode(zlib.compress(packed, 1)).decode(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RankMetrics:
+        """What `to_dict` made. Raises KeyError for anything else."""
+        made = cls(values["bins"])
+        for name in ("rows", "positives", "left_out", "loss", "predicted"):
+            setattr(made, name, values[name])
+        steps, counts = np.frombuffer(zlib.decompress(b64decode(values["counts"])), dtype="<i8").reshape(2, -1)
+        made.counts.reshape(-1)[np.cumsum(steps)] = counts
+        return made
+
+
+def _cross_entropy(mean: float, rate: float) -> float:
+    """Mean log loss of always predicting `rate` where the mean label is `mean`, which lies between 0 and 1."""
+    if not 0 < mean < 1:
+        return float("nan")
+    return float(-(mean * np.log(rate) + (1 - mean) * np.log1p(-rate)))

@@ -14,6 +14,7 @@ from tuneyard.planning import plan_of_program, plan_of_ranker
 from tuneyard.runtime.models import read_config
 from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose_workers
 from tuneyard.runtime.process import check_working_dir
+from tuneyard.runtime.rankers import check_scored_table, ranker_of
 from tuneyard.runtime.references import model_origin, named_model, source_of
 from tuneyard.storage import absolute, is_local, local_path
 
@@ -21,11 +22,12 @@ _EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
 """By kind of task: what of Tuneyard has to be installed where it runs."""
 
 
-def check_installed(job: JobSpec) -> None:
+def check_installed(job: JobSpec, base_dir: Path) -> None:
     """Raises BadInput with the pip command for the first task whose extra is missing here."""
     for task in job.spec.tasks:
         if task.kind in _EXTRAS:
-            need(_EXTRAS[task.kind], f"{task.kind} task {task.name}")
+            extra = "train" if ranker_of(job.spec, task, base_dir) is not None else _EXTRAS[task.kind]
+            need(extra, f"{task.kind} task {task.name}")
 
 
 def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
@@ -44,14 +46,15 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
             if task.rank is not None:
                 plan_of_ranker(task.rank, gpu(machine.sku), workers)
         if task.score is not None:
-            _check_vllm(task)
+            if ranker_of(job.spec, task, base_dir) is None:
+                _check_vllm(task)
             check_instances(task, machine)
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
-    _check_combinations(job, machine, {task.name: config for task in job.spec.tasks if (config := _check_model(task, base_dir))})
+    _check_combinations(job, machine, {task.name: config for task in job.spec.tasks if (config := _check_model(job, task, base_dir))})
     for task in job.spec.tasks:
         for source in task.sources().values():
-            _check_source(task, source, base_dir)
+            _check_source(job, task, source, base_dir)
 
 
 def _check_program(task: Task, base_dir: Path) -> None:
@@ -104,15 +107,17 @@ def _head_size(config: dict[str, Any]) -> int | None:
         return None
 
 
-def _check_model(task: Task, base_dir: Path) -> dict[str, Any]:
-    """config.json of the model that a task names; empty where the job makes it itself. Raises BadInput where there is none."""
+def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:
+    """config.json of the language model that a task names; empty where the job makes it itself. Raises BadInput where there is none."""
     body = task.train or task.score
     if body is None or body.model.name is None or (task.train is not None and task.train.program is not None):
+        return {}
+    if ranker_of(job.spec, task, base_dir) is not None:
         return {}
     return read_config(named_model(body.model.name, base_dir), body.model.revision)
 
 
-def _check_source(task: Task, source: Source, base_dir: Path) -> None:
+def _check_source(job: JobSpec, task: Task, source: Source, base_dir: Path) -> None:
     from tuneyard.data.head import check_source
 
     if source.from_task is not None or (source.source or "").startswith("hf://"):
@@ -124,6 +129,10 @@ def _check_source(task: Task, source: Source, base_dir: Path) -> None:
             from tuneyard.ranking import check_table
 
             check_table(task.rank, uri)
+            return
+        ranker = ranker_of(job.spec, task, base_dir)
+        if ranker is not None:
+            check_scored_table(task, ranker, uri)
             return
         check_source(body, source, uri, first_rows=is_local(uri))
     except BadInput as error:

@@ -54,7 +54,7 @@ def run_job(
     Raises BadInput before anything starts where something cannot work, and the error of the task that failed. In every case from
     the moment that `out` was taken, report.json and report.html are written there, and `on_report` is told where.
     """
-    check_installed(job)
+    check_installed(job, base_dir)
     if model is not None:
         job = with_model(job, model, Path.cwd())
     values = resolve_environment(job.spec.env, os.environ)

@@ -1,7 +1,7 @@
-"""A pool of engines as Ray actors: parts are handed out to them until all are committed, whatever dies on the way.
+"""A pool of workers as Ray actors: parts are handed out to them until all are committed, whatever dies on the way.
 
-An engine is one actor, and on `cpu` one process. Its parts are handed out before it runs dry, so that its batch stays full; an
-engine that dies is replaced, and only its uncommitted parts are scored again.
+A worker is an engine of a language model, or a ranker: one actor, and on `cpu` one process. Its parts are handed out before it runs dry, so
+that its batch stays full; a worker that dies is replaced, and only its uncommitted parts are scored again.
 """
 
 from __future__ import annotations
@@ -17,24 +17,9 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
-from tuneyard.runtime.engine import EngineLogs, LoggedEngine
+from tuneyard.runtime.engine import LOGGED, EngineLogs
 from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.scoring import (
-    Loaded,
-    Measured,
-    OpenWork,
-    PartDone,
-    Partition,
-    PartWorker,
-    ScoreJob,
-    ScoreRequest,
-    ScoreResult,
-    Sums,
-    asks_of,
-    finish,
-    parts_at_once,
-    prepare,
-)
+from tuneyard.scoring import Loaded, Measured, OpenWork, PartDone, Partition, ScoreRequest, Work, work_of
 from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
 from tuneyard.warm import shim_command
 
@@ -45,6 +30,7 @@ _LIVES = 4
 """Deaths in a row without a committed part after which an engine is not started again."""
 _FIRST_PAUSE_S = 1.0
 _CLOSE_LIMIT_S = 5.0
+_LESS_MEMORY = {"engine": "engine.kvCache or engine.batch", "ranker": "ranking.batch or resources.instances"}
 _PART_LIVES = 3
 """Engines that one part may kill: a row that kills them would kill each new one."""
 
@@ -56,34 +42,32 @@ def score(
     should_stop: Callable[[], bool] = lambda: False,
     logs: EngineLogs | None = None,
     server: Path | None = None,
-) -> ScoreResult:
-    """Score a data set. Ray must be initialised. `logs`: keep what engines print; else Ray does. `server`: socket of a fork server that
-    has vLLM loaded, on each machine.
+) -> Any:
+    """Score a data set: a ScoreResult, or the RankedResult of a ranker. Ray must be initialised. `logs`: keep what workers print; else Ray
+    does. `server`: socket of a fork server that has vLLM loaded, on each machine.
 
-    Raises BadInput (see `scoring.prepare`, and an adapter or model that engines cannot take) and JobFailed: engines that cannot
+    Raises BadInput (see `scoring.work_of`, and an adapter or model that engines cannot take) and JobFailed: workers that cannot
     load or keep dying, or too many rows with errors. What was committed stays in all cases.
     """
     began = time.monotonic()
     emit(Stage(task=request.name, name="opening rows"))
-    job = prepare(request)
-    if not job.missing:
-        return finish(
-            job, [], Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None)
-        )
-    pool = EnginePool(job, emit, logs, server)
+    work = work_of(request)
+    if not work.missing:
+        return work.finish(Measured(wall_s=time.monotonic() - began, load_s=0.0, generation_s=0.0, deaths=0, stopped=False, settings=None))
+    pool = WorkerPool(work, emit, logs, server)
     try:
         stopped = pool.run(should_stop)
     finally:
         pool.close()
-    result = finish(job, pool.sums, pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
-    for message in result.warnings(request.task.generation.max_tokens):
+    result = work.finish(pool.measured(wall_s=time.monotonic() - began, stopped=stopped))
+    for message in work.warnings(result):
         emit(Warned(task=request.name, message=message))
     return result
 
 
 @dataclass
 class _Slot:
-    """Room for one engine: the actor that is in it, what it was asked, and how often its predecessors died."""
+    """Room for one worker: the actor that is in it, what it was asked, and how often its predecessors died."""
 
     rank: int
     actor: Any = None
@@ -105,22 +89,18 @@ class _Asked:
     part: int | None = None
 
 
-class EnginePool:
-    """The engines of one task, and what they have been asked. `run` once, then `close`."""
+class WorkerPool:
+    """The workers of one task, and what they have been asked. `run` once, then `close`."""
 
-    def __init__(self, job: ScoreJob, emit: Emit, logs: EngineLogs | None = None, server: Path | None = None) -> None:
-        request = job.order.request
-        self._job, self._emit, self._name = job, emit, request.name
+    def __init__(self, work: Work, emit: Emit, logs: EngineLogs | None = None, server: Path | None = None) -> None:
+        request = work.request
+        self._work, self._emit, self._name, self._noun = work, emit, request.name, work.noun
         self._logs = logs
-        self._order = ray.put(job.order)
-        instances = min(request.instances, len(job.missing))
-        self._partition = Partition(job.missing, instances)
+        self._order = ray.put(work.order)
+        instances = min(request.instances, len(work.missing))
+        self._partition = Partition(work.missing, instances)
         self._slots = [_Slot(rank) for rank in range(instances)]
-        asks = asks_of(request.task)
-        requests_per_row = asks.output + asks.likelihood
-        self._depth = parts_at_once(
-            batch=request.task.engine.batch, rows_per_part=job.order.layout.rows_per_part, requests_per_row=requests_per_row
-        )
+        self._depth = work.parts_in_hand
         self._options = _actor_options(request, instances, self._depth, server)
         self._asked: dict[Any, _Asked] = {}
         self._part_deaths: dict[int, int] = {}
@@ -130,16 +110,15 @@ class EnginePool:
         self._began = time.monotonic()
         self._deaths = 0
         self._remarked: set[str] = set()
-        self.sums: list[Sums] = []
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
         """Until all parts are committed (False), or it is asked to stop (True)."""
-        self._emit(Stage(task=self._name, name="loading engines", done=0, of=len(self._slots), unit="engines"))
+        self._emit(Stage(task=self._name, name=f"loading {self._noun}s", done=0, of=len(self._slots), unit=f"{self._noun}s"))
         reported = time.monotonic()
         while not self._partition.finished:
             if should_stop():
                 return True
-            self._start_engines()
+            self._start_workers()
             self._hand_out()
             for reference in self._wait():
                 self._settle(reference, self._asked.pop(reference))
@@ -150,7 +129,7 @@ class EnginePool:
         return False
 
     def close(self) -> None:
-        """End the engines, and with them whatever they have not committed."""
+        """End the workers, and with them whatever they have not committed."""
         loaded = [slot.actor.close.remote() for slot in self._slots if slot.ready]
         if loaded:
             ray.wait(loaded, num_returns=len(loaded), timeout=_CLOSE_LIMIT_S)
@@ -169,20 +148,20 @@ class EnginePool:
             chats=self._loaded.chats if self._loaded else None,
         )
 
-    def new_engine(self, rank: int = 0) -> Any:
+    def new_worker(self, rank: int = 0) -> Any:
         """A new actor, that has not loaded yet."""
         if self._logs is None:
-            return ray.remote(PartWorker).options(**self._options).remote(self._order)
+            return ray.remote(self._work.worker).options(**self._options).remote(self._order)
         log = self._logs.folder / f"{self._name}-engine-{rank}.log"
-        return ray.remote(LoggedEngine).options(**self._options).remote(self._order, rank, log)
+        return ray.remote(LOGGED[self._work.worker]).options(**self._options).remote(self._order, rank, log)
 
-    # --- engines ------------------------------------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------------------------------------------
 
-    def _start_engines(self) -> None:
+    def _start_workers(self) -> None:
         if all(slot.given_up for slot in self._slots):
             raise JobFailed(
-                f"all {len(self._slots)} engines died {_LIVES} times in a row",
-                "see the Ray logs of the actors; an engine that is killed at load often lacks memory: lower engine.kvCache or engine.batch",
+                f"all {len(self._slots)} {self._noun}s died {_LIVES} times in a row",
+                f"see the Ray logs of the actors; one that is killed at load often lacks memory: lower {_LESS_MEMORY[self._noun]}",
                 kind=FailureKind.NODE_LOST,
                 blame=Blame(rank=self._slots[0].rank),
             )
@@ -190,7 +169,7 @@ class EnginePool:
             running = sum(other.actor is not None for other in self._slots)
             due = slot.actor is None and not slot.given_up and time.monotonic() >= slot.start_at
             if due and running < self._partition.outstanding:
-                slot.actor = self.new_engine(slot.rank)
+                slot.actor = self.new_worker(slot.rank)
                 if self._logs is not None:
                     self._asked[slot.actor.place.remote()] = _Asked(slot)
                 self._asked[slot.actor.load.remote()] = _Asked(slot)
@@ -206,14 +185,14 @@ class EnginePool:
         self._deaths += 1
         again = "it is not started again" if slot.given_up else "another takes its place"
         cause = str(error).splitlines()[0]
-        self._emit(Warned(task=self._name, message=f"engine {slot.rank} died with {len(parts)} parts in hand; {again} ({cause})"))
+        self._emit(Warned(task=self._name, message=f"{self._noun} {slot.rank} died with {len(parts)} parts in hand; {again} ({cause})"))
         for part in parts:
             self._part_deaths[part] = self._part_deaths.get(part, 0) + 1
             if self._part_deaths[part] >= _PART_LIVES:
-                start, stop = self._job.order.layout.bounds(part)
+                start, stop = self._work.layout.bounds(part)
                 raise JobFailed(
-                    f"{_PART_LIVES} engines died over part {part} (rows {start} to {stop - 1})",
-                    "look for a row there that the engine cannot take; all other parts that were committed stay",
+                    f"{_PART_LIVES} {self._noun}s died over part {part} (rows {start} to {stop - 1})",
+                    f"look for a row there that the {self._noun} cannot take; all other parts that were committed stay",
                     blame=Blame(rank=slot.rank),
                 )
 
@@ -225,7 +204,7 @@ class EnginePool:
     # --- parts --------------------------------------------------------------------------------------------------------------------
 
     def _hand_out(self) -> None:
-        # Near the end an engine takes no more than its share of what is left, so that all end together.
+        # Near the end a worker takes no more than its share of what is left, so that all end together.
         fair = -(-self._partition.outstanding // max(1, sum(slot.ready for slot in self._slots)))
         for slot in self._slots:
             while slot.ready and len(self._partition.held_by(slot.rank)) < min(self._depth, max(1, fair)):
@@ -236,7 +215,7 @@ class EnginePool:
 
     def _wait(self) -> list[Any]:
         if not self._asked:
-            time.sleep(_TICK_S / 10)  # every engine is waiting to be started again
+            time.sleep(_TICK_S / 10)  # every worker is waiting to be started again
             return []
         ready, _ = ray.wait(list(self._asked), num_returns=1, timeout=_TICK_S)
         return list(ready)
@@ -266,34 +245,37 @@ class EnginePool:
         if self._generating_since is None:
             self._generating_since = self._last_commit = time.monotonic()
         ready = sum(slot.ready for slot in self._slots)
-        self._emit(Stage(task=self._name, name="loading engines", done=ready, of=len(self._slots), unit="engines"))
+        self._emit(Stage(task=self._name, name=f"loading {self._noun}s", done=ready, of=len(self._slots), unit=f"{self._noun}s"))
 
     def _committed(self, slot: _Slot, done: PartDone) -> None:
         self._partition.done(done.part)
         self._last_commit = time.monotonic()
         slot.deaths_in_a_row, slot.open_work = 0, done.open_work
-        self.sums.append(done.sums)
+        self._work.take(done.sums)
+
+    @property
+    def _loaded_an_engine(self) -> bool:
+        return self._loaded is not None and self._loaded.settings is not None
 
     # --- progress -----------------------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         if self._generating_since is None:
             return
-        resumed = sum(sums.rows for sums in self._job.committed.values())
+        resumed, ours = self._work.resumed, self._work.counted
         open_work = [slot.open_work for slot in self._slots]
-        new_rows = sum(sums.rows for sums in self.sums) + sum(work.rows for work in open_work)
-        tokens = sum(sums.output_tokens for sums in self.sums) + sum(work.output_tokens for work in open_work)
-        errors = sum(sums.errors for sums in [*self.sums, *self._job.committed.values()]) + sum(work.errors for work in open_work)
-        of = self._job.order.layout.rows
-        elapsed = time.monotonic() - self._generating_since
+        new_rows = ours.rows + sum(work.rows for work in open_work)
+        tokens = ours.output_tokens + sum(work.output_tokens for work in open_work)
+        of, elapsed = self._work.layout.rows, time.monotonic() - self._generating_since
         self._emit(
             Scored(
                 task=self._name,
-                rows=resumed + new_rows,
+                rows=resumed.rows + new_rows,
                 of=of,
-                errors=errors,
+                errors=ours.errors + resumed.errors + sum(work.errors for work in open_work),
                 output_tokens_per_s=tokens / elapsed if elapsed else 0.0,
-                eta_s=(of - resumed - new_rows) * elapsed / new_rows if new_rows else 0.0,
+                rows_per_s=new_rows / elapsed if elapsed and not self._loaded_an_engine else None,
+                eta_s=(of - resumed.rows - new_rows) * elapsed / new_rows if new_rows else 0.0,
             )
         )
         waiting = {asked.slot.rank for asked in self._asked.values() if asked.part is None}
@@ -303,7 +285,7 @@ class EnginePool:
 
 
 def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
-    """Resources of one engine: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
+    """Resources of one worker: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
     is one; vLLM spawns the ranks of several from it, so they lie on one machine."""
     options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
     ranks = request.task.engine.tensor_parallel
@@ -315,16 +297,16 @@ def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Pa
     runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(max(1, cores // ranks))}}
     if server is not None:
         runtime_env["py_executable"] = shim_command(server)
-    # More engines than cores share the cores; reserving whole cores would leave some engines waiting without end.
+    # More workers than cores share the cores; reserving whole cores would leave some waiting without end.
     return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
 
 
 def _as_ours(error: RayTaskError) -> TuneyardError:
-    """The error that the engine's process raised."""
+    """The error that the worker's process raised."""
     cause = error.cause
     if isinstance(cause, TuneyardError):
         return cause
     first_line = next(iter(str(cause).splitlines()), "")
     if _NOT_SUPPORTED.search(first_line):
         return JobFailed(f"vLLM does not run this model here: {first_line}", "take another model, or a GPU", kind=FailureKind.INTERNAL)
-    return JobFailed(f"an engine failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")
+    return JobFailed(f"a worker failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")

@@ -24,6 +24,7 @@ from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.runtime.process import ProcessRequest, process_log, run_process, working_folder
+from tuneyard.runtime.rankers import ranker_of
 from tuneyard.runtime.references import Start, resolved
 from tuneyard.runtime.stacks import WarmStacks
 from tuneyard.runtime.train import TrainSetting, run_train
@@ -98,7 +99,7 @@ def _prepare_others(context: TaskContext) -> None:
     if not left or context.hub is not None:
         return
     context.begin_ray()
-    if any(task.kind == "score" for task in left):
+    if any(task.kind == "score" and ranker_of(context.job.spec, task, context.base_dir) is None for task in left):
         context.warm.engines()
     gang = context.job.spec.gang_of(left[0])
     if gang.training is not None:
@@ -268,14 +269,16 @@ def _run_train(task: Task, context: TaskContext, attempts: Attempts) -> Result:
 
 
 def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
+    from tuneyard.ranking import holds_ranker
     from tuneyard.runtime.engine import EngineLogs
     from tuneyard.runtime.pool import score
 
     request = score_request(*resolved(task, context.base_dir, context.results), context)
     context.use_ray()
     attempts.begin()
+    server = None if holds_ranker(request.model_uri) else context.warm.engines()
     if context.hub is None or context.hub.nodes is None:
-        return asdict(score(request, emit=context.emit, should_stop=context.should_stop, server=context.warm.engines()))
+        return asdict(score(request, emit=context.emit, should_stop=context.should_stop, server=server))
     nodes = context.hub.nodes
 
     def should_stop() -> bool:
@@ -283,7 +286,7 @@ def _run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
         return context.should_stop()
 
     logs = EngineLogs(context.logs, EnginePlaces(task.name, nodes, context.emit))
-    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=context.warm.engines()))
+    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
 
 
 class EnginePlaces:

@@ -1,7 +1,8 @@
-"""Prompts -> vLLM engines -> scored rows, committed part by part.
+"""Prompts -> vLLM engines -> scored rows, or tables -> rankers -> probabilities, committed part by part.
 
-`prepare` and `finish` are the driver's ends of a task, `PartWorker` is what runs in between, in one process per engine, and
-`Partition` says who scores what. Nothing here knows Ray. Loaded lazily: importing the room costs nothing.
+`work_of` opens the data of a task: `Work` is all that a pool of workers knows of it. Of engines, `prepare` and `finish` are the driver's
+ends and `PartWorker` is what runs in between, in one process per engine; of rankers, see `ranker`. `Partition` says who scores what.
+Nothing here knows Ray. Loaded lazily: importing the room costs nothing.
 """
 
 from importlib import import_module
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from tuneyard.scoring.partition import Partition, parts_at_once
     from tuneyard.scoring.request import ScoreRequest, ScoreResult
     from tuneyard.scoring.rows import asks_of
+    from tuneyard.scoring.work import Counted, Work, work_of
     from tuneyard.scoring.worker import Loaded, OpenWork, PartDone, PartWorker
 
 __all__ = [
+    "Counted",
     "Loaded",
     "Measured",
     "OpenWork",
@@ -26,13 +29,16 @@ __all__ = [
     "ScoreRequest",
     "ScoreResult",
     "Sums",
+    "Work",
     "asks_of",
     "finish",
     "parts_at_once",
     "prepare",
+    "work_of",
 ]
 
 _HOMES = {
+    "Counted": "work",
     "Loaded": "worker",
     "Measured": "job",
     "OpenWork": "worker",
@@ -43,10 +49,12 @@ _HOMES = {
     "ScoreRequest": "request",
     "ScoreResult": "request",
     "Sums": "metrics",
+    "Work": "work",
     "asks_of": "rows",
     "finish": "job",
     "parts_at_once": "partition",
     "prepare": "job",
+    "work_of": "work",
 }
 
 

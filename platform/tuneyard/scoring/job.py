@@ -1,7 +1,4 @@
-"""A score task as its driver sees it: what has to be done before engines start, and what is made of their parts afterwards.
-
-`plan.json` in the output says what its parts were made with. It is written once; an attempt that would score differently is refused.
-"""
+"""A score task as its driver sees it: what has to be done before engines start, and what is made of their parts afterwards."""
 
 from __future__ import annotations
 
@@ -11,22 +8,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuneyard.api import BadInput, JobFailed
+from tuneyard.api import BadInput
 from tuneyard.catalog import gpu
 from tuneyard.data import ScoreRows
 from tuneyard.metrics import METRICS, needing
 from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.parts import FOLDER, Columns, Layout, committed_parts, read_sums
+from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per_part
 from tuneyard.scoring.request import ScoreRequest, ScoreResult
 from tuneyard.scoring.samples import samples
 from tuneyard.scoring.settings import EngineSettings
 from tuneyard.scoring.worker import WorkOrder
-from tuneyard.storage import AlreadyExists, Store, join, open_store
+from tuneyard.storage import join, open_store
 
-PLAN = "plan.json"
 RESULT = "metrics.json"
-_FORMAT = 4
-"""Of plan.json, of the sums in parts, of what a prompt is made of, and of where an answer ends."""
+_ROWS_PER_PART = 512
 _SAMPLE_ROWS = 1000
 
 
@@ -71,10 +67,9 @@ def prepare(request: ScoreRequest) -> ScoreJob:
         raise BadInput(f"{task.data.source}: the data set is empty", "check data.source and data.limit")
     store = open_store(request.output)
     if not request.resume:
-        store.delete_prefix(FOLDER)
-        store.delete(PLAN)
-    layout = Layout.choose(rows.count(), task.rows_per_part, request.instances)
-    layout = _agree(store, layout, _settings(request, rows))
+        clear(store)
+    layout = Layout.choose(rows.count(), rows_per_part(request, _ROWS_PER_PART), request.instances)
+    layout, _ = agree(store, layout, _settings(request, rows))
     columns = Columns.infer(rows.read(0, _SAMPLE_ROWS), task.metrics)
     committed = {part: read_sums(store, part) for part in sorted(committed_parts(store)) if part < layout.parts}
     return ScoreJob(WorkOrder(request, rows, layout, columns), committed)
@@ -111,7 +106,7 @@ def finish(job: ScoreJob, new: Sequence[Sums], measured: Measured) -> ScoreResul
     )
     open_store(request.output).put(RESULT, json.dumps(asdict(result), indent=2).encode())
     if not measured.stopped:
-        _check_errors(request, total)
+        check_errors(request, total.errors, total.rows, total.reasons)
     return result
 
 
@@ -145,28 +140,14 @@ def _mfu(flops: float, request: ScoreRequest, measured: Measured) -> float:
     return flops / (peak * devices * measured.generation_s) if peak else 0.0
 
 
-def _check_errors(request: ScoreRequest, total: Sums) -> None:
-    tolerated = request.task.max_error_fraction
-    if total.errors <= tolerated * total.rows:
-        return
-    commonest = "".join(f"\n    {count} x {reason}" for reason, count in total.reasons.most_common(3))
-    raise JobFailed(
-        f"{total.errors} of {total.rows} rows have errors, more than maxErrorFraction {tolerated:g} tolerates:{commonest}",
-        f"see the column error in {request.output}/{FOLDER}; repair the rows, or raise score.maxErrorFraction",
-    )
-
-
-# --- what parts were made with ----------------------------------------------------------------------------------------------------
-
-
 def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
     """Everything that changes what is in a part, in the words of the JobSpec."""
     task = request.task
     return {
         "rows": rows.count(),
         "metrics": sorted(task.metrics),
-        "model": {"uri": request.model_uri, "files": _identity(request.model_uri)},
-        "adapter": {"uri": request.adapter_uri, "files": _identity(request.adapter_uri) if request.adapter_uri else None},
+        "model": {"uri": request.model_uri, "files": identity(request.model_uri)},
+        "adapter": {"uri": request.adapter_uri, "files": identity(request.adapter_uri) if request.adapter_uri else None},
         "data": {
             **task.data.model_dump(mode="json", by_alias=True, include={"prompt", "reference", "keep", "chat", "limit"}),
             "files": hashlib.sha256("\n".join(part.file.identity() for part in rows.parts).encode()).hexdigest()[:16],
@@ -174,45 +155,3 @@ def _settings(request: ScoreRequest, rows: ScoreRows) -> dict[str, Any]:
         "generation": task.generation.model_dump(mode="json", by_alias=True),
         "engine": task.engine.model_dump(mode="json", by_alias=True, include={"max_length", "precision"}),
     }
-
-
-def _identity(uri: str) -> str:
-    """Changes when a file of the folder does: names, sizes and versions (modification times on local disks)."""
-    files = open_store(uri).list()
-    return hashlib.sha256("\n".join(f"{f.path} {f.size_bytes} {f.version}" for f in files).encode()).hexdigest()[:16]
-
-
-def _agree(store: Store, layout: Layout, settings: dict[str, Any]) -> Layout:
-    """Write plan.json, or take the layout of the one that is there. Raises BadInput if that one was made with other settings."""
-    plan = {"version": _FORMAT, "rowsPerPart": layout.rows_per_part, "settings": settings}
-    try:
-        store.create(PLAN, json.dumps(plan, indent=2).encode())
-    except AlreadyExists:
-        earlier = json.loads(store.get(PLAN))
-        if earlier["version"] != _FORMAT:
-            raise BadInput(
-                f"{store.uri} holds parts of another version of Tuneyard, whose sums this one cannot add up",
-                "write to another output with --out, or score anew without --resume",
-            ) from None
-        changes = _changes(earlier["settings"], settings)
-        if changes:
-            raise BadInput(
-                f"{store.uri} holds parts that were made with other settings: {'; '.join(changes)}",
-                "write to another output with --out, or score anew without --resume",
-            ) from None
-        return Layout(layout.rows, earlier["rowsPerPart"])
-    if committed_parts(store):
-        store.delete(PLAN)
-        raise BadInput(f"{store.uri} holds parts, but no {PLAN} that says what they were made with", "write to another output with --out")
-    return layout
-
-
-def _changes(earlier: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:
-    found = []
-    for key in sorted(earlier.keys() | now.keys()):
-        before, after = earlier.get(key), now.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            found += _changes(before, after, f"{path}{key}.")
-        elif before != after:
-            found.append(f"{path}{key} was {before}, is {after}")
-    return found

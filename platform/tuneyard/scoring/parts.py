@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tuneyard.api import JobFailed
 from tuneyard.api.score import MetricName
@@ -19,6 +19,7 @@ from tuneyard.scoring.metrics import Sums
 from tuneyard.scoring.rows import ScoredRow
 from tuneyard.storage import AlreadyExists, Store
 
+AnySums = TypeVar("AnySums")
 FOLDER = "parts"
 _FOOTER_KEY = b"tuneyard.sums"
 
@@ -64,14 +65,28 @@ def commit(store: Store, part: int, content: bytes) -> bool:
     return True
 
 
+def encoded(table: Any, sums: dict[str, Any]) -> bytes:
+    """The Parquet file of a part: a `pyarrow.Table`, and the sums of its rows as JSON in the footer."""
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({_FOOTER_KEY: json.dumps(sums).encode()}), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
 def read_sums(store: Store, part: int) -> Sums:
     """The sums of a committed part. Raises JobFailed if the file is not one of ours."""
+    return read_footer(store, part, Sums.from_dict)
+
+
+def read_footer(store: Store, part: int, of: Callable[[Any], AnySums]) -> AnySums:
+    """The sums of a committed part, made `of` their JSON. Raises JobFailed if the file is not one of ours."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         metadata = pq.read_schema(io.BytesIO(store.get(part_path(part)))).metadata or {}
-        return Sums.from_dict(json.loads(metadata[_FOOTER_KEY]))
+        return of(json.loads(metadata[_FOOTER_KEY]))
     except (pa.ArrowInvalid, KeyError) as error:
         raise JobFailed(
             f"{store.url(part_path(part))} is not a part that this version of Tuneyard wrote ({error})", "remove it; then try again"
@@ -87,6 +102,11 @@ def read_rows(store: Store, part: int, columns: Sequence[str]) -> list[dict[str,
     file = pq.ParquetFile(io.BytesIO(store.get(part_path(part))))
     found: list[dict[str, Any]] = file.read(columns=[name for name in columns if name in file.schema_arrow.names]).to_pylist()
     return found
+
+
+def output_name(column: str, added: Collection[str]) -> str:
+    """Name of a kept column in the output, which has columns of its own."""
+    return column if column not in added else f"input_{column}"
 
 
 @dataclass(frozen=True)
@@ -108,18 +128,13 @@ class Columns:
     def encode(self, rows: Sequence[ScoreRow], scored: Sequence[ScoredRow], sums: Sums) -> bytes:
         """A Parquet file of scored rows, in the order given."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         added = self._added(scored)
         arrays: dict[str, Any] = {"row": added.pop("row")}
         for kept in self.kept:
-            name = kept.name if kept.name not in added and kept.name != "row" else f"input_{kept.name}"
+            name = output_name(kept.name, {"row", *added})
             arrays[name] = _array([row["kept"].get(kept.name) for row in rows], kept.type)
-        table = pa.table(arrays | added)
-        table = table.replace_schema_metadata({_FOOTER_KEY: json.dumps(sums.to_dict()).encode()})
-        buffer = io.BytesIO()
-        pq.write_table(table, buffer, compression="zstd")
-        return buffer.getvalue()
+        return encoded(pa.table(arrays | added), sums.to_dict())
 
     def _added(self, scored: Sequence[ScoredRow]) -> dict[str, Any]:
         import pyarrow as pa

@@ -50,9 +50,10 @@ class Loaded:
 
     pid: int
     load_s: float
-    settings: EngineSettings
-    chats: bool
-    """Prompts are rendered by the chat template."""
+    settings: EngineSettings | None
+    """Of an engine; None for a ranker."""
+    chats: bool | None
+    """Prompts are rendered by the chat template; None for a ranker."""
     why_cold: str = ""
 
 
@@ -70,7 +71,8 @@ class PartDone:
     """A part that is committed, with the sums of the file that is there: this worker's, or one that another attempt wrote before."""
 
     part: int
-    sums: Sums
+    sums: Any
+    """`metrics.Sums` of an engine's part; of a ranker's, its sums as JSON."""
     open_work: OpenWork
     """What is left in this worker's hands."""
 

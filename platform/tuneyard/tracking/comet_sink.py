@@ -78,7 +78,7 @@ def _log(experiment: Any, event: Event) -> None:
     elif isinstance(event, Evaluated):
         metrics({"eval_loss": event.loss, **event.figures}, event.step)
     elif isinstance(event, Scored):
-        metrics({"rows": event.rows, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}, event.rows)
+        metrics({"rows": event.rows, "errors": event.errors, **event.rate}, event.rows)
     elif isinstance(event, TaskEvent):
         if event.plan:
             experiment.log_parameters(_flat(f"{event.task}/plan", redact_fields(event.plan)))

@@ -152,6 +152,13 @@ class Scored(Event):
     errors: int
     output_tokens_per_s: float
     eta_s: float
+    rows_per_s: float | None = None
+    """Of a ranker, which writes no tokens."""
+
+    @property
+    def rate(self) -> dict[str, float]:
+        """The one of both that says how fast it is."""
+        return {"output_tokens_per_s": self.output_tokens_per_s} if self.rows_per_s is None else {"rows_per_s": self.rows_per_s}
 
 
 @dataclass(frozen=True, kw_only=True)

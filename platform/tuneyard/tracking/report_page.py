@@ -216,11 +216,19 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
         Tile("rows", number(rows), f"{number(resumed)} from an earlier attempt" if resumed else ""),
         Tile("errors", number(task.get("errors", progress.get("errors", 0)))),
         *[Tile(label, number(task[key]), f"{percent(task[key] / rows)} of all") for key, label in _USELESS.items() if task.get(key)],
-        Tile("output tokens/s", number(task.get("output_tokens_per_s", progress.get("output_tokens_per_s")))),
+        _scoring_rate(task, progress),
         Tile("MFU", percent(task["mfu"]), _PEAKS.get(task.get("peak_from", ""), "")) if "mfu" in task else None,
         *[Tile(f"latency {name}", duration(latency[name])) for name in ("p50", "p90", "p99") if latency.get(name) is not None],
         Tile("wall time", duration(task.get("wall_s"))) if task.get("wall_s") else None,
     ]
+
+
+def _scoring_rate(task: Mapping[str, Any], progress: Mapping[str, Any]) -> Tile:
+    """Rows of a ranker, tokens of a language model."""
+    known = {**progress, **task}
+    if "rows_per_s" in known:
+        return Tile("rows/s", number(known["rows_per_s"]))
+    return Tile("output tokens/s", number(known.get("output_tokens_per_s")))
 
 
 def _other_tiles(task: Mapping[str, Any]) -> list[Tile | None]:

@@ -46,7 +46,7 @@ class TaskSeries:
             if event.figures:
                 self.figures.append({"step": event.step, **event.figures})
         elif isinstance(event, Scored):
-            self.progress = {"rows": event.rows, "of": event.of, "errors": event.errors, "output_tokens_per_s": event.output_tokens_per_s}
+            self.progress = {"rows": event.rows, "of": event.of, "errors": event.errors, **event.rate}
         elif isinstance(event, Checkpointed):
             self.checkpoints.append({"step": event.step, "uri": event.uri, "seconds": event.seconds, "bytes": event.bytes})
         elif isinstance(event, Warned) and len(self.warnings) < MOST_WARNINGS:

@@ -143,8 +143,12 @@ def readable(file: DataFile, part: str) -> Iterator[None]:
         raise _damaged(file, part, error) from error
 
 
-def _damaged(file: DataFile, part: str, error: BaseException) -> BadInput:
-    return BadInput(
+class Damaged(BadInput):
+    """A file, or a part of one, whose content cannot be read."""
+
+
+def _damaged(file: DataFile, part: str, error: BaseException) -> Damaged:
+    return Damaged(
         f"{file.uri}: {part} cannot be read ({file.size_bytes:,} bytes): {(str(error).splitlines() or ['damaged'])[0][:200]}",
         "was the copy or the write cut off? make the file again, or point at the folder's good files",
     )

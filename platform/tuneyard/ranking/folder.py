@@ -1,0 +1,32 @@
+"""The folder of a ranker, known without torch: whether one is there, and its config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tuneyard.api import BadInput
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.storage import NotFound, is_local, local_path, open_store
+
+CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
+VERSION = 2
+
+
+def holds_ranker(uri: str) -> bool:
+    """Whether a model is a ranker: a folder or URI with `ranker.json`. A name on the Hugging Face hub is none, and is not asked for."""
+    if is_local(uri) and local_path(uri).exists():
+        return (local_path(uri) / CONFIG).is_file()
+    return looks_like_path(uri) and not is_local(uri) and open_store(uri).exists(CONFIG)
+
+
+def read_config(uri: str | Path) -> RankerConfig:
+    """The config of the ranker at a folder or URI. Raises BadInput where there is none, or one of another version."""
+    try:
+        values = json.loads(open_store(str(uri)).get(CONFIG))
+    except (NotFound, ValueError) as error:
+        raise BadInput(f"{uri} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
+    if values.pop("version", None) != VERSION:
+        raise BadInput(f"{uri}/{CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
+    return RankerConfig.from_dict(values)

@@ -1,0 +1,115 @@
+"""Figures in windows of rows or of time, in one pass and in bounded memory.
+
+Window w has the places from w * width to (w + 1) * width. Beyond a number of windows, the width doubles until they are few enough again:
+neighbours are joined, and no row is lost. The width that comes out follows from the places alone, so that sums of batches, parts and ranks
+may be merged in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
+
+WINDOW_BINS = 1 << 11
+"""32 KiB a window. Logits in a bin differ by 0.02 at most, inside of the reach of 20."""
+MOST_WINDOWS = 500
+
+
+@dataclass(frozen=True)
+class WindowFigures:
+    """Figures of the places from `start` up to, not including, `stop`."""
+
+    start: float
+    stop: float
+    figures: RankFigures
+
+
+class WindowedMetrics:
+    """Sums of each window that has rows."""
+
+    def __init__(self, width: float, most: int = MOST_WINDOWS) -> None:
+        """`width`: of a window at first, in rows or in the unit of time; `most`: windows that are kept."""
+        if not width > 0 or most < 2:
+            raise ValueError(f"windows have a width above 0, and there are at least two; got {width} and {most}")
+        self.unplaced = 0
+        """Rows that count, without a place: null or NaN."""
+        self._first_width, self._most, self._doublings = width, most, 0
+        self._windows: dict[int, RankMetrics] = {}
+
+    @property
+    def width(self) -> float:
+        """Of a window now."""
+        return self._first_width * (1 << self._doublings)
+
+    def update(self, logits: npt.NDArray[Any], labels: npt.NDArray[Any], places: npt.NDArray[Any]) -> None:
+        """Count rows: `logits`, `labels` (0 or 1) and `places` (row numbers or times), one for each."""
+        self.add(JudgedRows.of(logits, labels), places)
+
+    def add(self, judged: JudgedRows, places: npt.NDArray[Any]) -> None:
+        """Count rows whose loss is known; `places` of all rows, in whatever order."""
+        at = judged.of_counted(np.asarray(places))
+        placed = np.isfinite(at)
+        if not placed.all():
+            self.unplaced += int(np.count_nonzero(~placed))
+            judged, at = judged.select(placed), at[placed]
+        if not len(at):
+            return
+        numbers = np.floor_divide(at, self._first_width).astype(np.int64) >> self._doublings
+        while len(self._windows.keys() | set(np.unique(numbers).tolist())) > self._most:
+            self._double()
+            numbers >>= 1
+        order = np.argsort(numbers, kind="stable")
+        rows, borders = judged.select(order), np.flatnonzero(np.diff(numbers[order])) + 1
+        for start, stop in zip([0, *borders], [*borders, len(order)], strict=True):
+            window = self._windows.setdefault(int(numbers[order[start]]), RankMetrics(WINDOW_BINS))
+            window.add(rows.select(slice(start, stop)))
+
+    def _double(self) -> None:
+        before, self._windows = self._windows, {}
+        self._doublings += 1
+        for number, sums in before.items():
+            self._windows[number >> 1] = self._windows[number >> 1].merge(sums) if number >> 1 in self._windows else sums
+
+    def merge(self, other: WindowedMetrics) -> WindowedMetrics:
+        """The sums of both. Raises ValueError where they began with other widths."""
+        if (self._first_width, self._most) != (other._first_width, other._most):
+            raise ValueError(f"windows of {self._first_width} and of {other._first_width} do not add up")
+        made = WindowedMetrics(self._first_width, self._most)
+        made.unplaced = self.unplaced + other.unplaced
+        made._doublings = max(self._doublings, other._doublings)
+        for each in (self, other):
+            for number, sums in each._windows.items():
+                at = number >> made._doublings - each._doublings
+                made._windows[at] = made._windows.get(at, RankMetrics(WINDOW_BINS)).merge(sums)
+        while len(made._windows) > made._most:
+            made._double()
+        return made
+
+    def figures(self) -> list[WindowFigures]:
+        """In order of their places; windows without rows are left out."""
+        width = self.width
+        return [WindowFigures(number * width, (number + 1) * width, sums.figures()) for number, sums in sorted(self._windows.items())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "width": self._first_width,
+            "most": self._most,
+            "doublings": self._doublings,
+            "unplaced": self.unplaced,
+            "windows": [[number, sums.to_dict()] for number, sums in self._windows.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> WindowedMetrics:
+        """What `to_dict` made. Raises KeyError for anything else."""
+        made = cls(values["width"], values["most"])
+        made.unplaced, made._doublings = values["unplaced"], values["doublings"]
+        made._windows = {number: RankMetrics.from_dict(sums) for number, sums in values["windows"]}
+        return made

@@ -1,0 +1,33 @@
+"""Score tasks whose model is a ranker: known before they start, as far as the job tells, so that they are not taken for language models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuneyard.api import Job, Task
+from tuneyard.ranking import RankerConfig, config_of_task, holds_ranker, read_config
+from tuneyard.runtime.references import named_model
+
+
+def ranker_of(job: Job, task: Task, base_dir: Path) -> RankerConfig | None:
+    """The ranker of a score task: of the rank task or the folder that it names.
+
+    None for any other task, and for a model that a process task will make or that an attempt on a member knows by its URI alone.
+    """
+    if task.score is None:
+        return None
+    model = task.score.model
+    source = next((each for each in job.tasks if each.name == model.from_task), None)
+    if source is not None and source.rank is not None:
+        return config_of_task(source.rank)
+    uri = named_model(model.name, base_dir) if model.name is not None else ""
+    return read_config(uri) if uri and holds_ranker(uri) else None
+
+
+def check_scored_table(task: Task, config: RankerConfig, uri: str) -> None:
+    """Raises BadInput for a table that the ranker of a score task cannot score. Reads its footers alone."""
+    from tuneyard.scoring.ranker.table import RankedTable
+
+    assert task.score is not None
+    data = task.score.data.model_copy(update={"source": uri, "from_task": None})
+    RankedTable.open(task.score.model_copy(update={"data": data}), config)

@@ -1,0 +1,68 @@
+"""The driver's side of prompts that engines answer (see `job`), as a pool of workers asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuneyard.api import BadInput, RankerScoring
+from tuneyard.scoring.job import Measured, finish, prepare
+from tuneyard.scoring.metrics import Sums
+from tuneyard.scoring.partition import parts_at_once
+from tuneyard.scoring.parts import Layout
+from tuneyard.scoring.request import ScoreRequest, ScoreResult
+from tuneyard.scoring.rows import asks_of
+from tuneyard.scoring.work import Counted
+from tuneyard.scoring.worker import PartWorker, WorkOrder
+
+
+class EngineWork:
+    """See `scoring.work.Work`."""
+
+    noun = "engine"
+    worker = PartWorker
+
+    def __init__(self, request: ScoreRequest) -> None:
+        """Raises BadInput as `prepare`, and for fields of rankers."""
+        if request.task.ranking != RankerScoring():
+            raise BadInput("score.ranking is of rankers, and the model is none", "leave it out, or name a folder with ranker.json")
+        self.request = request
+        self._job, self._new = prepare(request), list[Sums]()
+        self.resumed = _counted(list(self._job.committed.values()))
+
+    @property
+    def order(self) -> WorkOrder:
+        return self._job.order
+
+    @property
+    def layout(self) -> Layout:
+        return self._job.order.layout
+
+    @property
+    def missing(self) -> list[int]:
+        return self._job.missing
+
+    @property
+    def parts_in_hand(self) -> int:
+        asks = asks_of(self.request.task)
+        return parts_at_once(
+            batch=self.request.task.engine.batch,
+            rows_per_part=self.layout.rows_per_part,
+            requests_per_row=asks.output + asks.likelihood,
+        )
+
+    @property
+    def counted(self) -> Counted:
+        return _counted(self._new)
+
+    def take(self, sums: Sums) -> None:
+        self._new.append(sums)
+
+    def finish(self, measured: Measured) -> ScoreResult:
+        return finish(self._job, self._new, measured)
+
+    def warnings(self, result: ScoreResult) -> list[str]:
+        return result.warnings(self.request.task.generation.max_tokens)
+
+
+def _counted(each: Sequence[Sums]) -> Counted:
+    return Counted(sum(s.rows for s in each), sum(s.errors for s in each), sum(s.output_tokens for s in each))

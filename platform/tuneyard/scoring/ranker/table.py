@@ -1,0 +1,124 @@
+"""The table that a ranker scores: which columns are read, and what is refused before anything starts. Footers alone are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tuneyard.api import BadInput, Engine, Generation, ScoreData, ScoreTask
+from tuneyard.data.tables import Table, TableReader, open_table
+from tuneyard.data.tables.features import layout
+from tuneyard.ranking import RankerConfig, coded
+from tuneyard.ranking.columns import check_ids, check_numbers
+from tuneyard.scoring.ranker.rows import RowsByNumber
+
+_SAMPLE_ROWS = 1_000_000
+_LANGUAGE_DATA = ("prompt", "reference", "chat", "columns", "split")
+
+
+@dataclass(frozen=True)
+class RankedTable:
+    """Crosses processes by pickle. `labels`: those of the ranker's tasks that the table has; `notes`: sentences for people."""
+
+    table: Table
+    config: RankerConfig
+    labels: tuple[str, ...]
+    keep: tuple[str, ...]
+    slices: tuple[str, ...]
+    place: str | None
+    """The column by which rows are in windows; None for the order of rows."""
+    rows: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def open(cls, task: ScoreTask, config: RankerConfig) -> RankedTable:
+        """Raises BadInput: fields of language models, no Parquet, no rows, a column that is not there (with the nearest name) or has
+        another type."""
+        refuse_language_fields(task)
+        uri = task.data.source
+        if uri is None:
+            raise BadInput(f"data.from: {task.data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
+        table, windows = open_table(uri), task.ranking.windows
+        labels = tuple(name for name in config.tasks if not layout([name], table.schema).missing)
+        place = windows.column if windows is not None else None
+        found = cls(table, config, labels, tuple(task.data.keep), tuple(task.ranking.slices), place, _rows(table, task.data), ())
+        found._check_types()
+        if not found.rows:
+            raise BadInput(f"{uri}: the data set is empty", "check data.source and data.limit")
+        return cls(**{**found.__dict__, "notes": tuple(found._remarks())})
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*self.config.dense, *(feature.name for feature in self.config.sparse))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that is read, each once."""
+        place = () if self.place is None else (self.place,)
+        return tuple(dict.fromkeys((*self.features, *self.labels, *self.keep, *self.slices, *place)))
+
+    def frequent_values(self, most: int) -> dict[str, list[str | None]]:
+        """The most frequent values of each slice column, in row groups from all over the table that have a million rows at most."""
+        if not self.slices:
+            return {}
+        counts: dict[str, Counter[str | None]] = {name: Counter() for name in self.slices}
+        rows = RowsByNumber(self.table, self.slices)
+        for start, stop in rows.sample(min(self.rows, _SAMPLE_ROWS)):
+            for columns in (piece.columns for piece in rows.read(start, min(stop, self.rows)) if piece.columns is not None):
+                for name, counter in counts.items():
+                    column = coded(columns.column(name))
+                    numbers = np.bincount(column.codes, minlength=len(column.values))
+                    counter.update({value: int(count) for value, count in zip(column.values, numbers, strict=True) if count})
+        return {name: [value for value, _ in _ordered(counter)[:most]] for name, counter in counts.items()}
+
+    def _check_types(self) -> None:
+        schema = TableReader(self.table, self.columns).schema
+        for name in (*self.config.dense, *self.labels):
+            check_numbers(schema.field(name).type, name)
+        for feature in self.config.sparse:
+            check_ids(schema.field(feature.name).type, feature.name)
+        for name in self.slices:
+            if pa.types.is_nested(schema.field(name).type):
+                raise BadInput(f"column {name} holds {schema.field(name).type}", "name columns of single values in ranking.slices")
+        if self.place is not None and not is_place(schema.field(self.place).type):
+            kind = schema.field(self.place).type
+            raise BadInput(f"column {self.place} holds {kind}", "name a column of numbers or timestamps in ranking.windows.column")
+
+    def _remarks(self) -> list[str]:
+        said = []
+        for name in self.features:
+            without = [file.uri for file in self.table.files if sum(file.group_rows) and layout([name], file.schema).missing]
+            if without:
+                said.append(f"{len(without)} of {len(self.table.files)} files have no column {name}, such as {without[0]}: null there")
+        if lacking := [name for name in self.config.tasks if name not in self.labels]:
+            said.append(f"the table has no column {', '.join(lacking)}: its scores are not judged")
+        return said
+
+
+def refuse_language_fields(task: ScoreTask) -> None:
+    """Raises BadInput where a task that a ranker does has fields that only language models know."""
+    defaults = ScoreData(source="any")
+    given = [f"data.{name}" for name in _LANGUAGE_DATA if getattr(task.data, name) != getattr(defaults, name)]
+    given += ["generation"] * (task.generation != Generation()) + ["engine"] * (task.engine != Engine())
+    given += ["metrics"] * bool(task.metrics) + ["data.fileType"] * (task.data.file_type not in ("auto", "parquet"))
+    if given:
+        raise BadInput(f"the model is a ranker, and has nothing to do with score.{', score.'.join(given)}", "leave these fields out")
+
+
+def is_place(kind: pa.DataType) -> bool:
+    """Whether windows can go by values of this type."""
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(numbers or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind))
+
+
+def _rows(table: Table, data: ScoreData) -> int:
+    return table.rows if data.limit is None else min(table.rows, data.limit)
+
+
+def _ordered(counter: Counter[Any]) -> Sequence[tuple[Any, int]]:
+    return sorted(counter.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))

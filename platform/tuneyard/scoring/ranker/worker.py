@@ -1,0 +1,146 @@
+"""A ranker with what it needs to score parts on its own: it reads rows, scores them, and commits the part.
+
+Knows nothing of Ray: `runtime` makes an actor of it, beside those of language models. While one part is scored, in the one thread that runs
+the ranker, the next one is read and the one before is written in the threads of their callers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tuneyard.api import JobFailed
+from tuneyard.ranking import JudgedRows, coded
+from tuneyard.scoring.parts import Layout, commit, encoded, output_name, read_footer
+from tuneyard.scoring.ranker.rows import Piece, RowsByNumber
+from tuneyard.scoring.ranker.sums import Judging, LabelSums, RankedSums, numbers_of, places_of
+from tuneyard.scoring.ranker.table import RankedTable
+from tuneyard.scoring.request import ScoreRequest
+from tuneyard.scoring.worker import Loaded, OpenWork, PartDone
+from tuneyard.storage import fetch_folder, open_store
+
+if TYPE_CHECKING:
+    from tuneyard.scoring.ranker.probabilities import Scorer
+
+
+@dataclass(frozen=True)
+class RankerOrder:
+    """What every worker of a task gets. Crosses processes by pickle."""
+
+    request: ScoreRequest
+    table: RankedTable
+    layout: Layout
+    judging: Judging
+
+
+@dataclass
+class _Scored:
+    """Columns of the output that scoring adds, row by row, and the sums."""
+
+    probabilities: np.ndarray[Any, np.dtype[np.float32]]
+    errors: list[str | None]
+    sums: RankedSums
+
+
+class RankerWorker:
+    """`load` first, then `score` from as many threads as parts shall be in hand."""
+
+    def __init__(self, order: RankerOrder) -> None:
+        self._order = order
+        self._store = open_store(order.request.output)
+        self._rows = RowsByNumber(order.table.table, order.table.columns)
+        self._reading = threading.Lock()
+        self._torch = ThreadPoolExecutor(1)  # torch keeps a pool of threads for each thread that uses it
+        self._scorer: Scorer | None = None
+
+    def load(self) -> Loaded:
+        """Fetch the ranker and load it. Raises BadInput for a folder that holds none, JobFailed where it does not fit into memory."""
+        began = time.perf_counter()
+        self._scorer = self._torch.submit(self._loaded).result()
+        return Loaded(os.getpid(), time.perf_counter() - began, None, None)
+
+    def _loaded(self) -> Scorer:
+        import torch
+
+        from tuneyard.ranking import load
+        from tuneyard.scoring.ranker.probabilities import Scorer
+
+        request = self._order.request
+        folder = fetch_folder(request.model_uri, Path(request.scratch) / "models")
+        device = torch.device("cpu" if request.sku == "cpu" else "cuda")
+        try:
+            return Scorer(load(folder), request.task.ranking.batch, device)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise JobFailed(f"the ranker in {folder} does not fit into memory", "take a machine with more, or fewer instances") from error
+
+    def score(self, part: int) -> PartDone:
+        """Score the rows of a part and commit it. `sums` of the answer are as JSON has them."""
+        with self._reading:
+            pieces = self._rows.read(*self._order.layout.bounds(part))
+        scored = self._torch.submit(self._scored, pieces).result()
+        sums = scored.sums.to_dict()
+        ours = commit(self._store, part, encoded(self._output(pieces, scored), sums))
+        return PartDone(part, sums if ours else read_footer(self._store, part, dict), self.open_work())
+
+    def open_work(self) -> OpenWork:
+        """Parts of a ranker take about a second: what is in hand is not counted."""
+        return OpenWork(0, 0, 0)
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+    def _scored(self, pieces: list[Piece]) -> _Scored:
+        assert self._scorer is not None
+        table = self._order.table
+        labels = {name: LabelSums.empty(self._order.judging) for name in table.labels}
+        errors: list[str | None] = []
+        found = []
+        for piece in pieces:
+            if piece.columns is None:
+                found.append(np.full((piece.count, len(table.config.tasks)), np.nan, dtype=np.float32))
+                errors += [piece.error] * piece.count
+                continue
+            logits, wrong = self._scorer.logits(piece.columns)
+            found.append(_probabilities(logits))
+            errors += wrong
+            self._judge(labels, piece, logits)
+        return _Scored(np.concatenate(found), errors, RankedSums.of(errors, labels))
+
+    def _judge(self, labels: dict[str, LabelSums], piece: Piece, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        table, columns = self._order.table, piece.columns
+        if not labels or columns is None:
+            return
+        slices = {name: coded(columns.column(name)) for name in table.slices}
+        places = places_of(columns.column(table.place) if table.place is not None else None, piece.first, piece.count)
+        for at, name in enumerate(table.config.tasks):
+            if name in labels:
+                judged = JudgedRows.of(logits[:, at], numbers_of(columns.column(name)))
+                labels[name].add(judged, slices, places)
+
+    def _output(self, pieces: list[Piece], scored: _Scored) -> pa.Table:
+        table = self._order.table
+        probabilities = {f"probability_{name}": scored.probabilities[:, at] for at, name in enumerate(table.config.tasks)}
+        arrays: dict[str, Any] = {"row": np.arange(pieces[0].first, pieces[0].first + len(scored.errors))}
+        schema = self._rows.schema
+        for name in table.keep:
+            chunks = [pa.nulls(p.count, schema.field(name).type) if p.columns is None else p.columns.column(name) for p in pieces]
+            arrays[output_name(name, {"row", "error", *probabilities})] = pa.chunked_array(chunks, type=schema.field(name).type)
+        nothing = np.array([error is not None for error in scored.errors])
+        arrays |= {name: pa.array(values, mask=nothing) for name, values in probabilities.items()}
+        return pa.table(arrays | {"error": pa.array(scored.errors, type=pa.string())})
+
+
+def _probabilities(logits: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """As torch's sigmoid gives them."""
+    import torch
+
+    made: np.ndarray[Any, np.dtype[np.float32]] = torch.from_numpy(logits).sigmoid().numpy()
+    return made
