@@ -18,6 +18,13 @@ _ADAM_STATES = {"fp32": 8, "bf16": 4}
 _UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
 
 
+_PASSING, _OF_CONVOLUTION = 6.0, 26.0
+"""Gradients that pass through the widest layer, in elements over its width; those of a convolution's channels besides. Fitted to measurements
+(docs/benchmarks/ranker_memory.md), which other rankers are judged by."""
+_HEAP, _MAPPED_BYTES = 1.3, 32 << 20
+"""What the C library's heap takes for tensors below this size, which it does not give back at once."""
+
+
 def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: float = LIBRARIES_GB) -> Plan:
     """`auto` means the dense part in plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of
     a worker as one micro-batch.
@@ -91,9 +98,10 @@ def memory_of_ranker(
     weights = total.parameters * _FP32 / (workers if zero == 3 else 1)
     gradients = total.parameters * _FP32 / (workers if zero >= 2 else 1)
     adam = total.parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
-    kept = max(part.kept for part in parts) + sum(shape.inputs * shape.width for _ in shape.layers) if recompute else total.kept
-    embedded = shape.inputs * shape.width + sum(shape.sequences) * shape.width
-    activations = micro * (kept + 3 * embedded) * _FP32
+    kept = max(part.kept for part in parts) + shape.embeddings if recompute else total.kept
+    passing = _PASSING * shape.widest + (_OF_CONVOLUTION * shape.widest if shape.has_convolution else 0)
+    on_heap = gpu.is_cpu and not shape.has_convolution and micro * shape.widest * _FP32 < _MAPPED_BYTES
+    activations = micro * (kept + passing) * _FP32 * (_HEAP if on_heap else 1.0)
     copied = tables + states + total.parameters * (_FP32 + _ADAM_STATES[task.optimizer.states]) / workers
     memory = Memory(
         weights_gb=(weights + (0 if on_host else tables)) / 1e9,

@@ -61,6 +61,21 @@ class RankerShape:
         return self.dense + self.bags + len(self.sequences)
 
     @property
+    def embeddings(self) -> int:
+        """Elements of a row's embeddings before each layer, added up."""
+        counts = [self.inputs, *(self.outputs * len(modules) for modules in self.layers[:-1])]
+        return sum(counts) * self.width
+
+    @property
+    def widest(self) -> int:
+        """Elements of a row's embeddings where they are most."""
+        return max(self.inputs, *(self.outputs * len(modules) for modules in self.layers)) * self.width
+
+    @property
+    def has_convolution(self) -> bool:
+        return any("convolution" in modules for modules in self.layers)
+
+    @property
     def table_elements(self) -> int:
         return sum(self.table_rows) * self.width
 
