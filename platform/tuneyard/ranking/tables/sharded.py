@@ -81,6 +81,10 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self._device = torch.device(device)
         widths = sorted({shard.width for shard in placement.shards})
         self._routes = [Routes(config.sparse, placement, width) for width in widths]
+        # Ids of a batch are joined once, in the order in which most of them are sent.
+        in_config = tuple(range(len(config.sparse)))
+        orders = (routes.features for routes in self._routes)
+        self._order = next((order for order in orders if sorted(order) == list(in_config)), in_config)
         tables = {table.name: table for table in placement.tables}
         self._owned = [
             OwnedRows(stacked(placement, width)[rank], tables, width, seed=seed, dtype=_DTYPES[rows], device=self._device)
@@ -162,10 +166,9 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         yield TablePiece(f"{name}.{SQUARES}", (table.rows, blocks(table.width)), box, squares)
 
     def _departed(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
-        picks = picked(self._features, batch)
+        picks = picked(self._features, batch, self._order)
         sents = [routes.sent(picks) for routes in self._routes]
-        bags = [routes.bags(picks) for routes in self._routes]
-        return _Flight(self._owned, self._exchange, sents, bags, self._key(batch), self._advance)
+        return _Flight(self._owned, self._exchange, sents, self._key(batch), self._advance)
 
     def _of(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
         key = self._key(batch)
@@ -186,8 +189,8 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
     def _features_of(self, flight: _Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A tensor for each feature, of the embeddings [bags, width] of each width."""
         columns: list[list[tuple[tuple[int, int], torch.Tensor]]] = [[] for _ in self._features]
-        for routes, bags, of_width in zip(self._routes, flight.bags, embeddings, strict=True):
-            for route, found in zip(routes.all, torch.split(of_width, bags), strict=True):
+        for routes, sent, of_width in zip(self._routes, flight.sents, embeddings, strict=True):
+            for route, found in zip(routes.all, torch.split(of_width, sent.route_bags), strict=True):
                 columns[route.feature].append((route.columns, found))
         made = []
         for feature, parts in zip(self._features, columns, strict=True):
@@ -205,12 +208,11 @@ class _Flight:
         owned: Sequence[OwnedRows],
         exchange: Exchange,
         sents: Sequence[Sent],
-        bags: Sequence[list[int]],
         key: list[torch.Tensor],
         advance: Callable[[], None],
     ) -> None:
-        self.key, self.bags = key, bags
-        self._owned, self._exchange, self._sents, self._advance = owned, exchange, sents, advance
+        self.key, self.sents = key, sents
+        self._owned, self._exchange, self._advance = owned, exchange, advance
         self._ids_to = [[sent.ids[rank] for sent in sents] for rank in range(exchange.ranks)]
         self._bags_to = [[sent.bags[rank] for sent in sents] for rank in range(exchange.ranks)]
         counts = torch.tensor([self._ids_to, self._bags_to], device=sents[0].codes.device).transpose(0, 1).contiguous()
@@ -227,7 +229,7 @@ class _Flight:
         if self._ids is None:
             counts = self._counts.wait()[0].tolist()
             self._ids_from, self._bags_from = ([each[kind] for each in counts] for kind in (0, 1))
-            self._ids = self._exchange.start([sent.codes for sent in self._sents], self._ids_to, self._ids_from)
+            self._ids = self._exchange.start([sent.codes for sent in self.sents], self._ids_to, self._ids_from)
         return self._ids
 
     def look_up(self) -> None:
@@ -235,7 +237,7 @@ class _Flight:
         codes = self.send_ids().wait()
         self._codes = [each.to(owned.weights.device) for each, owned in zip(codes, self._owned, strict=True)]
         found = [
-            owned.found(each, bags).to(self._sents[0].codes.device)
+            owned.found(each, bags).to(self.sents[0].codes.device)
             for each, owned, bags in zip(self._codes, self._owned, map(sum, zip(*self._bags_from, strict=True)), strict=True)
         ]
         self._vectors = self._exchange.start(found, self._bags_from, self._bags_to)
@@ -244,16 +246,16 @@ class _Flight:
         """[bags, width] of each width, with a gradient where torch records one."""
         if not torch.is_grad_enabled():
             return self.arrived()
-        anchor = torch.zeros((), requires_grad=True, device=self._sents[0].codes.device)
+        anchor = torch.zeros((), requires_grad=True, device=self.sents[0].codes.device)
         return list(_Embeddings.apply(anchor, self))
 
     def arrived(self) -> list[torch.Tensor]:
         assert self._vectors is not None
         vectors, self._vectors = self._vectors.wait(), None
-        return [_in_place(sent, each) for sent, each in zip(self._sents, vectors, strict=True)]
+        return [_in_place(sent, each) for sent, each in zip(self.sents, vectors, strict=True)]
 
     def send_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
-        sent = [_as_sent(sent, each) for sent, each in zip(self._sents, gradients, strict=True)]
+        sent = [_as_sent(sent, each) for sent, each in zip(self.sents, gradients, strict=True)]
         arriving = self._exchange.start(sent, self._bags_to, self._bags_from)
         for at, (owned, codes) in enumerate(zip(self._owned, self._codes, strict=True)):
             owned.expect(codes, sum(counts[at] for counts in self._bags_from), arriving.only(at))
@@ -276,17 +278,11 @@ class _Embeddings(torch.autograd.Function):  # type: ignore[misc]
 
 def _in_place(sent: Sent, vectors: torch.Tensor) -> torch.Tensor:
     """Sums of bags as they come from owners -> the embedding of each bag of the batch."""
-    if sent.targets is None:
-        found = vectors
-    else:
-        found = vectors.new_zeros(sent.total, vectors.shape[1])
-        # A bag comes at most once from each owner, so that the order of addition is fixed on every device.
-        for targets, each in zip(torch.split(sent.targets, sent.bags), torch.split(vectors, sent.bags), strict=True):
-            found.index_add_(0, targets, each)
+    found = vectors if sent.gathering is None else sent.gathering.gathered(vectors)
     return found if sent.scale is None else found * sent.scale
 
 
 def _as_sent(sent: Sent, gradients: torch.Tensor) -> torch.Tensor:
     """The reverse."""
     scaled = gradients if sent.scale is None else gradients * sent.scale
-    return scaled.contiguous() if sent.targets is None else scaled.index_select(0, sent.targets)
+    return scaled.contiguous() if sent.gathering is None else sent.gathering.spread(scaled)
