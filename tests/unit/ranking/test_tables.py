@@ -139,6 +139,15 @@ def test_a_batch_that_was_not_prefetched_is_found_all_the_same() -> None:
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def test_batches_that_are_prefetched_and_never_used_are_refused() -> None:
+    tables, batch = sharded(Case()), batch_of_lists(mixed_lists(0), range(24))
+    for _ in range(16):
+        tables.prefetch(batch)
+
+    with pytest.raises(BadInput, match="16 batches were prefetched and not used"):
+        tables.prefetch(batch)
+
+
 def test_pieces_are_views_of_what_is_trained() -> None:
     tables = sharded(Case(how="column", width=40))
     pieces = {(piece.name, piece.box): piece for piece in tables.pieces()}

@@ -87,7 +87,7 @@ class OwnedRows:
         if self.weights.dtype == torch.float32:
             return functional.embedding_bag(rows, self.weights, first, mode="sum")
         one_by_one = torch.arange(len(codes), dtype=codes.dtype, device=codes.device)
-        return functional.embedding_bag(one_by_one, self.weights.index_select(0, rows).float(), first, mode="sum")
+        return functional.embedding_bag(one_by_one, read(self.weights, rows), first, mode="sum")
 
     def expect(self, codes: torch.Tensor, bags: int, gradients: Awaited) -> None:
         """Keep gradients [bags, width], which may still be on their way, until `apply`."""

@@ -70,7 +70,7 @@ class Gathering:
     @classmethod
     def of(cls, bag_of: torch.Tensor, counts: torch.Tensor, *, is_sorted: bool) -> Gathering:
         """`counts` [bags of the batch]: of the bags sent for each."""
-        order = torch.arange(len(bag_of), device=bag_of.device) if is_sorted else torch.sort(bag_of, stable=True)[1]
+        order = torch.arange(len(bag_of), device=bag_of.device) if is_sorted else torch.sort(bag_of.int(), stable=True)[1]
         offsets = counts.new_zeros(len(counts) + 1)
         torch.cumsum(counts, 0, out=offsets[1:])
         return cls(bag_of, order, offsets)
@@ -199,9 +199,10 @@ class Routes:
         device = rows.device
         bag = torch.repeat_interleave(torch.arange(first_bag, first_bag + len(lengths), device=device), lengths, output_size=len(rows))
         part = torch.searchsorted(torch.tensor(self._starts, device=device), rows, right=True) - 1
-        owner, order = torch.sort(torch.tensor(self._owner_of_part, device=device)[part], stable=True)
+        # Sorting takes as many turns as a number has bytes.
+        owner, order = torch.sort(torch.tensor(self._owner_of_part, dtype=torch.int16, device=device).index_select(0, part), stable=True)
         bag = bag.index_select(0, order)
-        shifted = (rows + torch.tensor(self._shift_of_part, device=device)[part]).index_select(0, order)
+        shifted = (rows + torch.tensor(self._shift_of_part, device=device).index_select(0, part)).index_select(0, order)
         first = torch.ones_like(owner, dtype=torch.bool)
         first[1:] = (owner[1:] != owner[:-1]) | (bag[1:] != bag[:-1])
         ids_to, bags_to = (torch.bincount(each, minlength=self._ranks).tolist() for each in (owner, owner[first]))

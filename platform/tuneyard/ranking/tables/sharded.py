@@ -35,6 +35,7 @@ EPSILON = 1e-8
 SQUARES = "squares"
 _DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
 _SENT_ROWS = 65_536
+_MOST_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,12 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self._ahead: list[_Flight] = []
 
     def prefetch(self, batch: Mapping[str, torch.Tensor]) -> None:
-        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches."""
+        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches.
+
+        Raises BadInput where batches are prefetched again and again, and not used.
+        """
+        if len(self._ahead) >= _MOST_AHEAD:
+            raise BadInput(f"{_MOST_AHEAD} batches were prefetched and not used", "begin with the tensors that were prefetched")
         if self._routes:
             self._ahead.append(self._departed(batch))
 
@@ -172,9 +178,9 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
 
     def _of(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
         key = self._key(batch)
-        for flight in self._ahead:
+        for at, flight in enumerate(self._ahead):
             if all(one is other for one, other in zip(flight.key, key, strict=True)):
-                self._ahead.remove(flight)
+                del self._ahead[: at + 1]  # those before it were skipped
                 return flight
         return self._departed(batch)
 
