@@ -28,8 +28,8 @@ FEATURES, LISTS, LIST_IDS = 26, 6, 20
 """Sparse features, how many of these are lists, and the mean number of ids in a list."""
 SIZES = (100_000, 1_000_000)
 WIDTH, DENSE, BATCH = 16, 13, 4096
-STEPS, WARM, BATCHES = 8, 2, 4
-ROUNDS = 5
+STEPS, WARM, BATCHES = 4, 1, 4
+ROUNDS = 10
 DELAY_MS = 1.0
 SETS = (1, 2, 3)
 RATE = 0.01

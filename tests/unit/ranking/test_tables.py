@@ -44,6 +44,13 @@ def test_a_ranker_is_the_same_with_either_tables() -> None:
     }
 
 
+def test_a_ranker_in_bf16_reads_tables_in_fp32() -> None:
+    config = RankerConfig((), FEATURES, (EnsembleLayer(("dlrm",), 2),), width=16)
+    ranker = config.build(ShardedTables(config, placed(shapes_of(config), 1), seed=SEED)).bfloat16()
+
+    assert ranker(batch_of_lists(mixed_lists(0), range(8))).dtype == torch.bfloat16
+
+
 def test_a_sequence_has_its_last_ids_the_last_one_first() -> None:
     config = RankerConfig((), (SparseFeature("seen", 9, length=3),), (), width=4)
     tables = WholeTables(config, seed=1)

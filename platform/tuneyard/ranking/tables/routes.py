@@ -120,8 +120,7 @@ class Routes:
     """All routes of one width. Those to one owner come first, by owner; then those whose rows are cut."""
 
     def __init__(self, features: Sequence[SparseFeature], placement: Placement, width: int) -> None:
-        self.width = width
-        self._features, self._ranks = features, placement.ranks
+        self._ranks = placement.ranks
         first = {shard: start for of_rank in stacked(placement, width) for shard, start in of_rank.items()}
         heights = [sum(shard.height for shard in of_rank) for of_rank in stacked(placement, width)]
         self._dtype = torch.int32 if max(heights) < _MOST_INT32 else torch.int64
