@@ -13,8 +13,10 @@ from tuneyard.ranking.tables.routes import Sent
 
 
 class Flight:
-    """Numbers of ids, ids, embeddings, and gradients on the way back. `key`: tensors by which `begin` knows the batch; `advance`: called when
-    gradients are on their way, for the batches that are ahead."""
+    """Numbers of ids, ids, embeddings, and gradients on the way back.
+
+    `key`: tensors by which `begin` knows the batch; `advance`: called when gradients are on their way, for the batches that are ahead.
+    """
 
     def __init__(
         self,
