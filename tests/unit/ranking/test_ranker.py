@@ -13,7 +13,6 @@ import torch
 from tuneyard.api import BadInput
 from tuneyard.ranking import EnsembleLayer, RankerConfig, SparseFeature, batch_of, batch_of_rows, export, load, save
 from tuneyard.ranking.config import INTERACTIONS
-from tuneyard.ranking.features import hashed
 from tuneyard.ranking.interactions import AdvancedDLRM
 from tuneyard.ranking.tables import hashed
 
