@@ -19,8 +19,8 @@ _UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
 
 
 _PASSING, _OF_CONVOLUTION = 6.0, 26.0
-"""Gradients that pass through the widest layer, in elements over its width; those of a convolution's channels besides. Fitted to measurements
-(docs/benchmarks/ranker_memory.md), which other rankers are judged by."""
+"""Gradients that pass through the widest layer, in elements over its width, and those of a convolution's channels besides. Fitted to
+measurements; docs/benchmarks/ranker_memory.md judges them by other rankers."""
 _HEAP, _MAPPED_BYTES = 1.3, 32 << 20
 """What the C library's heap takes for tensors below this size, which it does not give back at once."""
 
