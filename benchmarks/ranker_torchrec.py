@@ -2,10 +2,10 @@
 
 python benchmarks/ranker_torchrec.py [--rounds 5] [--steps 60]
 
-Two comparisons. `tables`: the same DLRM (TorchRec's own dense modules, and the same optimizer for them) on TorchRec's tables (FBGEMM's fused lookup and
-row-wise Adagrad, DistributedModelParallel, its planner) and on ours. `product`: TorchRec's DLRM in its own loop, and a `rank` task with one
-layer of AdvancedDLRM with as many dense parameters, with everything that a task does. Each runs in a process on one core, in turns; ratios
-are of rounds, and the median counts. Writes docs/benchmarks/ranker_torchrec.md.
+Two comparisons. `tables`: the same DLRM (TorchRec's own dense modules, and the same optimizer for them) on TorchRec's tables (FBGEMM's
+fused lookup and row-wise Adagrad, DistributedModelParallel, its planner) and on ours. `product`: TorchRec's DLRM in its own loop, and a
+`rank` task with one layer of AdvancedDLRM and about as many dense parameters, with everything that a task does. Each runs in a process
+on one core, in turns; ratios are of rounds, and the median counts. Writes docs/benchmarks/ranker_torchrec.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from peer_packages import add_packages
+from training_cases import write_page
 
 PACKAGES = (
     "torchrec==1.8.0",
@@ -67,10 +68,10 @@ def main() -> None:
             for side in SIDES:
                 found[side].append(in_process(side, log, options.steps))
                 print(f"round {number + 1} of {options.rounds}, {side}: {found[side][-1]}", file=sys.stderr, flush=True)
-    write_page(found, options)
+    write(found)
 
 
-def write_page(found: Mapping[str, list[dict[str, Any]]], options: argparse.Namespace) -> None:
+def write(found: Mapping[str, list[dict[str, Any]]]) -> None:
     def ratio(ours: str, theirs: str) -> str:
         each = [mine["samples_per_s"] / other["samples_per_s"] for mine, other in zip(found[ours], found[theirs], strict=True)]
         return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
@@ -79,22 +80,15 @@ def write_page(found: Mapping[str, list[dict[str, Any]]], options: argparse.Name
     for side, runs in found.items():
         rate = statistics.median(run["samples_per_s"] for run in runs)
         rows.append(f"| {side} | {rate:,.0f} | {runs[0]['parameters']:,} | {runs[0]['first']:.4f} | {runs[0]['last']:.4f} |")
-    lines = [
-        "# Rankers beside TorchRec's DLRM",
-        "",
-        f"`python benchmarks/ranker_torchrec.py --rounds {options.rounds} --steps {options.steps}`, {time.strftime('%Y-%m-%d')}, one core of a",
-        f"machine with {os.cpu_count()}; TorchRec 1.8.0 with fbgemm-gpu-cpu 1.8.0. {DENSE} numbers, {SPARSE} categories, tables of {TABLE_ROWS:,} rows and",
-        f"width {WIDTH}, batches of {BATCH}; ids by Zipf's law.",
-        "",
-        f"Ours over theirs, the same DLRM on other tables: **{ratio('tables: ours', 'tables: TorchRec')}**. ",
-        f"A `rank` task over TorchRec's loop: **{ratio('product: rank task', 'tables: TorchRec')}**.",
-        "",
-        *rows,
-        "",
+    text = (
+        f"TorchRec 1.8.0 with fbgemm-gpu-cpu 1.8.0, each side in a process on one core. {DENSE} numbers, {SPARSE} categories, tables of "
+        f"{TABLE_ROWS:,} rows and width {WIDTH}, batches of {BATCH}; ids by Zipf's law."
+    )
+    ratios = [
+        f"Ours over theirs, the same DLRM on other tables: **{ratio('tables: ours', 'tables: TorchRec')}**.",
+        f"A `rank` task, one layer of AdvancedDLRM, over TorchRec's loop: **{ratio('product: rank task', 'tables: TorchRec')}**.",
     ]
-    page = Path(__file__).parents[1] / "docs/benchmarks/ranker_torchrec.md"
-    page.write_text("\n".join(lines))
-    print("\n".join(lines))
+    write_page("ranker_torchrec", "Rankers beside TorchRec's DLRM", [text, "", *ratios, "", *rows])
 
 
 def in_process(side: str, log: Path, steps: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ PARTS = (
         paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py", "tests/cluster/test_data_pods.py"),
         after=(BUILD,),
     ),
-    Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel",)),
+    Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel", "tests/integration/ranking")),
     Part(name="training", budget_min=6.5, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="hub",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from tuneyard.api import BadInput, RankTask
@@ -15,6 +16,13 @@ _FP32, _FP16 = 4, 2
 _ADAM_STATES = {"fp32": 8, "bf16": 4}
 """Bytes of a parameter's two running means."""
 _UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
+
+
+_PASSING, _OF_CONVOLUTION = 6.0, 26.0
+"""Gradients that pass through the widest layer, in elements over its width, and those of a convolution's channels besides. Fitted to
+measurements; docs/benchmarks/ranker_memory.md judges them by other rankers."""
+_HEAP, _MAPPED_BYTES = 1.3, 32 << 20
+"""What the C library's heap takes for tensors below this size, which it does not give back at once."""
 
 
 def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: float = LIBRARIES_GB) -> Plan:
@@ -47,6 +55,7 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
     if within and zero != 3:
         raise BadInput("shardWithin: host shards the dense part by ZeRO-3", "set strategy.zero to 3, or leave it out")
     recompute = layout.recompute is True
+    held = memory_of_ranker(task, workers=workers, zero=zero, micro=micro, recompute=recompute, libraries_gb=libraries_gb, gpu=gpu)
     return Plan(
         sku=gpu.sku,
         workers=workers,
@@ -61,31 +70,45 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
         attention="sdpa",
         micro_batch=micro,
         grad_accum=rows // micro,
-        memory=memory_of_ranker(task, workers=workers, zero=zero, micro=micro, recompute=recompute, libraries_gb=libraries_gb, gpu=gpu),
+        memory=held.memory,
+        host_memory_gb=held.host_gb,
     )
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a rank holds: on its device, and on its host beside it."""
+
+    memory: Memory
+    host_gb: float
 
 
 def memory_of_ranker(
     task: RankTask, *, workers: int, zero: int, micro: int, recompute: bool, gpu: Gpu, libraries_gb: float = LIBRARIES_GB
-) -> Memory:
-    """Peak memory of one rank. Tables count as weights, and their states as the optimizer's."""
+) -> Held:
+    """Peak memory of one rank. Tables count as weights, and their states as the optimizer's; the copy of a checkpoint that is written while
+    training goes on is in host memory, which on cpu is the rank's (`other_gb`).
+    """
     shape = RankerShape.of(task)
     total, parts = shape.total, shape.parts
     on_host = task.tables.offload == "cpu" and not gpu.is_cpu
-    share = 0.0 if on_host else 1 / workers
     row_bytes = _FP16 if task.tables.rows == "fp16" else _FP32
-    tables = shape.table_elements * row_bytes * share
-    states = shape.state_elements * _FP32 * share
+    tables = shape.table_elements * row_bytes / workers
+    states = shape.state_elements * _FP32 / workers
     weights = total.parameters * _FP32 / (workers if zero == 3 else 1)
     gradients = total.parameters * _FP32 / (workers if zero >= 2 else 1)
     adam = total.parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
-    kept = max(part.kept for part in parts) + sum(shape.inputs * shape.width for _ in shape.layers) if recompute else total.kept
-    embedded = shape.inputs * shape.width + sum(shape.sequences) * shape.width
-    activations = micro * (kept + 3 * embedded) * _FP32
-    return Memory(
-        weights_gb=(weights + tables) / 1e9,
+    kept = max(part.kept for part in parts) + shape.embeddings if recompute else total.kept
+    passing = _PASSING * shape.widest + (_OF_CONVOLUTION * shape.widest if shape.has_convolution else 0)
+    on_heap = gpu.is_cpu and not shape.has_convolution and micro * shape.widest * _FP32 < _MAPPED_BYTES
+    activations = micro * (kept + passing) * _FP32 * (_HEAP if on_heap else 1.0)
+    copied = tables + states + total.parameters * (_FP32 + _ADAM_STATES[task.optimizer.states]) / workers
+    memory = Memory(
+        weights_gb=(weights + (0 if on_host else tables)) / 1e9,
         gradients_gb=gradients / 1e9,
-        optimizer_gb=(adam + states) / 1e9,
+        optimizer_gb=(adam + (0 if on_host else states)) / 1e9,
         activations_gb=activations / 1e9,
         libraries_gb=libraries_gb if gpu.is_cpu else 0.0,
+        other_gb=copied / 1e9 if gpu.is_cpu else 0.0,
     )
+    return Held(memory, 0.0 if gpu.is_cpu else (copied + (tables + states if on_host else 0)) / 1e9)

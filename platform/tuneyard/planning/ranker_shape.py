@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tuneyard.api import RankTask
 
-_COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS = 8, 32, 8, 9, 2
+_COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS = 8, 64, 8, 9, 2
 """As in `tuneyard.ranking.interactions`."""
 ADAGRAD_COLUMNS = 16
 """Columns of a row that share one state of row-wise Adagrad."""
@@ -61,6 +61,21 @@ class RankerShape:
         return self.dense + self.bags + len(self.sequences)
 
     @property
+    def embeddings(self) -> int:
+        """Elements of a row's embeddings before each layer, added up."""
+        counts = [self.inputs, *(self.outputs * len(modules) for modules in self.layers[:-1])]
+        return sum(counts) * self.width
+
+    @property
+    def widest(self) -> int:
+        """Elements of a row's embeddings where they are most."""
+        return max(self.inputs, *(self.outputs * len(modules) for modules in self.layers)) * self.width
+
+    @property
+    def has_convolution(self) -> bool:
+        return any("convolution" in modules for modules in self.layers)
+
+    @property
     def table_elements(self) -> int:
         return sum(self.table_rows) * self.width
 
@@ -82,8 +97,8 @@ class RankerShape:
     @property
     def _features(self) -> Count:
         width = self.width
-        dense = Count(3 * self.dense * width, self.dense * (width + 2))
-        sequences = (Count(length * width + width + width * width + width, length * (4 * width + 3)) for length in self.sequences)
+        dense = Count(3 * self.dense * width, self.dense)
+        sequences = (Count(length * width + width + width * width + width, length * (2 * width + 1)) for length in self.sequences)
         return sum(sequences, dense)
 
     def _ensembles(self) -> Iterator[Count]:
@@ -103,13 +118,13 @@ class RankerShape:
         if name == "dlrm":
             compressed = min(inputs, _COMPRESSED)
             products, hidden = inputs * compressed, max(width, outputs * width // 2)
-            network = Count(products * hidden + hidden + hidden * outputs * width + outputs * width, 2 * products + hidden + 2)
-            return _mixing(inputs, compressed) + Count(2 * products, compressed * width) + network
+            network = Count(products * hidden + hidden + hidden * outputs * width + outputs * width, products + hidden)
+            return _mixing(inputs, compressed) + Count(0, compressed * width) + network
         if name == "attention":
             norms = 4 * width
             parameters = 4 * width * width + 4 * width + norms + 4 * width * width + 3 * width
             heads = _HEADS if width % _HEADS == 0 else 1
-            return mixed + Count(parameters, 10 * size + heads * inputs)
+            return mixed + Count(parameters, 11 * size + (heads + 4) * inputs)
         if name == "convolution":
             return mixed + Count(2 * _CHANNELS * _TAPS + _CHANNELS + 1, (_CHANNELS + 1) * size)
         rank = min(_CROSS_RANK, size)
@@ -119,7 +134,7 @@ class RankerShape:
     def _head(self) -> Count:
         inputs = self.outputs * len(self.layers[-1]) * self.width
         sizes = [inputs, *self.hidden, self.labels]
-        return Count(sum(a * b + b for a, b in pairwise(sizes)), inputs + sum(self.hidden) + 2 * self.labels)
+        return Count(sum(a * b + b for a, b in pairwise(sizes)), inputs + sum(self.hidden) + self.labels)
 
 
 def _mixing(inputs: int, outputs: int) -> Count:

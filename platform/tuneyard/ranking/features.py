@@ -48,7 +48,7 @@ class SequenceHead(nn.Module):  # type: ignore[misc]
     def forward(self, found: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """[rows, length, width], the last id first, and [rows + 1] -> [rows, width]."""
         _, inside = last_places(offsets, self.length)
-        placed = found + self.places
+        placed = found.to(self.places.dtype) + self.places
         scores = (placed * self.query).sum(-1).masked_fill(~inside, torch.finfo(placed.dtype).min)
         pooled = (scores.softmax(-1).unsqueeze(-1) * self.value(placed)).sum(1)
         return pooled * inside.any(1, keepdim=True)

@@ -23,24 +23,22 @@ from tuneyard.data.tables import Table, TableReader, open_table
 from tuneyard.ranking.batches import LABELS, batch_of
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.row_hashes import row_hashes
+from tuneyard.ranking.sliced_metrics import Coded, coded
 
 Ints = npt.NDArray[np.int64]
 _READ_ROWS = 65_536
-_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 2
-_MOST_VALUES = 1000
-"""Values of a column by which rows are judged apart that keep a slice of their own."""
-OTHER = "other"
+_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 3
 
 
 @dataclass(frozen=True)
 class FlatRows:
-    """Rows of a table. `slices`: by column, the value of each code. `about`: what the table's columns are like."""
+    """Rows of a table. `slices`: by column, the value of each code, None for null. `about`: what the table's columns are like."""
 
     config: RankerConfig
     rows: int
     arrays: Mapping[str, npt.NDArray[Any]]
     hashes: npt.NDArray[np.uint64]
-    slices: Mapping[str, Sequence[str]]
+    slices: Mapping[str, Sequence[str | None]]
     about: Mapping[str, Any]
     chosen: Ints | None = field(default=None, repr=False)
 
@@ -57,16 +55,24 @@ class FlatRows:
         if self.chosen is not None:
             rows = self.chosen[rows]
         made = {name: torch.from_numpy(self.arrays[name][rows]) for name in ("dense", LABELS) if name in self.arrays}
+        each = torch.arange(len(rows) + 1)
         for feature in self.config.sparse:
-            ids, offsets = _lists(self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"], rows, feature.length)
-            made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids), torch.from_numpy(offsets)
+            ids, offsets = self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"]
+            if self._has_one_id(feature.name):
+                made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids[rows]), each
+                continue
+            found, ends = _lists(ids, offsets, rows, feature.length)
+            made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
 
-    def codes(self, column: str, numbers: Sequence[int] | Ints) -> npt.NDArray[np.int32]:
-        """Of each row the place of its value in `slices[column]`."""
+    def _has_one_id(self, name: str) -> bool:
+        """Whether each row has exactly one id of the feature."""
+        return bool(self.about["missing"][name] == 0 and self.about["outside"][name][1] == self.rows)
+
+    def coded(self, column: str, numbers: Sequence[int] | Ints) -> Coded:
+        """The values of a slice column in these rows."""
         rows = np.asarray(numbers, dtype=np.int64)
-        found: npt.NDArray[np.int32] = self.arrays[f"{column}.codes"][rows if self.chosen is None else self.chosen[rows]]
-        return found
+        return Coded(self.arrays[f"{column}.codes"][rows if self.chosen is None else self.chosen[rows]], self.slices[column])
 
     @property
     def ids_per_row(self) -> dict[str, float]:
@@ -170,7 +176,7 @@ def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int,
     arrays = {name: _Array(folder, number, dtype, inner) for number, (name, (dtype, inner)) in enumerate(kinds.items())}
     for feature in config.sparse:
         arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
-    values: dict[str, dict[str, int]] = {column: {} for column in slices}
+    values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
     missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
     outside = {feature.name: [0, 0] for feature in config.sparse}
     reader, done = TableReader(table, names, batch_rows=_READ_ROWS), 0
@@ -191,7 +197,7 @@ def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int,
                 outside[feature.name][0] += int(((ids < 0) | (ids >= feature.rows)).sum())
                 outside[feature.name][1] += len(ids)
             for column in slices:
-                arrays[f"{column}.codes"].add(_codes(columns.column(column), values[column]))
+                arrays[f"{column}.codes"].add(_codes(columns.column(column), column, values[column]))
             hashes.write(row_hashes(batch).data)
             done += columns.num_rows
             on_rows(done, rows)
@@ -208,19 +214,11 @@ def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int,
     (folder / _ABOUT).write_text(json.dumps(about))
 
 
-def _codes(column: pa.Array, known: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Of each row the number of its value, which `known` grows by; values beyond the most that are kept count as `other`."""
+def _codes(column: pa.Array, name: str, known: dict[str | None, int]) -> npt.NDArray[np.int32]:
+    """Of each row the number of its value, which `known` grows by."""
     if pa.types.is_nested(column.type):
-        raise BadInput("a column by whose values rows are judged apart holds lists", "name a column with one value in each row in slices")
-    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
-    numbers = []
-    for value in coded.dictionary:
-        text = "missing" if not value.is_valid else str(value.as_py())
-        if text not in known and len(known) >= _MOST_VALUES:
-            text = OTHER
-        numbers.append(known.setdefault(text, len(known)))
-    indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    if (indices < 0).any():
-        numbers.append(known.setdefault("missing", len(known)))
-    found: npt.NDArray[np.int32] = np.asarray(numbers or [0], dtype=np.int32)[indices]
+        raise BadInput(f"{name}, by whose values rows are judged apart, holds lists", "name a column with one value in each row in slices")
+    codes, values = coded(column)
+    numbers = np.asarray([known.setdefault(value, len(known)) for value in values] or [0], dtype=np.int32)
+    found: npt.NDArray[np.int32] = numbers[codes]
     return found

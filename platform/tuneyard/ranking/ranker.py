@@ -54,7 +54,7 @@ class Ranker(nn.Module):  # type: ignore[misc]
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Logits [rows, tasks] of a batch (see `features`)."""
-        x = self.features(batch)
+        x = self.features(batch).to(self.head[-1].weight.dtype)  # sharded tables stay in fp32
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute and torch.is_grad_enabled() else layer(x)
         logits: torch.Tensor = self.head(x.flatten(1))

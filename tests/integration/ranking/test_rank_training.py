@@ -118,7 +118,7 @@ def test_a_checkpoint_of_another_ranker_is_refused(clicks: Path, tmp_path: Path)
     results_in_ranks([rank_request(tmp_path, task_of(clicks, steps=8))], 1)
     (answer,) = train_in_ranks([rank_request(tmp_path, task_of(clicks, steps=8, model={"layers": [["linear"]]}))], 1)
     assert isinstance(answer, BadInput)
-    assert "was made by another task: ranker was" in answer.cause
+    assert "was made by another task: layers was 'dlrm + linear; dcn + linear' and is 'linear'" in answer.cause
 
 
 def test_held_out_rows_are_judged_alike_on_any_number_of_workers(clicks: Path, tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_a_table_is_read_once_and_again_when_it_changes(tmp_path: Path) -> None:
 
 def test_slices_are_values_of_a_column_and_null_is_one(tmp_path: Path) -> None:
     rows = stored(tmp_path, slices=("country",))
-    values = [rows.slices["country"][code] for code in rows.codes("country", range(5))]
-    assert values == ["de", "missing", "fr", "de", "de"]
+    codes, values = rows.coded("country", range(5))
+    assert [values[code] for code in codes] == ["de", None, "fr", "de", "de"]
 
 
 def test_texts_are_ids_by_their_hash(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from tuneyard.api import BadInput
 from tuneyard.ranking import EnsembleLayer, RankerConfig, SparseFeature, batch_of, batch_of_rows, export, load, save
 from tuneyard.ranking.config import INTERACTIONS
+from tuneyard.ranking.interactions import AdvancedDLRM
 from tuneyard.ranking.tables import hashed
 
 ROWS = [
@@ -45,6 +46,16 @@ def test_every_weight_of_every_ensemble_takes_part(layers: tuple[EnsembleLayer, 
     assert logits.shape == (3, 1)
     assert torch.isfinite(logits).all()
     assert [name for name, weight in ranker.named_parameters() if weight.grad is None or not torch.isfinite(weight.grad).all()] == []
+
+
+def test_dlrm_sees_how_large_all_products_are() -> None:
+    torch.manual_seed(0)
+    module, embeddings = AdvancedDLRM(inputs=5, outputs=3, width=8), torch.randn(2, 5, 8)
+    torch.nn.init.zeros_(module.compress.map.bias)
+
+    once, twice = module(embeddings), module(2 * embeddings)
+
+    assert float((once - twice).abs().max()) > 0.05
 
 
 def test_rows_do_not_depend_on_each_other() -> None:

@@ -40,7 +40,7 @@ class Exchange:
         """Send rows of `tensors`, each ordered by the rank that they are for. All of one dtype."""
         if self.ranks == 1:
             return Awaited(lambda: list(tensors))
-        widths = [tensor[0].numel() if len(tensor) else tensor.shape[1:].numel() for tensor in tensors]
+        widths = [tensor.shape[1:].numel() for tensor in tensors]
         buffer = tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat(_by_rank(tensors, to))
         sent, received = ([sum(map(_product, zip(counts, widths, strict=True))) for counts in each] for each in (to, from_))
         arrived = buffer.new_empty(sum(received))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from tuneyard.ranking.tables.adagrad import Cells, summed, update
+from tuneyard.ranking.tables.adagrad import Cells, read, summed, update
 from tuneyard.ranking.tables.exchange import Awaited
 from tuneyard.ranking.tables.initial import initialise
+from tuneyard.ranking.tables.memory import empty_rows
 from tuneyard.ranking.tables.placement import Placement, Shard, TableShape, blocks
 
 
@@ -55,8 +56,8 @@ class OwnedRows:
     ) -> None:
         self.first, self.width = first, width
         height = sum(shard.height for shard in first)
-        self.weights = torch.empty(height, width, dtype=dtype, device=device)
-        self.squares = torch.zeros(height, blocks(width), device=device)
+        self.weights = empty_rows(height, width, dtype, device)
+        self.squares = empty_rows(height, blocks(width), torch.float32, device).zero_()
         self._pending: list[_Pending] = []
         self._names = _CellNames(first, width, device) if dtype == torch.float16 else None
         for shard in first:
@@ -81,13 +82,12 @@ class OwnedRows:
             return torch.zeros(0, self.width, device=self.weights.device)
         rows = codes >> 1
         if bags == len(codes):
-            first = torch.arange(bags, dtype=codes.dtype, device=codes.device)
-            return functional.embedding_bag(rows, self.weights, first, mode="sum").float()
+            return read(self.weights, rows)
         first = (codes & 1).nonzero().view(-1).to(codes.dtype)
         if self.weights.dtype == torch.float32:
             return functional.embedding_bag(rows, self.weights, first, mode="sum")
         one_by_one = torch.arange(len(codes), dtype=codes.dtype, device=codes.device)
-        return functional.embedding_bag(one_by_one, self.weights.index_select(0, rows).float(), first, mode="sum")
+        return functional.embedding_bag(one_by_one, read(self.weights, rows), first, mode="sum")
 
     def expect(self, codes: torch.Tensor, bags: int, gradients: Awaited) -> None:
         """Keep gradients [bags, width], which may still be on their way, until `apply`."""

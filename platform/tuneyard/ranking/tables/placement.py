@@ -7,6 +7,7 @@ a state, so that no placement changes an update.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -169,19 +170,22 @@ class _Policy:
             return whole
         least = max(2, -(-whole[0].memory // limit) if limit else 2)
         most = max(ranks, 2 * least if limit else 2)
-        rows = self._first(table, ranks, limit, mean, [(parts, 1) for parts in range(least, min(most, table.rows) + 1)])
-        columns = self._first(table, ranks, limit, mean, [(1, parts) for parts in range(least, min(most, blocks(table.width)) + 1)])
-        tried = [each for each in (rows, columns) if each]
+        by_rows = [(parts, 1) for parts in range(least, min(most, table.rows) + 1)]
+        by_columns = [(1, parts) for parts in range(least, min(most, blocks(table.width)) + 1)]
+        cuts = [cut for each in (by_rows, by_columns) if (cut := self._first(table, ranks, limit, mean, each))]
+        tried = [self._cut(table, ranks, cut) for cut in cuts]
         return min(tried, key=lambda parts: (not _fits(parts, limit), _largest(parts) > mean, _total(parts)), default=whole)
 
-    def _first(self, table: TableShape, ranks: int, limit: int | None, mean: float, cuts: Sequence[tuple[int, int]]) -> list[Shard]:
-        """The parts of the first of `cuts` that is small enough, or of the last one."""
-        parts: list[Shard] = []
+    def _first(
+        self, table: TableShape, ranks: int, limit: int | None, mean: float, cuts: Sequence[tuple[int, int]]
+    ) -> tuple[int, int] | None:
+        """The first of `cuts` whose largest part is small enough, or the last one."""
         for cut in cuts:
-            parts = self._cut(table, ranks, cut)
-            if _fits(parts, limit) and _largest(parts) <= mean:
-                break
-        return parts
+            height = -(-table.rows // cut[0])
+            columns = min(-(-blocks(table.width) // cut[1]) * BLOCK_COLUMNS, table.width)
+            if (limit is None or table.bytes_of(height, columns) <= limit) and self.costs.of(table, height, columns, ranks) <= mean:
+                return cut
+        return cuts[-1] if cuts else None
 
     def _cut(self, table: TableShape, ranks: int, parts: tuple[int, int]) -> list[Shard]:
         """So many ranges of rows times so many of columns, nearly equal; on no rank yet."""
@@ -197,21 +201,23 @@ class _Policy:
 
     def _assigned(self, parts: Sequence[Shard], ranks: int, limit: int | None, *, by_memory: bool) -> list[Shard] | None:
         """`by_memory`: large ones first, to the rank with the least; it finds room where the order of costs does not."""
-        loads, memory = [0.0] * ranks, [0] * ranks
+        if not _fits(parts, limit):
+            return None
+        queue = [(0.0, rank) for rank in range(ranks)]  # by load, by memory, or by turn
+        memory = [0] * ranks
         made = []
-        for at, part in enumerate(self._ordered(parts, by_memory=by_memory)):
-            room = [rank for rank in range(ranks) if limit is None or memory[rank] + part.memory <= limit]
-            if not room:
+        for part in self._ordered(parts, by_memory=by_memory):
+            full = []
+            while queue and limit is not None and memory[queue[0][1]] + part.memory > limit:
+                full.append(heapq.heappop(queue))
+            if not queue:
                 return None
-            if by_memory:
-                rank = min(room, key=lambda each: (memory[each], each))
-            elif self.balance == "lpt":
-                rank = min(room, key=lambda each: (loads[each], each))
-            else:
-                rank = min(room, key=lambda each: (each - at) % ranks)
-            loads[rank] += part.cost
-            memory[rank] += part.memory
+            load, rank = heapq.heappop(queue)
             made.append(replace(part, rank=rank))
+            memory[rank] += part.memory
+            more = part.memory if by_memory else part.cost if self.balance == "lpt" else 1
+            for each in [*full, (load + more, rank)]:
+                heapq.heappush(queue, each)
         return made
 
     def _ordered(self, parts: Iterable[Shard], *, by_memory: bool) -> list[Shard]:

@@ -26,16 +26,21 @@ def rounded_to_fp16(values: torch.Tensor, keys: torch.Tensor, columns: torch.Ten
     most 2^-14 of a step.
     """
     values = values.clamp(-_LARGEST, _LARGEST)
-    moved = torch.where(values.abs() < _SMALLEST_NORMAL, torch.copysign(torch.full_like(values, _SMALLEST_NORMAL), values), 0.0)
-    bits = (values + moved).view(torch.int32)
-    bits = (bits + (_random(keys, columns, seed) & _BELOW)) & ~_BELOW  # of the magnitude, as the sign is a bit of its own
-    return (bits.view(torch.float32) - moved).half()
+    moved = torch.copysign(torch.tensor(_SMALLEST_NORMAL, device=values.device), values).mul_(values.abs() < _SMALLEST_NORMAL)
+    bits = values.add_(moved).view(torch.int32)
+    bits += _random(keys, columns, seed)  # to the magnitude, as the sign is a bit of its own
+    bits &= ~_BELOW
+    return values.sub_(moved).half()
 
 
 def _random(keys: torch.Tensor, columns: torch.Tensor, seed: int) -> torch.Tensor:
-    """32 random bits for each cell [rows, columns]."""
+    """As many random bits as are dropped, for each cell [rows, columns]."""
     of_rows = _mixed(keys * _GOLDEN ^ (seed * _SEED) % (1 << 31))
-    return _mixed(of_rows.unsqueeze(1) ^ (columns + 1) * _MIX_2)
+    bits = (of_rows.unsqueeze(1) ^ (columns + 1) * _MIX_2).mul_(_MIX_1)
+    bits ^= bits >> 15
+    bits *= _MIX_2
+    bits >>= 32 - _DROPPED_BITS  # the last product mixes the highest bits best
+    return bits.bitwise_and_(_BELOW)
 
 
 def _mixed(bits: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
+from torch.nn import functional
 
 from tuneyard.ranking.config import SparseFeature
 from tuneyard.ranking.tables.ids import hashed, last_places
@@ -24,32 +25,71 @@ _MOST_INT32 = 1 << 30
 
 @dataclass(frozen=True)
 class Picked:
-    """Of a feature in a batch: rows of its table [ids], and the number of ids in each bag [bags]."""
+    """Features of a batch, one after the other in `order`: rows of their tables [ids], the number of ids in each bag [bags], and how many
+    ids and bags each feature has."""
 
+    order: tuple[int, ...]
     rows: torch.Tensor
     lengths: torch.Tensor
+    ids: list[int]
+    bags: list[int]
+
+    def of(self, order: tuple[int, ...]) -> Picked:
+        """Some of the features, in another order, or more than once."""
+        if order == self.order:
+            return self
+        rows, lengths = torch.split(self.rows, self.ids), torch.split(self.lengths, self.bags)
+        at = [self.order.index(feature) for feature in order]
+        rows, lengths = (torch.cat([each[place] for place in at]) for each in (rows, lengths))
+        return Picked(order, rows, lengths, [self.ids[place] for place in at], [self.bags[place] for place in at])
 
 
 @dataclass(frozen=True)
 class Sent:
-    """`codes` [ids] in the order of owners, with the number of `ids` and `bags` for each owner.
-
-    `targets` [bags sent]: which bag of the batch each of them is; None where it is each one once, in their order. `total`: bags of the
-    batch; `scale` [total, 1]: what the sum of a bag is multiplied by; None for 1.
-    """
+    """`codes` [ids] in the order of owners, with the number of `ids` and `bags` for each owner. `route_bags`: bags of the batch, by route;
+    `scale` [bags of the batch, 1]: what the sum of a bag is multiplied by, None for 1."""
 
     codes: torch.Tensor
     ids: list[int]
     bags: list[int]
-    targets: torch.Tensor | None
-    total: int
+    route_bags: list[int]
     scale: torch.Tensor | None
+    gathering: Gathering | None
+    """None where every bag of the batch is sent once, in their order."""
 
 
-def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor]) -> list[Picked]:
+@dataclass(frozen=True)
+class Gathering:
+    """How the bags of a batch are made of those that were sent: bag b is the sum of `order[offsets[b]:offsets[b + 1]]`, and the bag that
+    was sent as number s is of bag `bag_of[s]`. Owners of parts of a bag are added in their order, on every device."""
+
+    bag_of: torch.Tensor
+    order: torch.Tensor
+    offsets: torch.Tensor
+
+    @classmethod
+    def of(cls, bag_of: torch.Tensor, counts: torch.Tensor, *, is_sorted: bool) -> Gathering:
+        """`counts` [bags of the batch]: of the bags sent for each."""
+        order = torch.arange(len(bag_of), device=bag_of.device) if is_sorted else torch.sort(bag_of.int(), stable=True)[1]
+        offsets = counts.new_zeros(len(counts) + 1)
+        torch.cumsum(counts, 0, out=offsets[1:])
+        return cls(bag_of, order, offsets)
+
+    def gathered(self, vectors: torch.Tensor) -> torch.Tensor:
+        """[bags sent, width] -> [bags of the batch, width]; zeros without ids."""
+        if not len(vectors):
+            return vectors.new_zeros(len(self.offsets) - 1, vectors.shape[1])
+        return functional.embedding_bag(self.order, vectors, self.offsets, mode="sum", include_last_offset=True)
+
+    def spread(self, gradients: torch.Tensor) -> torch.Tensor:
+        """The reverse."""
+        return functional.embedding(self.bag_of, gradients)
+
+
+def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor], order: tuple[int, ...]) -> Picked:
     """The ids that count, hashed into their tables."""
     ids, lengths = [], []
-    for feature in features:
+    for feature in (features[at] for at in order):
         own, offsets = batch[f"{feature.name}.ids"], batch[f"{feature.name}.offsets"]
         if feature.length:
             places, inside = last_places(offsets, feature.length)
@@ -60,11 +100,11 @@ def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor])
             lengths.append(offsets[1:] - offsets[:-1])
     counts = [len(each) for each in ids]
     together = torch.cat(ids)
-    sizes = repeated([feature.rows for feature in features], counts, together.device)
+    sizes = repeated([features[at].rows for at in order], counts, together.device)
     # A remainder takes longer than all the rest, and mostly every id is inside.
     if together.device.type != "cpu" or not bool(((together >= 0) & (together < sizes)).all()):
         together = hashed(together, sizes)
-    return [Picked(*each) for each in zip(torch.split(together, counts), lengths, strict=True)]
+    return Picked(order, together, torch.cat(lengths), counts, [len(each) for each in lengths])
 
 
 @dataclass(frozen=True)
@@ -80,8 +120,7 @@ class Routes:
     """All routes of one width. Those to one owner come first, by owner; then those whose rows are cut."""
 
     def __init__(self, features: Sequence[SparseFeature], placement: Placement, width: int) -> None:
-        self.width = width
-        self._features, self._ranks = features, placement.ranks
+        self._ranks = placement.ranks
         first = {shard: start for of_rank in stacked(placement, width) for shard, start in of_rank.items()}
         heights = [sum(shard.height for shard in of_rank) for of_rank in stacked(placement, width)]
         self._dtype = torch.int32 if max(heights) < _MOST_INT32 else torch.int64
@@ -89,6 +128,7 @@ class Routes:
         whole = sorted((route for route in routes if len(route.parts) == 1), key=lambda route: (route.parts[0].rank, route.feature))
         cut = [route for route in routes if len(route.parts) > 1]
         self.all: list[Route] = [*whole, *cut]
+        self.features = tuple(route.feature for route in self.all)
         self._whole = len(whole)
         self._shift = [first[route.parts[0]] for route in whole]
         starts, rows = [], 0
@@ -104,15 +144,9 @@ class Routes:
         self._starts = starts
         self._means = [features[route.feature].pooling == "mean" and not features[route.feature].length for route in self.all]
 
-    def bags(self, picks: Sequence[Picked]) -> list[int]:
-        """Bags of each route."""
-        return [len(picks[route.feature].lengths) for route in self.all]
-
-    def sent(self, picks: Sequence[Picked]) -> Sent:
-        chosen = [picks[route.feature] for route in self.all]
-        rows = torch.cat([each.rows for each in chosen])
-        lengths = torch.cat([each.lengths for each in chosen])
-        counts, bags = [len(each.rows) for each in chosen], self.bags(picks)
+    def sent(self, picks: Picked) -> Sent:
+        own = picks.of(self.features)
+        rows, lengths, counts, bags = own.rows, own.lengths, own.ids, own.bags
         shifted = rows + repeated(self._shift, counts, rows.device)
         filled = lengths.nonzero().view(-1)
         is_single = len(filled) == len(rows)
@@ -120,16 +154,17 @@ class Routes:
         whole_ids, whole_bags = sum(counts[: self._whole]), sum(bags[: self._whole])
         whole = self._to_owners(shifted[:whole_ids], lengths[:whole_bags], filled, counts, bags, is_single=is_single)
         if self._whole == len(self.all):
-            targets = None if len(filled) == len(lengths) else filled
-            return Sent(whole.codes, whole.ids, whole.bags, targets, len(lengths), scale)
+            gathering = None if len(filled) == len(lengths) else Gathering.of(filled, (lengths > 0).long(), is_sorted=True)
+            return Sent(whole.codes, whole.ids, whole.bags, bags, scale, gathering)
         by_row = self._by_row(shifted[whole_ids:], lengths[whole_bags:], whole_bags)
+        bag_of = _merged((whole.bag_of, whole.bags), (by_row.bag_of, by_row.bags))
         return Sent(
             _merged((whole.codes, whole.ids), (by_row.codes, by_row.ids)),
             _added(whole.ids, by_row.ids),
             _added(whole.bags, by_row.bags),
-            _merged((whole.bag_of, whole.bags), (by_row.bag_of, by_row.bags)),
-            len(lengths),
+            bags,
             scale,
+            Gathering.of(bag_of, torch.bincount(bag_of, minlength=len(lengths)), is_sorted=False),
         )
 
     def _to_owners(
@@ -150,21 +185,23 @@ class Routes:
         edges = torch.tensor([0, *accumulate(bags_until)], device=rows.device)
         places = torch.searchsorted(filled, edges).tolist()
         filled = filled[: places[-1]]
-        codes = rows * 2
+        codes = rows.to(self._dtype).mul_(2)
         if is_single:
             codes += 1
         else:
-            codes[(torch.cumsum(lengths, 0) - lengths).index_select(0, filled)] += 1
-        return _Part(codes.to(self._dtype), ids_to, filled, [stop - start for start, stop in pairwise(places)])
+            first = (torch.cumsum(lengths, 0) - lengths).index_select(0, filled)
+            codes.scatter_add_(0, first, torch.ones((), dtype=self._dtype, device=rows.device).expand(len(first)))
+        return _Part(codes, ids_to, filled, [stop - start for start, stop in pairwise(places)])
 
     def _by_row(self, rows: torch.Tensor, lengths: torch.Tensor, first_bag: int) -> _Part:
         """Ids are sorted by the owner of their row. `rows`: of all tables that are cut, one below the other."""
         device = rows.device
         bag = torch.repeat_interleave(torch.arange(first_bag, first_bag + len(lengths), device=device), lengths, output_size=len(rows))
         part = torch.searchsorted(torch.tensor(self._starts, device=device), rows, right=True) - 1
-        owner, order = torch.sort(torch.tensor(self._owner_of_part, device=device)[part], stable=True)
+        # Sorting takes as many turns as a number has bytes.
+        owner, order = torch.sort(torch.tensor(self._owner_of_part, dtype=torch.int16, device=device).index_select(0, part), stable=True)
         bag = bag.index_select(0, order)
-        shifted = (rows + torch.tensor(self._shift_of_part, device=device)[part]).index_select(0, order)
+        shifted = (rows + torch.tensor(self._shift_of_part, device=device).index_select(0, part)).index_select(0, order)
         first = torch.ones_like(owner, dtype=torch.bool)
         first[1:] = (owner[1:] != owner[:-1]) | (bag[1:] != bag[:-1])
         ids_to, bags_to = (torch.bincount(each, minlength=self._ranks).tolist() for each in (owner, owner[first]))

@@ -24,17 +24,19 @@ from torch import nn
 
 from tuneyard.api import BadInput
 from tuneyard.ranking.config import RankerConfig
-from tuneyard.ranking.tables.exchange import Awaited, Exchange
+from tuneyard.ranking.tables.exchange import Exchange
+from tuneyard.ranking.tables.flight import Flight
 from tuneyard.ranking.tables.names import PREFIX, table_names
 from tuneyard.ranking.tables.owned import OwnedRows, stacked
 from tuneyard.ranking.tables.placement import Placement, Shard, blocks
-from tuneyard.ranking.tables.routes import Routes, Sent, picked
+from tuneyard.ranking.tables.routes import Routes, picked
 from tuneyard.ranking.tables.shapes import Rows
 
 EPSILON = 1e-8
 SQUARES = "squares"
 _DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
 _SENT_ROWS = 65_536
+_MOST_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,24 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self._device = torch.device(device)
         widths = sorted({shard.width for shard in placement.shards})
         self._routes = [Routes(config.sparse, placement, width) for width in widths]
+        # Ids of a batch are joined once, in the order in which most of them are sent.
+        in_config = tuple(range(len(config.sparse)))
+        orders = (routes.features for routes in self._routes)
+        self._order = next((order for order in orders if sorted(order) == list(in_config)), in_config)
         tables = {table.name: table for table in placement.tables}
         self._owned = [
             OwnedRows(stacked(placement, width)[rank], tables, width, seed=seed, dtype=_DTYPES[rows], device=self._device)
             for width in widths
         ]
-        self._ahead: list[_Flight] = []
+        self._ahead: list[Flight] = []
 
     def prefetch(self, batch: Mapping[str, torch.Tensor]) -> None:
-        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches."""
+        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches.
+
+        Raises BadInput where batches are prefetched again and again, and not used.
+        """
+        if len(self._ahead) >= _MOST_AHEAD:
+            raise BadInput(f"{_MOST_AHEAD} batches were prefetched and not used", "begin with the tensors that were prefetched")
         if self._routes:
             self._ahead.append(self._departed(batch))
 
@@ -161,17 +172,16 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         box = (rows, (blocks(shard.columns[0]), blocks(shard.width)))
         yield TablePiece(f"{name}.{SQUARES}", (table.rows, blocks(table.width)), box, squares)
 
-    def _departed(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
-        picks = picked(self._features, batch)
+    def _departed(self, batch: Mapping[str, torch.Tensor]) -> Flight:
+        picks = picked(self._features, batch, self._order)
         sents = [routes.sent(picks) for routes in self._routes]
-        bags = [routes.bags(picks) for routes in self._routes]
-        return _Flight(self._owned, self._exchange, sents, bags, self._key(batch), self._advance)
+        return Flight(self._owned, self._exchange, sents, self._key(batch), self._advance)
 
-    def _of(self, batch: Mapping[str, torch.Tensor]) -> _Flight:
+    def _of(self, batch: Mapping[str, torch.Tensor]) -> Flight:
         key = self._key(batch)
-        for flight in self._ahead:
+        for at, flight in enumerate(self._ahead):
             if all(one is other for one, other in zip(flight.key, key, strict=True)):
-                self._ahead.remove(flight)
+                del self._ahead[: at + 1]  # those before it were skipped
                 return flight
         return self._departed(batch)
 
@@ -183,11 +193,11 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         for flight in self._ahead:
             flight.send_ids()
 
-    def _features_of(self, flight: _Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _features_of(self, flight: Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """A tensor for each feature, of the embeddings [bags, width] of each width."""
         columns: list[list[tuple[tuple[int, int], torch.Tensor]]] = [[] for _ in self._features]
-        for routes, bags, of_width in zip(self._routes, flight.bags, embeddings, strict=True):
-            for route, found in zip(routes.all, torch.split(of_width, bags), strict=True):
+        for routes, sent, of_width in zip(self._routes, flight.sents, embeddings, strict=True):
+            for route, found in zip(routes.all, torch.split(of_width, sent.route_bags), strict=True):
                 columns[route.feature].append((route.columns, found))
         made = []
         for feature, parts in zip(self._features, columns, strict=True):
@@ -195,98 +205,3 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
             found = ordered[0] if len(ordered) == 1 else torch.cat(ordered, dim=1)
             made.append(found.view(-1, feature.length, found.shape[1]) if feature.length else found)
         return made
-
-
-class _Flight:
-    """A batch on its way: numbers of ids, ids, embeddings, and the gradients on the way back."""
-
-    def __init__(
-        self,
-        owned: Sequence[OwnedRows],
-        exchange: Exchange,
-        sents: Sequence[Sent],
-        bags: Sequence[list[int]],
-        key: list[torch.Tensor],
-        advance: Callable[[], None],
-    ) -> None:
-        self.key, self.bags = key, bags
-        self._owned, self._exchange, self._sents, self._advance = owned, exchange, sents, advance
-        self._ids_to = [[sent.ids[rank] for sent in sents] for rank in range(exchange.ranks)]
-        self._bags_to = [[sent.bags[rank] for sent in sents] for rank in range(exchange.ranks)]
-        counts = torch.tensor([self._ids_to, self._bags_to], device=sents[0].codes.device).transpose(0, 1).contiguous()
-        even = [[1]] * exchange.ranks
-        self._counts = exchange.start([counts], even, even)
-        self._ids: Awaited | None = None
-        self._ids_from: list[list[int]] = []
-        self._bags_from: list[list[int]] = []
-        self._codes: list[torch.Tensor] = []
-        self._vectors: Awaited | None = None
-
-    def send_ids(self) -> Awaited:
-        """Once the numbers have arrived."""
-        if self._ids is None:
-            counts = self._counts.wait()[0].tolist()
-            self._ids_from, self._bags_from = ([each[kind] for each in counts] for kind in (0, 1))
-            self._ids = self._exchange.start([sent.codes for sent in self._sents], self._ids_to, self._ids_from)
-        return self._ids
-
-    def look_up(self) -> None:
-        """Embeddings that others asked this rank for, on their way to them."""
-        codes = self.send_ids().wait()
-        self._codes = [each.to(owned.weights.device) for each, owned in zip(codes, self._owned, strict=True)]
-        found = [
-            owned.found(each, bags).to(self._sents[0].codes.device)
-            for each, owned, bags in zip(self._codes, self._owned, map(sum, zip(*self._bags_from, strict=True)), strict=True)
-        ]
-        self._vectors = self._exchange.start(found, self._bags_from, self._bags_to)
-
-    def embeddings(self) -> list[torch.Tensor]:
-        """[bags, width] of each width, with a gradient where torch records one."""
-        if not torch.is_grad_enabled():
-            return self.arrived()
-        anchor = torch.zeros((), requires_grad=True, device=self._sents[0].codes.device)
-        return list(_Embeddings.apply(anchor, self))
-
-    def arrived(self) -> list[torch.Tensor]:
-        assert self._vectors is not None
-        vectors, self._vectors = self._vectors.wait(), None
-        return [_in_place(sent, each) for sent, each in zip(self._sents, vectors, strict=True)]
-
-    def send_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
-        sent = [_as_sent(sent, each) for sent, each in zip(self._sents, gradients, strict=True)]
-        arriving = self._exchange.start(sent, self._bags_to, self._bags_from)
-        for at, (owned, codes) in enumerate(zip(self._owned, self._codes, strict=True)):
-            owned.expect(codes, sum(counts[at] for counts in self._bags_from), arriving.only(at))
-        self._advance()
-
-
-class _Embeddings(torch.autograd.Function):  # type: ignore[misc]
-    """Embeddings of a flight; the first argument is there so that torch records them."""
-
-    @staticmethod
-    def forward(ctx: Any, _anchor: torch.Tensor, flight: _Flight) -> tuple[torch.Tensor, ...]:
-        ctx.flight = flight
-        return tuple(flight.arrived())
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, None]:
-        ctx.flight.send_gradients(gradients)
-        return None, None
-
-
-def _in_place(sent: Sent, vectors: torch.Tensor) -> torch.Tensor:
-    """Sums of bags as they come from owners -> the embedding of each bag of the batch."""
-    if sent.targets is None:
-        found = vectors
-    else:
-        found = vectors.new_zeros(sent.total, vectors.shape[1])
-        # A bag comes at most once from each owner, so that the order of addition is fixed on every device.
-        for targets, each in zip(torch.split(sent.targets, sent.bags), torch.split(vectors, sent.bags), strict=True):
-            found.index_add_(0, targets, each)
-    return found if sent.scale is None else found * sent.scale
-
-
-def _as_sent(sent: Sent, gradients: torch.Tensor) -> torch.Tensor:
-    """The reverse."""
-    scaled = gradients if sent.scale is None else gradients * sent.scale
-    return scaled.contiguous() if sent.targets is None else scaled.index_select(0, sent.targets)

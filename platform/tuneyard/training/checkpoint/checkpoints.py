@@ -150,7 +150,7 @@ class Checkpoints:
         self._abandoned = threading.Event()
         began = time.perf_counter()
         name = name_of(step, self._token)
-        snapshot = take_snapshot(groups_of(trainer, self._world, only_own_share=True), random_state(self._world.device))
+        snapshot = take_snapshot(groups_of(trainer, self._world, only_own_share=True), random_state(self._world.device), waited_for=wait)
         state = {**scalar_state(trainer), "progress": progress}
         ours = {"step": step, "made_by": self._made_by, "layout": self._layout, "token": self._token, "checkpoint": FORMAT}
         self._save_cost_s = time.perf_counter() - began

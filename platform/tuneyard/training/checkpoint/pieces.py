@@ -113,6 +113,8 @@ class Group:
 
     pieces: list[Piece]
     opaque: Mapping[str, torch.Tensor]
+    stays: bool = False
+    """The views show the same values until the next step: a save that is waited for needs no copy of them."""
 
 
 def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_share: bool) -> Iterator[Group]:
@@ -121,7 +123,9 @@ def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_sh
     `only_own_share`: of what several ranks have, this rank's share; else all of it.
     """
     if trainer.tables is not None:  # each of their shards lies on one rank
-        yield Group([Piece(each.name, each.shape, 0, {WEIGHT: each.tensor.view(-1)}, each.box) for each in trainer.tables.pieces()], {})
+        yield Group(
+            [Piece(each.name, each.shape, 0, {WEIGHT: each.tensor.view(-1)}, each.box) for each in trainer.tables.pieces()], {}, stays=True
+        )
     if not trainer.is_deepspeed_enabled:
         yield _replicated(trainer, world, saved, only_own_share)
     elif trainer.deepspeed.zero_optimization_stage() == 3:

@@ -38,8 +38,11 @@ class Snapshot:
         return sum(size_of(tensor) for shard in self.shards for tensor in shard.values())
 
 
-def take_snapshot(groups: Iterator[Group], random: Mapping[str, Any], *, shard_bytes: int = SHARD_BYTES) -> Snapshot:
-    """Copy what `groups` show. From a GPU the copies run side by side, into pinned memory, and are waited for once."""
+def take_snapshot(
+    groups: Iterator[Group], random: Mapping[str, Any], *, shard_bytes: int = SHARD_BYTES, waited_for: bool = False
+) -> Snapshot:
+    """Copy what `groups` show, but for what stays as it is while a save is `waited_for`. From a GPU the copies run side by side, into
+    pinned memory, and are waited for once."""
     snapshot = Snapshot(random=random)
     room = 0
     on_gpu = False
@@ -53,7 +56,9 @@ def take_snapshot(groups: Iterator[Group], random: Mapping[str, Any], *, shard_b
             number = len(snapshot.shards) - 1
             for kind, tensor in piece.tensors.items():
                 on_gpu |= tensor.is_cuda
-                snapshot.shards[number][tensor_key(piece.name, kind, piece.box, piece.start)] = _copy(tensor)
+                snapshot.shards[number][tensor_key(piece.name, kind, piece.box, piece.start)] = (
+                    tensor if group.stays and waited_for and not tensor.is_cuda else _copy(tensor)
+                )
             snapshot.pieces.append(PieceEntry(piece.name, piece.shape, piece.box, piece.start, piece.stop, tuple(piece.tensors), number))
         for key, tensor in group.opaque.items():
             if not snapshot.shards:

@@ -34,7 +34,7 @@ from tuneyard.training.progress import Progress
 from tuneyard.training.rank.artifacts import save_ranker
 from tuneyard.training.rank.rows import BatchesOfRows, as_made
 from tuneyard.training.rank.tables import load_account, placed_tables
-from tuneyard.training.rank.trainer import RankTrainer
+from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
 
@@ -117,7 +117,7 @@ class RankAttempt(ProgramAttempt):
         set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
         ranker = self.loaded.program.config.build(tables)
         ranker.recompute = plan.recompute
-        return RankTrainer(
+        self.trainer = RankTrainer(
             model=ProgramModule(self.loaded, ranker),
             args=arguments,
             data_collator=as_made,
@@ -128,14 +128,26 @@ class RankAttempt(ProgramAttempt):
             slices=self.rank_task.slices,
             learning_rate=self.rank_task.tables.learning_rate,
         )
+        return self.trainer
 
     def _tables(self, material: Material) -> ShardedTables:
         return placed_tables(self.rank_task, self.loaded.program.config, material.data.train.rows, self.world)
 
     def _made_by(self) -> dict[str, Any]:
-        task = self.rank_task
-        made = {"ranker": config_of_task(task).to_dict(), "tables": {"rows": task.tables.rows, "learning rate": task.tables.learning_rate}}
-        return {name: value for name, value in super()._made_by().items() if name != "program"} | made
+        task, model = self.rank_task, self.rank_task.model
+        tables = {f"table of {each.name}": f"{each.rows} rows, {each.length or each.pooling}" for each in task.features.sparse}
+        return {name: value for name, value in super()._made_by().items() if name != "program"} | {
+            "labels": ", ".join(task.labels),
+            "dense features": ", ".join(task.features.dense),
+            "sparse features": len(task.features.sparse),
+            **tables,
+            "layers": "; ".join(" + ".join(modules) for modules in model.layers),
+            "outputs": model.outputs,
+            "width": model.width,
+            "hidden": ", ".join(map(str, model.hidden)),
+            "table rows": task.tables.rows,
+            "learning rate of tables": task.tables.learning_rate,
+        }
 
     def _save(self, trainer: Any, _material: Material, progress: Progress, throughput: Throughput) -> Artifacts:
         self._stage("saving the ranker")
@@ -149,5 +161,8 @@ class RankAttempt(ProgramAttempt):
 
     def _about(self, progress: Progress) -> dict[str, Any]:
         """What a report tells of a ranker beside what it tells of any training."""
-        judged = {"metrics": {name: value for name, value in progress.figures[-1].items() if name != "step"}} if progress.figures else {}
-        return {"tables": load_account(self.tables.placement), **judged}
+        steps = {figures["step"]: figures for figures in progress.figures}
+        last = steps.get(progress.best_step, progress.figures[-1] if progress.figures else {})
+        metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
+        slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
+        return {"tables": load_account(self.tables.placement), **metrics, **({"slices": slices} if slices else {})}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import reduce
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
-from tuneyard.ranking import RankMetrics, ShardedTables
+from tuneyard.ranking import ShardedTables, SlicedFigures, SlicedMetrics
 from tuneyard.training.distributed import gather_objects
 from tuneyard.training.order import evaluation_batches
 from tuneyard.training.program.contract import COUNT
@@ -19,6 +20,17 @@ from tuneyard.training.program.trainer import ProgramTrainer
 
 Figures = dict[str, float]
 _SHOWN = ("normalised_entropy", "auc", "calibration")
+
+
+def shown_slices(judged: SlicedFigures) -> dict[str, dict[str, Figures]]:
+    """Of each column and value what a report shows; figures that a slice cannot have, such as AUC of one label, are left out."""
+    return {
+        column: {
+            value: {"rows": figures.rows, **{name: found for name in _SHOWN if math.isfinite(found := getattr(figures, name))}}
+            for value, figures in values.items()
+        }
+        for column, values in judged.slices.items()
+    }
 
 
 class TablesStep(TrainerCallback):
@@ -39,6 +51,8 @@ class RankTrainer(ProgramTrainer):
         super().__init__(*args, **kwargs)
         self.tables = tables
         self.last_figures: Figures = {}
+        self.judged: dict[str, SlicedFigures] = {}
+        """Of each label, as the last evaluation has found."""
         self._slices = slices
         self._table_rate = learning_rate
         self.add_callback(TablesStep(self))
@@ -61,7 +75,7 @@ class RankTrainer(ProgramTrainer):
         """Log loss, normalised entropy, AUC and calibration of the held-out rows, exact over any number of ranks."""
         rows = self.eval_dataset.rows
         batches = evaluation_batches(len(rows), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
-        judged: dict[tuple[str, str], RankMetrics] = {}
+        judged = {task: SlicedMetrics(self._slices) for task in self.module.model.config.tasks}
         self.watch.mark("evaluation")
         ranker = self.module.model
         ranker.eval()
@@ -73,22 +87,20 @@ class RankTrainer(ProgramTrainer):
             if not numbers:
                 continue
             labels = batch["labels"].double().cpu().numpy()
-            for at, task in enumerate(ranker.config.tasks):
-                judged.setdefault((task, ""), RankMetrics()).update(logits[:, at], labels[:, at])
+            columns = {name: rows.coded(name, numbers) for name in self._slices}
+            for at, metrics in enumerate(judged.values()):
+                metrics.update(logits[:, at], labels[:, at], columns)
         ranker.train()
         self.watch.mark("other")
-        whole: dict[tuple[str, str], RankMetrics] = {}
-        for own in gather_objects(self.world, judged):
-            for key, metrics in own.items():
-                whole[key] = whole[key].merge(metrics) if key in whole else metrics
-        figures = {task: asdict(whole[task, ""].figures()) for task in ranker.config.tasks}
-        first = figures[ranker.config.tasks[0]]
+        everyone = gather_objects(self.world, judged)
+        self.judged = {task: reduce(SlicedMetrics.merge, (own[task] for own in everyone)).figures() for task in judged}
+        first = asdict(next(iter(self.judged.values())).whole)
         self.last_figures = {name: first[name] for name in _SHOWN if math.isfinite(first[name])}
-        loss = sum(each["log_loss"] for each in figures.values()) / len(figures)
+        loss = sum(figures.whole.log_loss for figures in self.judged.values()) / len(self.judged)
         self.on_evaluation(self.state.global_step, loss, self.last_figures)
-        metrics = {f"{metric_key_prefix}_loss": loss}
-        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        found = {f"{metric_key_prefix}_loss": loss}
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
+        return found
 
 
 class AheadLoader:
