@@ -131,7 +131,7 @@ def test_figures_are_those_of_the_rows_that_have_a_label(folder: Path) -> None:
     assert result.metrics["calibration"] == pytest.approx(whole.calibration, rel=1e-5)
     assert result.metrics["auc"] == pytest.approx(whole.auc, abs=whole.auc_error + 1e-6)
     assert set(result.metrics) == {f"{label}{name}" for label in ("", "bought.") for name in ("normalised_entropy", "auc", "calibration")}
-    figures = result.figures["clicked"]
+    figures = result.judged["clicked"]
     assert (figures["all"]["rows"], figures["all"]["left_out"]) == (94, 6)
     assert figures["all"]["entropy_above_base_rate"] == pytest.approx(whole.entropy_above(0.4), rel=1e-5)
     assert set(figures["slices"]["country"]) == {"de", "fr", "it", "(missing)"}
@@ -141,14 +141,14 @@ def test_figures_are_those_of_the_rows_that_have_a_label(folder: Path) -> None:
         rows_of = slice(int(window["start"]), int(window["stop"]))
         own.update(logits[rows_of], labels[rows_of])
         assert window["log_loss"] == pytest.approx(own.figures().log_loss, rel=1e-5)
-    assert result.figures["bought"]["all"]["rows"] == 67  # 2 is no label
+    assert result.judged["bought"]["all"]["rows"] == 67  # 2 is no label
 
 
 def test_the_most_frequent_values_have_slices_and_others_are_together(folder: Path) -> None:
     data = rows(country=pa.array(["a"] * 50 + ["b"] * 30 + ["c", "d"] * 10))
     pq.write_table(data, folder / "other.parquet")
     result = scored(request(folder, "other.parquet", ranking={"slices": ["country"], "sliceValues": 2}))
-    found = result.figures["clicked"]["slices"]["country"]
+    found = result.judged["clicked"]["slices"]["country"]
     assert list(found) == ["a", "b", "(other)"]
 
 
@@ -161,7 +161,7 @@ def test_windows_of_time(folder: Path, kind: pa.DataType) -> None:
     pq.write_table(rows(time=times), folder / "times.parquet")
     ranking = {"windows": {"every": 86_400, "column": "time"}}
     result = scored(request(folder, "times.parquet", ranking=ranking))
-    windows = result.figures["clicked"]["windows"]
+    windows = result.judged["clicked"]["windows"]
     assert [window["start"] for window in windows] == [0, 86_400, 172_800, 259_200]
     assert sum(window["rows"] for window in windows) == 94
 
@@ -178,8 +178,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_figures(folder: Path) -> Non
     assert result.rows_resumed == first.rows
     assert (folder / "out" / part_path(5)).stat().st_mtime_ns == before
     assert output(folder).column("row").to_pylist() == list(range(ROWS))
-    assert json.dumps(result.figures, default=str) != ""
-    assert flat(result.figures) == pytest.approx(flat(whole.figures), rel=1e-9)
+    assert flat(result.judged) == pytest.approx(flat(whole.judged), rel=1e-9)
     assert scored(asked).rows_resumed == ROWS
 
 
@@ -222,7 +221,7 @@ def test_a_null_inside_a_list_is_an_error_of_its_row(folder: Path) -> None:
     assert errors == dict.fromkeys((3, 40), "a list of tags holds a null")
     assert [row for row, value in enumerate(found.column("probability_clicked").to_pylist()) if value is None] == [3, 40]
     assert (result.errors, result.details["errors"]) == (2, {"a list of tags holds a null": 2})
-    assert result.figures["clicked"]["all"]["rows"] == 92
+    assert result.judged["clicked"]["all"]["rows"] == 92
 
 
 def test_too_many_errors_fail_the_task_once_everything_is_written(folder: Path) -> None:
@@ -278,14 +277,14 @@ def test_a_column_of_nulls_alone_is_scored_as_missing(folder: Path, name: str) -
 def test_a_table_without_labels_is_scored_and_not_judged(folder: Path) -> None:
     pq.write_table(rows(clicked=None, bought=None), folder / "bare.parquet")
     result = scored(request(folder, "bare.parquet", ranking={"slices": ["country"]}))
-    assert (result.rows, result.metrics, result.figures) == (ROWS, {}, {})
+    assert (result.rows, result.metrics, result.judged) == (ROWS, {}, {})
     assert result.details["notes"] == ["the table has no column clicked, bought: its scores are not judged"]
 
 
 def test_labels_that_are_all_missing_give_no_figures(folder: Path) -> None:
     pq.write_table(rows(clicked=pa.nulls(ROWS), bought=pa.array([0] * ROWS)), folder / "unlabelled.parquet")
     result = scored(request(folder, "unlabelled.parquet"))
-    assert set(result.figures) == {"bought"}
+    assert set(result.judged) == {"bought"}
     assert result.metrics == {}  # one label alone has neither entropy nor curve, and the calibration is infinite
 
 
