@@ -18,6 +18,7 @@ from tuneyard.scoring.ranker.worker import RankerOrder, RankerWorker
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.work import Counted
 from tuneyard.storage import join, open_store
+from tuneyard.tracking.report import json_safe
 
 _ROWS_PER_PART = 65_536
 _IN_HAND = 3
@@ -104,7 +105,7 @@ class RankerWork:
                 "notes": list(self.remarks),
             },
         )
-        self._store.put(RESULT, json.dumps(asdict(result), indent=2).encode())
+        self._store.put(RESULT, json.dumps(json_safe(asdict(result)), indent=2, allow_nan=False).encode())
         if not measured.stopped:
             check_errors(request, total.errors, total.rows, total.reasons)
         return result
