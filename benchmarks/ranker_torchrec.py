@@ -249,8 +249,8 @@ def task_side(log: Path, steps: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(rank_request(Path(folder), task), emit=keep)
-    seconds = sum(event.step_s for event in seen[WARM_UP:])
-    rate = BATCH * len(seen[WARM_UP:]) / seconds
+    steps_alone = seen[WARM_UP:-1]  # the last one has the checkpoint, which the other sides do not write
+    rate = BATCH * len(steps_alone) / sum(event.step_s for event in steps_alone)
     return {
         "samples_per_s": rate,
         "parameters": RankerShape.of(task).total.parameters,

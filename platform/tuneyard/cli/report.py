@@ -12,7 +12,7 @@ from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.storage import NotFound, open_store
 
-_COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
+_COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "rows_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
 
 
 def report(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.ranker import Ranker
     from tuneyard.ranking.sliced_metrics import Coded, SlicedFigures, SlicedMetrics, coded
     from tuneyard.ranking.tables import (
+        PREFETCHED,
         Costs,
         Placement,
         ShardedTables,
@@ -52,12 +53,24 @@ _AT = {
     **dict.fromkeys(("Coded", "SlicedFigures", "SlicedMetrics", "coded"), "sliced_metrics"),
     **dict.fromkeys(("WindowFigures", "WindowedMetrics"), "windowed_metrics"),
     **dict.fromkeys(
-        ("Costs", "Placement", "ShardedTables", "TableShape", "WholeTables", "measured_costs", "placed", "shapes_of", "table_names"),
+        (
+            "PREFETCHED",
+            "Costs",
+            "Placement",
+            "ShardedTables",
+            "TableShape",
+            "WholeTables",
+            "measured_costs",
+            "placed",
+            "shapes_of",
+            "table_names",
+        ),
         "tables",
     ),
     "config_of_task": "task",
 }
 __all__ = [
+    "PREFETCHED",
     "Coded",
     "Costs",
     "Effects",

@@ -13,7 +13,7 @@ from tests.checkpoints import stop_after
 from tests.rankers import rank_request, rank_task, write_clicks
 from tests.ranks import results_in_ranks, train_in_ranks
 
-from tuneyard.api import BadInput, RankTask
+from tuneyard.api import BadInput, RankTask, TuneyardError
 from tuneyard.ranking import batch_of, generated_clicks, load
 from tuneyard.training import TrainResult, train
 
@@ -135,3 +135,20 @@ def test_held_out_rows_are_judged_alike_on_any_number_of_workers(clicks: Path, t
 def _weights(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "out" / "model" / "ranker.json").read_text())
     return found
+
+
+def test_many_micro_batches_and_steps_under_zero_3_find_what_was_prefetched(clicks: Path, tmp_path: Path) -> None:
+    rows = task_of(clicks, steps=3)
+    accumulated = rank_request(tmp_path / "accumulated", rows, workers=2, micro_batch=6, grad_accum=20)
+    whole = rank_request(tmp_path / "whole", rows, workers=2)
+    sharded = rank_request(tmp_path / "sharded", task_of(clicks, tables={"sharding": "row"}), workers=2, zero=3)
+    first, second, third = results_in_ranks([accumulated, whole, sharded], 2)
+    assert np.allclose(first.losses, second.losses, atol=2e-5)
+    assert third.steps == STEPS
+
+
+def test_predictions_that_are_no_numbers_end_the_task_with_what_to_lower(clicks: Path, tmp_path: Path) -> None:
+    fields = {"validationFraction": 0.1, "evaluation": {"everySteps": 1}, "tables": {"learningRate": 1e15}}
+    (answer,) = train_in_ranks([rank_request(tmp_path, task_of(clicks, **fields))], 1)
+    assert isinstance(answer, TuneyardError)
+    assert "learningRate" in answer.next_step

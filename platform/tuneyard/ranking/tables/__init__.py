@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.tables.names import table_names
     from tuneyard.ranking.tables.placement import Costs, Placement, Shard, TableShape, placed
     from tuneyard.ranking.tables.shapes import shapes_of
-    from tuneyard.ranking.tables.sharded import ShardedTables
+    from tuneyard.ranking.tables.sharded import PREFETCHED, ShardedTables
     from tuneyard.ranking.tables.tables import Tables
     from tuneyard.ranking.tables.whole import WholeTables
 
@@ -27,11 +27,12 @@ _AT = {
     "table_names": "names",
     **dict.fromkeys(("Costs", "Placement", "Shard", "TableShape", "placed"), "placement"),
     "shapes_of": "shapes",
-    "ShardedTables": "sharded",
+    **dict.fromkeys(("PREFETCHED", "ShardedTables"), "sharded"),
     "Tables": "tables",
     "WholeTables": "whole",
 }
 __all__ = [
+    "PREFETCHED",
     "Costs",
     "Placement",
     "Shard",

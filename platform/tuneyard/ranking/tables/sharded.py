@@ -36,6 +36,8 @@ EPSILON = 1e-8
 SQUARES = "squares"
 _DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
 _SENT_ROWS = 65_536
+PREFETCHED = "prefetched"
+"""Of a batch: the number that `prefetch` has returned for it."""
 MOST_AHEAD = 16
 """Batches that may be prefetched before the first of them is used."""
 
@@ -95,17 +97,21 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
             OwnedRows(stacked(placement, width)[rank], tables, width, seed=seed, dtype=_DTYPES[rows], device=self._device)
             for width in widths
         ]
-        self._ahead: list[Flight] = []
+        self._ahead: list[tuple[int, Flight]] = []
+        self._prefetched = 0
 
-    def prefetch(self, batch: Mapping[str, torch.Tensor]) -> None:
-        """Start to exchange the ids of a batch that `begin` gets later: the same tensors, in the same order of batches.
+    def prefetch(self, batch: Mapping[str, torch.Tensor]) -> int:
+        """Start to exchange the ids of a batch that `begin` gets later, in the same order of batches.
 
-        Raises BadInput where batches are prefetched again and again, and not used.
+        `begin` knows the batch by its tensors; where wrappers copy them, by the number that this returns, as `batch[PREFETCHED]`. Raises
+        BadInput where batches are prefetched again and again, and not used.
         """
         if len(self._ahead) >= self._most_ahead:
             raise BadInput(f"{self._most_ahead} batches were prefetched and not used", "begin with the tensors that were prefetched")
+        self._prefetched += 1
         if self._routes:
-            self._ahead.append(self._departed(batch))
+            self._ahead.append((self._prefetched, self._departed(batch)))
+        return self._prefetched
 
     def begin(self, batch: Mapping[str, torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
         if not self._routes:
@@ -181,9 +187,10 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         return Flight(self._owned, self._exchange, sents, self._key(batch), self._advance)
 
     def _of(self, batch: Mapping[str, torch.Tensor]) -> Flight:
-        key = self._key(batch)
-        for at, flight in enumerate(self._ahead):
-            if all(_are_same(one, other) for one, other in zip(flight.key, key, strict=True)):
+        key, asked = self._key(batch), batch.get(PREFETCHED)
+        for at, (number, flight) in enumerate(self._ahead):
+            same = (one is other for one, other in zip(flight.key, key, strict=True))
+            if number == asked if asked is not None else all(same):
                 del self._ahead[: at + 1]  # those before it were skipped
                 return flight
         return self._departed(batch)
@@ -193,7 +200,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
 
     def _advance(self) -> None:
         """Let batches that are ahead send their ids. Called where every rank is at the same place."""
-        for flight in self._ahead:
+        for _, flight in self._ahead:
             flight.send_ids()
 
     def _features_of(self, flight: Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -208,8 +215,3 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
             found = ordered[0] if len(ordered) == 1 else torch.cat(ordered, dim=1)
             made.append(found.view(-1, feature.length, found.shape[1]) if feature.length else found)
         return made
-
-
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both are the same memory: DeepSpeed's hooks hand other tensors on than they are given."""
-    return bool(one.data_ptr() == other.data_ptr() and one.numel() == other.numel())

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
-from tuneyard.ranking import ShardedTables, SlicedFigures, SlicedMetrics
+from tuneyard.ranking import PREFETCHED, ShardedTables, SlicedFigures, SlicedMetrics
 from tuneyard.training.distributed import gather_objects
 from tuneyard.training.nan_guard import refuse_predictions
 from tuneyard.training.order import evaluation_batches
@@ -122,9 +122,8 @@ class AheadLoader:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         before: dict[str, Any] | None = None
         for made in self._loader:
-            # Tables know a batch by its tensors: they go to the device here, and the trainer finds them there.
             batch = {name: value.to(self._device) if torch.is_tensor(value) else value for name, value in made.items()}
-            self._tables.prefetch(batch)
+            batch[PREFETCHED] = self._tables.prefetch(batch)  # transformers and DeepSpeed copy tensors, and not numbers
             if before is not None:
                 yield before
             before = batch
