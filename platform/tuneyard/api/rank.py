@@ -108,6 +108,8 @@ class RankTask(Fields):
             raise ValueError(f"{both[0]} is a label and a feature: the ranker would read what it has to predict")
         if twice := sorted({name for name in self.labels if self.labels.count(name) > 1}):
             raise ValueError(f"label {twice[0]} is named twice")
+        if twice := sorted({name for name in self.slices if self.slices.count(name) > 1}):
+            raise ValueError(f"{twice[0]} is named twice in slices")
         if self.validation is not None and self.validation_fraction:
             raise ValueError("give validation or validationFraction, not both")
         if self.slices and self.validation is None and not self.validation_fraction:

@@ -103,7 +103,17 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "an adapter needs pretrained weights; use method: {full: {}}",
         ),
     ),
+    "RankFeatures": (
+        _rule(
+            "(has(self.dense) && size(self.dense) > 0) || (has(self.sparse) && size(self.sparse) > 0)",
+            "name at least one dense or sparse column",
+        ),
+    ),
     "RankTask": (
+        _rule(
+            "!has(self.slices) || size(self.slices) == 0 || has(self.validation) || self.validationFraction > 0.0",
+            "slices are of held-out rows: give validation or validationFraction",
+        ),
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
         _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
     ),

@@ -79,7 +79,7 @@ class RankerScoring(Fields):
         default=None,
         gt=0,
         lt=1,
-        description="a rate of positive labels, such as that of the training data; figures are compared with always predicting it",
+        description="rate of positive labels, such as in training, whose constant prediction figures are compared with; default: none",
     )
 
 

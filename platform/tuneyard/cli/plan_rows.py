@@ -116,10 +116,12 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int) -> dict[str,
     except BadInput as error:
         return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
     shape, total_gb = RankerShape.of(rank), found.memory.total_gb
-    fits = kind.is_cpu or total_gb <= kind.memory_gb
+    room_gb = kind.memory_gb / (workers if kind.is_cpu else 1)  # ranks on cpu share the machine
+    fits = total_gb <= room_gb
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
     tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.total.parameters / 1e6:,.2f} M dense parameters"
-    lack = "" if fits else f"; {total_gb:.1f} GB do not fit into {kind.memory_gb:g} GB: take more workers, or tables.offload: cpu"
+    more = "fewer table rows, or tables.rows: fp16" if kind.is_cpu else "more workers, tables.rows: fp16, or tables.offload: cpu"
+    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room_gb:,.1f} GB: take {more}"
     return {**head, **_plan_fields(found), "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
 
 

@@ -18,10 +18,10 @@ _ADAM_STATES = {"fp32": 8, "bf16": 4}
 _UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
 
 
-_PASSING, _OF_CONVOLUTION = 6.0, 26.0
-"""Gradients that pass through the widest layer, in elements over its width; those of a convolution's channels besides. Fitted to measurements
-(docs/benchmarks/ranker_memory.md), which other rankers are judged by."""
-_HEAP, _MAPPED_BYTES = 1.3, 32 << 20
+_PASSING, _OF_CONVOLUTION = 6, 6
+"""Gradients that pass through the widest layer, in elements over its width, and those of a convolution's channels besides. Fitted to
+measurements; docs/benchmarks/ranker_memory.md judges them by other rankers."""
+_HEAP, _MAPPED_BYTES = 1.4, 32 << 20
 """What the C library's heap takes for tensors below this size, which it does not give back at once."""
 
 
@@ -100,7 +100,7 @@ def memory_of_ranker(
     adam = total.parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
     kept = max(part.kept for part in parts) + shape.embeddings if recompute else total.kept
     passing = _PASSING * shape.widest + (_OF_CONVOLUTION * shape.widest if shape.has_convolution else 0)
-    on_heap = gpu.is_cpu and not shape.has_convolution and micro * shape.widest * _FP32 < _MAPPED_BYTES
+    on_heap = gpu.is_cpu and micro * shape.widest * _FP32 < _MAPPED_BYTES
     activations = micro * (kept + passing) * _FP32 * (_HEAP if on_heap else 1.0)
     copied = tables + states + total.parameters * (_FP32 + _ADAM_STATES[task.optimizer.states]) / workers
     memory = Memory(

@@ -13,12 +13,14 @@ import xxhash
 
 from tuneyard.api import BadInput
 from tuneyard.ranking.columns import check_ids, check_numbers, is_list, is_text
-from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.config import RankerConfig, SparseFeature
 
 LABELS = "labels"
 
 
-def batch_of(columns: pa.RecordBatch | pa.Table, config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
+def batch_of(
+    columns: pa.RecordBatch | pa.Table, config: RankerConfig, *, labels: bool = True, first_row: int = 0
+) -> dict[str, torch.Tensor]:
     """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], of rows in Arrow's columns.
 
     Null and NaN dense numbers are missing; a null category or list is an empty one. Raises BadInput for a column that is not there or is
@@ -28,9 +30,9 @@ def batch_of(columns: pa.RecordBatch | pa.Table, config: RankerConfig, *, labels
     if config.dense:
         made["dense"] = torch.stack([_numbers(_column(columns, name), name) for name in config.dense], dim=1)
     for feature in config.sparse:
-        made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = _ids(_column(columns, feature.name), feature.name)
+        made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = _ids(_column(columns, feature.name), feature)
     if labels:
-        made[LABELS] = torch.stack([_labels(_column(columns, name), name) for name in config.tasks], dim=1)
+        made[LABELS] = torch.stack([_labels(_column(columns, name), name, first_row) for name in config.tasks], dim=1)
     return made
 
 
@@ -65,12 +67,12 @@ def _numbers(column: pa.Array, name: str) -> torch.Tensor:
     return torch.from_numpy(np.array(values, dtype=np.float32))  # a copy, with NaN for nulls
 
 
-def _ids(column: pa.Array, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _ids(column: pa.Array, feature: SparseFeature) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids of all rows, and where each row's begin and end."""
-    kind = column.type
+    kind, name = column.type, feature.name
     if pa.types.is_null(kind):
         return torch.zeros(0, dtype=torch.int64), torch.zeros(len(column) + 1, dtype=torch.int64)
-    check_ids(kind, name)
+    check_ids(kind, name, texts=feature.texts)
     if is_list(kind):
         lists = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         values = column.flatten()
@@ -97,10 +99,13 @@ def _hashes(texts: pa.Array) -> pa.Array:
     return pa.array(found[coded.indices.to_numpy(zero_copy_only=False)] if len(found) else np.zeros(0, np.int64))
 
 
-def _labels(column: pa.Array, name: str) -> torch.Tensor:
+def _labels(column: pa.Array, name: str, first_row: int) -> torch.Tensor:
     found = _numbers(column, name)
     wrong = ~((found == 0) | (found == 1))
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
-        raise BadInput(f"label {name} is {column[at].as_py()!r} in row {at} of a batch, and not 0 or 1", "leave out rows without a label")
+        raise BadInput(
+            f"label {name} is {column[at].as_py()!r} in row {first_row + at}, and not 0 or 1",
+            "give each row a label of 0 or 1, or leave the row out",
+        )
     return found

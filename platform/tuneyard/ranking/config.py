@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuneyard.api import BadInput
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Interaction = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
 INTERACTIONS: tuple[Interaction, ...] = ("dlrm", "attention", "convolution", "linear", "dcn")
 Pooling = Literal["mean", "sum"]
+POOLINGS: tuple[Pooling, ...] = ("mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,14 @@ class SparseFeature:
     rows: int
     pooling: Pooling = "mean"
     length: int = 0
+    texts: bool | None = None
+    """Whether its ids are hashes of texts, as in the rows that it was trained on; None: not known."""
 
     def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS or not isinstance(self.name, str) or not (type(self.rows) is type(self.length) is int):
+            raise BadInput(
+                f"the feature {self.name} is none: {self}", f"rows and length are whole numbers, pooling {' or '.join(POOLINGS)}"
+            )
         if self.rows < 1:
             raise BadInput(f"the table of {self.name} has {self.rows} rows", "give a table at least one row")
         if self.length < 0:
@@ -73,14 +80,18 @@ class RankerConfig:
             raise BadInput(f"{twice[0]} is named twice among features and labels", "name each column once")
         if not self.tasks:
             raise BadInput("the ranker has no label", "name the column with the label in tasks")
-        if self.width < 1 or any(size < 1 for size in self.hidden):
-            raise BadInput("a width of the ranker is below 1", "give widths of 1 and more")
+        if any(type(size) is not int or size < 1 for size in (self.width, *self.hidden)):
+            raise BadInput("a width of the ranker is no whole number, or below 1", "give widths of 1 and more")
 
     def build(self, tables: Tables | None = None) -> Ranker:
         """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from the seed that torch was given."""
         from tuneyard.ranking.ranker import Ranker
 
         return Ranker(self, tables)
+
+    def with_texts(self, texts: Mapping[str, bool]) -> RankerConfig:
+        """The same, which knows whether the ids of each sparse feature are texts."""
+        return replace(self, sparse=tuple(replace(feature, texts=texts.get(feature.name)) for feature in self.sparse))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,5 +108,5 @@ class RankerConfig:
                 hidden=tuple(values["hidden"]),
                 tasks=tuple(values["tasks"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise BadInput(f"this is no ranker's config: {error}", "load a folder that tuneyard.ranking.save wrote") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from tuneyard.api import BadInput
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.folder import CONFIG, VERSION, WEIGHTS, read_config
 from tuneyard.ranking.ranker import Ranker
+from tuneyard.storage import MANIFEST, Manifest
 
 _TOLERANCE = 1e-5
 
@@ -21,6 +23,8 @@ def save(ranker: Ranker, folder: str | Path) -> None:
     """Write a ranker to a folder, which is made."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
+    for old in [*where.glob("table-*.safetensors"), where / MANIFEST]:
+        old.unlink(missing_ok=True)
     write_ranker(where, ranker.config, ranker.state_dict())
 
 
@@ -42,24 +46,46 @@ def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch
 
 
 def load(folder: str | Path) -> Ranker:
-    """The ranker of a folder, in evaluation mode. Raises BadInput for a folder that holds none, another version, or other weights."""
+    """The ranker of a folder, in evaluation mode. Raises BadInput for a folder that holds none, another version, other weights than its
+    config asks for, or files that are not as they were committed."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     where = Path(folder)
+    config = read_config(where)
+    _check_committed(where)
     try:
         weights = load_file(where / WEIGHTS)
         for table in sorted(where.glob("table-*.safetensors")):
             weights |= load_file(table)
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{where} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
-    ranker = read_config(where).build()
-    try:
-        ranker.load_state_dict(weights)
-    except RuntimeError as error:
-        raise BadInput(f"the weights in {where} are those of another ranker: {error}", f"keep {CONFIG} and {WEIGHTS} together") from error
+    with torch.device("meta"):
+        ranker = config.build()
+    expected = {name: tuple(value.shape) for name, value in ranker.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in weights.items()}
+    if expected != found:
+        names = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
+        detail = f"{names[0]} is {found.get(names[0], 'missing')} and not {expected.get(names[0], 'asked for')}"
+        raise BadInput(f"the weights in {where} are those of another ranker: {detail}", f"keep {CONFIG} and {WEIGHTS} together")
+    ranker.load_state_dict({name: value.float() for name, value in weights.items()}, assign=True)
     ranker.eval()
     return ranker
+
+
+def _check_committed(folder: Path) -> None:
+    """Raises BadInput where a manifest lies beside the files, and one of them is not as it says."""
+    if not (folder / MANIFEST).exists():
+        return
+    for file in Manifest.from_json((folder / MANIFEST).read_bytes()).files:
+        path = folder / file.path
+        if not path.is_file() or path.stat().st_size != file.size_bytes or _sha256(path) != file.sha256:
+            raise BadInput(f"{path} is damaged or missing", "copy the folder again, or train the ranker again")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:

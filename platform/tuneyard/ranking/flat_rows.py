@@ -21,13 +21,14 @@ from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.tables import Table, TableReader, open_table
 from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import Coded, coded
 
 Ints = npt.NDArray[np.int64]
 _READ_ROWS = 65_536
-_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 3
+_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 4
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,26 @@ class FlatRows:
         """Mean number of ids in a row of all rows, by sparse feature."""
         return {name: ids / self.rows for name, (_, ids) in self.about["outside"].items()}
 
+    @property
+    def texts(self) -> dict[str, bool]:
+        """Whether the ids of each sparse feature are hashes of texts; features without any id are left out."""
+        return {name: texts for name, texts in self.about["texts"].items() if self.about["outside"][name][1]}
+
     def warnings(self) -> list[str]:
         """What a person should know of the columns, a sentence each."""
-        said = []
+        said = list(self.about["lacking"])
+        for name, positives in zip(self.config.tasks, self.about["positives"], strict=True):
+            if positives in (0, self.rows):
+                said.append(f"label {name} is {int(positives > 0)} in all rows: there is nothing to learn")
         for name, missing in self.about["missing"].items():
             if missing == self.rows:
                 said.append(f"column {name} is missing in all rows: the ranker learns nothing from it")
-        for name, (outside, ids) in self.about["outside"].items():
-            rows = next(feature.rows for feature in self.config.sparse if feature.name == name)
-            if outside and not self.about["texts"].get(name):
-                said.append(f"{outside / ids:.1%} of the ids of {name} lie outside of its table of {rows:,} rows, and are hashed into it")
+        hashed = {
+            name: outside / ids for name, (outside, ids) in self.about["outside"].items() if outside and not self.about["texts"][name]
+        }
+        if hashed:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in hashed.items())
+            said.append(f"ids outside of their tables are hashed into them: {shares}")
         return said
 
 
@@ -138,7 +149,8 @@ def stored_rows(
 
 def _columns_of(config: RankerConfig) -> dict[str, Any]:
     """What of a ranker the stored rows depend on."""
-    return {"dense": config.dense, "sparse": [[feature.name, feature.rows] for feature in config.sparse], "labels": config.tasks}
+    sparse = [[feature.name, feature.rows, feature.texts] for feature in config.sparse]
+    return {"dense": config.dense, "sparse": sparse, "labels": config.tasks}
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
@@ -179,11 +191,13 @@ def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int,
     values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
     missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
     outside = {feature.name: [0, 0] for feature in config.sparse}
+    positives = np.zeros(len(config.tasks), dtype=np.int64)
     reader, done = TableReader(table, names, batch_rows=_READ_ROWS), 0
     with (folder / _HASHES).open("wb") as hashes:
         for columns in reader:
             columns = columns.slice(0, rows - done)
-            batch = batch_of(columns, config)
+            batch = batch_of(columns, config, first_row=done)
+            positives += batch[LABELS].numpy().sum(0).astype(np.int64)
             for name in ("dense", LABELS):
                 if name in batch:
                     arrays[name].add(batch[name].numpy())
@@ -203,13 +217,15 @@ def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int,
             on_rows(done, rows)
             if done >= rows:
                 break
-    texts = {feature.name: "string" in str(reader.schema.field(feature.name).type) for feature in config.sparse}
+    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
     about = {
         "arrays": {name: array.about for name, array in arrays.items()},
         "slices": {column: list(found) for column, found in values.items()},
         "missing": missing,
         "outside": outside,
         "texts": texts,
+        "positives": positives.tolist(),
+        "lacking": lacking(table, names),
     }
     (folder / _ABOUT).write_text(json.dumps(about))
 

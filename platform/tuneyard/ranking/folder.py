@@ -27,6 +27,8 @@ def read_config(uri: str | Path) -> RankerConfig:
         values = json.loads(open_store(str(uri)).get(CONFIG))
     except (NotFound, ValueError) as error:
         raise BadInput(f"{uri} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{uri}/{CONFIG} is no ranker's config", f"name a folder with {CONFIG} and {WEIGHTS}")
     if values.pop("version", None) != VERSION:
         raise BadInput(f"{uri}/{CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
     return RankerConfig.from_dict(values)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,19 @@ class JudgedRows:
     def select(self, rows: npt.NDArray[Any] | slice) -> JudgedRows:
         """Some of the rows that count."""
         return JudgedRows(self.labels[rows], self.losses[rows], self.predicted[rows], self.bins[rows], None)
+
+    def groups(self, numbers: Counts) -> Iterator[tuple[int, JudgedRows]]:
+        """The rows that have the same number, for each one that occurs; `numbers`: of each row that counts."""
+        if len(numbers) and int(numbers.max()) < 1 << 15 and int(numbers.min()) >= 0:
+            numbers = numbers.astype(np.int16)  # which numpy sorts by radix
+        rows = self
+        if np.any(numbers[1:] < numbers[:-1]):
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = self.select(order), numbers[order]
+        borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
+        for start, stop in pairwise(borders):
+            if stop > start:
+                yield int(numbers[start]), rows.select(slice(start, stop))
 
     def of_counted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values of all rows -> of those that count."""

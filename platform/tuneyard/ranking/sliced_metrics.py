@@ -52,12 +52,8 @@ class _Column:
         self.other = RankMetrics(SLICE_BINS)
 
     def add(self, judged: JudgedRows, column: Coded) -> None:
-        codes = judged.of_counted(np.asarray(column.codes))
-        order = np.argsort(codes, kind="stable")
-        rows, borders = judged.select(order), np.flatnonzero(np.diff(codes[order])) + 1
-        for start, stop in zip([0, *borders], [*borders, len(order)], strict=True):
-            if stop > start:
-                self._slice(column.values[int(codes[order[start]])]).add(rows.select(slice(start, stop)))
+        for code, rows in judged.groups(judged.of_counted(np.asarray(column.codes))):
+            self._slice(column.values[code]).add(rows)
 
     def _slice(self, value: Value) -> RankMetrics:
         found = self.slices.get(value)

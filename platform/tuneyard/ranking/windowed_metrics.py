@@ -64,11 +64,8 @@ class WindowedMetrics:
         while len(self._windows.keys() | set(np.unique(numbers).tolist())) > self._most:
             self._double()
             numbers >>= 1
-        order = np.argsort(numbers, kind="stable")
-        rows, borders = judged.select(order), np.flatnonzero(np.diff(numbers[order])) + 1
-        for start, stop in zip([0, *borders], [*borders, len(order)], strict=True):
-            window = self._windows.setdefault(int(numbers[order[start]]), RankMetrics(WINDOW_BINS))
-            window.add(rows.select(slice(start, stop)))
+        for number, rows in judged.groups(numbers):
+            self._windows.setdefault(number, RankMetrics(WINDOW_BINS)).add(rows)
 
     def _double(self) -> None:
         before, self._windows = self._windows, {}

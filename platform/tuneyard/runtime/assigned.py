@@ -181,9 +181,8 @@ class _Run:
             return self.should_stop() or (nodes is not None and nodes.noticed)
 
         machine = Machine(self.assignment.sku, self._slots(), nodes.memory_gb() if nodes else None, gpus_per_host())
-        here = {task.name: task for task in (self.task, self.job.spec.gang_of(self.task))}
-        alone = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"tasks": list(here.values())})})
-        check_job(alone, base_dir=self.base_dir, machine=machine)
+        own = {self.task.name, self.job.spec.gang_of(self.task).name}
+        check_job(self.job, base_dir=self.base_dir, machine=machine, names=own)
         if should_stop():
             return {"status": "stopped"}
         target = self._log_target()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,14 @@ def check_installed(job: JobSpec, base_dir: Path) -> None:
             need(extra, f"{task.kind} task {task.name}")
 
 
-def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
+def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collection[str] | None = None) -> None:
     """Raises BadInput that names the first thing that cannot work: kinds of task, SKUs, workers, rules, models, data.
 
-    What an earlier task of the job makes is not looked for; data on the Hugging Face hub is not either. Local data are read up to the first
-    200 rows.
+    `names`: of the tasks that run on this machine; by default all. What an earlier task of the job makes is not looked for; data on the
+    Hugging Face hub is not either. Local data are read up to the first 200 rows.
     """
-    for task in job.spec.tasks:
+    tasks = [task for task in job.spec.tasks if names is None or task.name in names]
+    for task in tasks:
         check_sku(task, machine)
         if task.training is not None:
             workers = choose_workers(task, machine)
@@ -51,8 +53,9 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine) -> None:
             check_instances(task, machine)
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
-    _check_combinations(job, machine, {task.name: config for task in job.spec.tasks if (config := _check_model(job, task, base_dir))})
-    for task in job.spec.tasks:
+    alone = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+    _check_combinations(alone, machine, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
+    for task in tasks:
         for source in task.sources().values():
             _check_source(job, task, source, base_dir)
 

@@ -10,14 +10,11 @@ from typing import Literal
 
 from tuneyard.api import Blame, FailureKind, JobFailed, Retries, StorageError, TuneyardError
 from tuneyard.planning import Plan
+from tuneyard.training.lost_peer import is_collateral
 
 _OUT_OF_MEMORY = re.compile(
     r"(?i)out of memory|OutOfMemoryError|CUDA error: out of memory|cannot allocate memory|MemoryError|DefaultCPUAllocator: can't allocate"
     r"|running low on memory"
-)
-_PEER_LOST = re.compile(
-    r"(?i)connection (was likely )?(closed|reset|refused)|broken pipe|remote process exited|ncclRemoteError|socket timeout|"
-    r"peer .*(closed|lost)|timed out waiting .*ms for|watchdog caught collective"
 )
 _NO_NETWORK = re.compile(r"(?i)gloo|nccl|connect\w*|unable to find address|socket|DistNetworkError|rendezvous")
 _DISK_FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|\[Errno 28\]|ENOSPC")
@@ -61,11 +58,6 @@ def first_to_fail(lost: Sequence[Lost], raised: Mapping[int, str]) -> int | None
         return lost[0].rank
     ranked = sorted(raised, key=lambda rank: (is_collateral(raised[rank]), rank))
     return ranked[0] if ranked else None
-
-
-def is_collateral(message: str) -> bool:
-    """True for what a rank raises because another one went away."""
-    return _PEER_LOST.search(message) is not None
 
 
 def explain(evidence: Evidence) -> TuneyardError:

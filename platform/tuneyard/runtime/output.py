@@ -151,6 +151,8 @@ def fingerprint(task: Task) -> str:
     for kind in ("train", "rank"):
         if values.get(kind) is not None:
             values[kind]["batch"].pop("micro")
+    if values.get("rank") is not None:  # where tables lie changes nothing that is learned
+        values["rank"]["tables"] = {name: value for name, value in values["rank"]["tables"].items() if name not in ("sharding", "offload")}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

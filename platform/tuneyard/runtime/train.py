@@ -12,13 +12,14 @@ from typing import Any
 from tuneyard.api import Blame, FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime.environment import hide
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, is_collateral, shrunk
+from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, shrunk
 from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.log_shipper import tail_of
 from tuneyard.runtime.mailbox import GangEnd, RankEnd, RankProcess, by_rank
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.oom import oom_kills
 from tuneyard.tracking import Emit, Placed, Stage, Warned, bottleneck_of
+from tuneyard.training.lost_peer import is_collateral
 from tuneyard.training.request import TrainRequest, TrainResult
 
 ShouldStop = Callable[[], bool]

@@ -18,6 +18,7 @@ from tuneyard.tracking.comparing import comparable, prompt_forms
 from tuneyard.tracking.data_charts import data_charts, data_remarks
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.heat_map import heat_map
+from tuneyard.tracking.judged_rows import slice_rows, window_charts
 from tuneyard.tracking.report import Report, json_safe
 
 MOST_RANKS = 16
@@ -94,7 +95,9 @@ def _template() -> Template:
 def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
     kind = task.get("kind")
     tiles = {"train": _train_tiles, "rank": _train_tiles, "score": _score_tiles, "tune": _tune_tiles}.get(str(kind), _other_tiles)(task)
-    charts = {"train": _train_charts, "rank": _train_charts, "tune": _tune_charts}.get(str(kind), lambda _: [])(task)
+    charts = {"train": _train_charts, "rank": _train_charts, "tune": _tune_charts, "score": window_charts}.get(str(kind), lambda _: [])(
+        task
+    )
     return {
         "name": name,
         "kind": task.get("kind", ""),
@@ -107,6 +110,7 @@ def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
         "trials": _trials(task),
         "effects": _effects(task),
         "metrics": _figures(task),
+        "slices": slice_rows(task),
         "samples": [_sample(row) for row in (task.get("samples") or [])[:MOST_SAMPLES]],
         "warnings": task.get("warnings", []),
         "artifacts": _artifacts(task),

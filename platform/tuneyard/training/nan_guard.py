@@ -26,6 +26,16 @@ def check_loss(step: int, loss: float, *, learning_rate: float, precision: str, 
     )
 
 
+def refuse_predictions(step: int, *, learning_rate: float, table_rate: float) -> None:
+    """Raise JobFailed for a ranker that predicts no numbers for held-out rows."""
+    raise JobFailed(
+        f"after step {step} some predictions of held-out rows are no numbers (learning rate {learning_rate:.3g}, of tables "
+        f"{table_rate:.3g}); nothing was saved since",
+        "lower optimizer.learningRate or tables.learningRate. The last committed checkpoint is untouched",
+        kind=FailureKind.USER_ERROR,
+    )
+
+
 def refuse_gradient(step: int, *, learning_rate: float, precision: str) -> None:
     """Raise JobFailed for a step whose gradient was not finite though its loss was: its optimizer step has broken the weights."""
     raise JobFailed(

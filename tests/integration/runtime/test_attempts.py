@@ -20,6 +20,7 @@ import pytest
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, train
 from tests.machines import Machines, started
 from tests.models import sentences, write_model
+from tests.rankers import rank_task, write_clicks
 from tests.servers import S3, s3, s3_server
 
 from tuneyard.cluster import shipment_of
@@ -195,6 +196,23 @@ def test_a_command_runs_among_the_files_that_were_shipped_with_it(start: Start, 
     code, said = start(dict(shipment.manifest), "prepare", TUNEYARD_WORKERS="1").ends()
     assert code == SUCCEEDED, said
     assert output.get("prepare/files/out") == b"shipped words"
+
+
+def test_a_ranker_is_trained_over_machines_and_scores_there(start: Start, output: Store, tmp_path: Path) -> None:
+    clicks = write_clicks(tmp_path / "clicks.parquet")
+    body = rank_task(clicks, batch={"global": 200}, validationFraction=0.2).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    rank = {"name": "rank", "rank": body, "resources": {"workers": 2}}
+    score = {"name": "score", "score": {"model": {"from": "rank"}, "data": {"source": str(clicks)}}, "resources": {"instances": 2}}
+    metadata = {"name": "clicks", "namespace": "default"}
+    job = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "JobSpec", "metadata": metadata, "spec": {"tasks": [rank, score]}}
+    code, said = start(job, "rank", 1).ends()
+    assert code == SUCCEEDED, said
+    code, said = start(job, "score", 2).ends()
+    assert code == SUCCEEDED, said
+    tasks = report_of(output)["tasks"]
+    assert tasks["rank"]["world_size"] == 2
+    assert tasks["rank"]["metrics"]["normalised_entropy"] < 1.05
+    assert (tasks["score"]["rows"], tasks["score"]["errors"]) == (4000, 0)
 
 
 def test_what_has_succeeded_is_not_run_again(start: Start, output: Store, inputs: Path) -> None:

@@ -8,7 +8,7 @@ The gradients of a row are summed before they are squared:
 The mean is over a block of `BLOCK_COLUMNS` columns, and not over all, so that a table that is cut by columns learns as a whole one does.
 
 Rows are found by sorting ids, and summed as a bag for each row. On a CPU this takes half the time of marking rows in a scratch tensor and
-adding gradients by index (docs/benchmarks/ranker_tables.md).
+adding gradients by index (docs/design/141-ranker-tables.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuneyard.ranking.tables.placement import BLOCK_COLUMNS, blocks
 from tuneyard.ranking.tables.rounding import rounded_to_fp16
 
 _ROWS_IN_CACHE = 8_192
-"""Rows that are read and written back at a time, so that they are still in a core's cache: that halves the time of an update."""
+"""Rows that are read and written back at a time, so that they are still in a core's cache."""
 
 
 def summed(rows: torch.Tensor, bags: torch.Tensor | None, gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

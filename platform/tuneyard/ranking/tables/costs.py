@@ -12,7 +12,7 @@ from tuneyard.ranking.tables.placement import Costs, Shard, TableShape
 
 _ROWS, _IDS = 1_000_000, 50_000
 _NARROW, _WIDE = 16, 64
-_TIMES = 5
+_TIMES = 9
 
 
 def measured_costs(*, network_gbit_s: float = 10.0, device: torch.device | str = "cpu") -> Costs:

@@ -8,6 +8,8 @@ from torch import nn
 
 PREFIX = "features.tables"
 """Of tables within a ranker."""
+_METHODS = ("begin",)
+"""Of `WholeTables`, beside those of every module."""
 
 
 def table_names(features: Sequence[str]) -> dict[str, str]:
@@ -16,7 +18,7 @@ def table_names(features: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for feature in features:
         name = feature
-        while "." in name or name.startswith("_") or hasattr(blank, name) or (name in taken and name != feature):
+        while "." in name or name.startswith("_") or name in _METHODS or hasattr(blank, name) or (name in taken and name != feature):
             name = "feature_" + name.replace(".", "_")
         names[feature] = name
         taken.add(name)

@@ -245,6 +245,8 @@ def _too_small(policy: _Policy, tables: Sequence[TableShape], ranks: int, limit:
     all_of_them = sum(table.bytes_of(table.rows, table.width) for table in tables)
     unlimited = policy.placed(tables, ranks, None) or []
     enough = max(Placement(tuple(tables), ranks, tuple(unlimited)).memory())
+    while policy.placed(tables, ranks, enough) is None:  # with a limit, tables are cut otherwise
+        enough += max(1, enough // 20)
     remedies = [f"a limit of {enough} bytes"]
     more = 2 * ranks
     while more <= _MOST_RANKS and policy.placed(tables, more, limit) is None:

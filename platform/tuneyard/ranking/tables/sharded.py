@@ -36,7 +36,8 @@ EPSILON = 1e-8
 SQUARES = "squares"
 _DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
 _SENT_ROWS = 65_536
-_MOST_AHEAD = 16
+MOST_AHEAD = 16
+"""Batches that may be prefetched before the first of them is used."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         rows: Rows = "fp32",
         device: torch.device | str = "cpu",
         epsilon: float = EPSILON,
+        most_ahead: int = MOST_AHEAD,
     ) -> None:
         super().__init__()
+        self._most_ahead = most_ahead
         ranks, rank = (dist.get_world_size(group), dist.get_rank(group)) if dist.is_initialized() else (1, 0)
         if placement.ranks != ranks:
             raise BadInput(f"tables are placed on {placement.ranks} ranks, and {ranks} take part", f"place them on {ranks} ranks")
@@ -99,8 +102,8 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
 
         Raises BadInput where batches are prefetched again and again, and not used.
         """
-        if len(self._ahead) >= _MOST_AHEAD:
-            raise BadInput(f"{_MOST_AHEAD} batches were prefetched and not used", "begin with the tensors that were prefetched")
+        if len(self._ahead) >= self._most_ahead:
+            raise BadInput(f"{self._most_ahead} batches were prefetched and not used", "begin with the tensors that were prefetched")
         if self._routes:
             self._ahead.append(self._departed(batch))
 
@@ -180,7 +183,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
     def _of(self, batch: Mapping[str, torch.Tensor]) -> Flight:
         key = self._key(batch)
         for at, flight in enumerate(self._ahead):
-            if all(one is other for one, other in zip(flight.key, key, strict=True)):
+            if all(_are_same(one, other) for one, other in zip(flight.key, key, strict=True)):
                 del self._ahead[: at + 1]  # those before it were skipped
                 return flight
         return self._departed(batch)
@@ -205,3 +208,8 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
             found = ordered[0] if len(ordered) == 1 else torch.cat(ordered, dim=1)
             made.append(found.view(-1, feature.length, found.shape[1]) if feature.length else found)
         return made
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both are the same memory: DeepSpeed's hooks hand other tensors on than they are given."""
+    return bool(one.data_ptr() == other.data_ptr() and one.numel() == other.numel())

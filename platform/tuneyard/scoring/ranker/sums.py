@@ -95,7 +95,7 @@ class RankedSums:
         for name, sums in other.labels.items():
             self.labels[name] = self.labels[name].merge(sums) if name in self.labels else sums
 
-    def figures(self, base_rate: float | None) -> dict[str, dict[str, Any]]:
+    def judged(self, base_rate: float | None) -> dict[str, dict[str, Any]]:
         """Label -> `all`, `slices`, `windows`. A label that no row has is left out."""
         found = {name: sums.report(base_rate) for name, sums in self.labels.items()}
         return {name: each for name, each in found.items() if each}

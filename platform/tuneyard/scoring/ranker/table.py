@@ -14,7 +14,7 @@ from tuneyard.api import BadInput, Engine, Generation, ScoreData, ScoreTask
 from tuneyard.data.tables import Table, TableReader, open_table
 from tuneyard.data.tables.features import layout
 from tuneyard.ranking import RankerConfig, coded
-from tuneyard.ranking.columns import check_ids, check_numbers
+from tuneyard.ranking.columns import check_ids, check_numbers, lacking
 from tuneyard.scoring.ranker.rows import RowsByNumber
 
 _SAMPLE_ROWS = 1_000_000
@@ -81,7 +81,7 @@ class RankedTable:
         for name in (*self.config.dense, *self.labels):
             check_numbers(schema.field(name).type, name)
         for feature in self.config.sparse:
-            check_ids(schema.field(feature.name).type, feature.name)
+            check_ids(schema.field(feature.name).type, feature.name, texts=feature.texts)
         for name in self.slices:
             if pa.types.is_nested(schema.field(name).type):
                 raise BadInput(f"column {name} holds {schema.field(name).type}", "name columns of single values in ranking.slices")
@@ -90,13 +90,9 @@ class RankedTable:
             raise BadInput(f"column {self.place} holds {kind}", "name a column of numbers or timestamps in ranking.windows.column")
 
     def _remarks(self) -> list[str]:
-        said = []
-        for name in self.features:
-            without = [file.uri for file in self.table.files if sum(file.group_rows) and layout([name], file.schema).missing]
-            if without:
-                said.append(f"{len(without)} of {len(self.table.files)} files have no column {name}, such as {without[0]}: null there")
-        if lacking := [name for name in self.config.tasks if name not in self.labels]:
-            said.append(f"the table has no column {', '.join(lacking)}: its scores are not judged")
+        said = lacking(self.table, self.features)
+        if unjudged := [name for name in self.config.tasks if name not in self.labels]:
+            said.append(f"the table has no column {', '.join(unjudged)}: its scores are not judged")
         return said
 
 

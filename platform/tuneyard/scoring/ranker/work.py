@@ -18,6 +18,7 @@ from tuneyard.scoring.ranker.worker import RankerOrder, RankerWorker
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.work import Counted
 from tuneyard.storage import join, open_store
+from tuneyard.tracking.report import json_safe
 
 _ROWS_PER_PART = 65_536
 _IN_HAND = 3
@@ -26,7 +27,7 @@ _IN_HAND = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RankedResult:
-    """What is known at the end. `metrics`: of all rows that have the label; `figures`: label -> all, slices, windows."""
+    """What is known at the end. `metrics`: of all rows that have the label; `judged`: label -> all, slices, windows."""
 
     rows: int
     errors: int
@@ -40,7 +41,7 @@ class RankedResult:
     """succeeded | stopped (asked to stop; what was committed stays, the sums are of that)"""
     rows_resumed: int = 0
     """Rows that an earlier attempt had committed already."""
-    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    judged: dict[str, dict[str, Any]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -92,7 +93,7 @@ class RankerWork:
             wall_s=measured.wall_s,
             status="stopped" if measured.stopped else "succeeded",
             rows_resumed=self.resumed.rows,
-            figures=total.figures(request.task.ranking.base_rate),
+            judged=total.judged(request.task.ranking.base_rate),
             details={
                 "load_s": measured.load_s,
                 "scoring_s": measured.generation_s,
@@ -104,7 +105,7 @@ class RankerWork:
                 "notes": list(self.remarks),
             },
         )
-        self._store.put(RESULT, json.dumps(asdict(result), indent=2).encode())
+        self._store.put(RESULT, json.dumps(json_safe(asdict(result)), indent=2, allow_nan=False).encode())
         if not measured.stopped:
             check_errors(request, total.errors, total.rows, total.reasons)
         return result

@@ -41,7 +41,8 @@ class Snapshot:
 def take_snapshot(
     groups: Iterator[Group], random: Mapping[str, Any], *, shard_bytes: int = SHARD_BYTES, waited_for: bool = False
 ) -> Snapshot:
-    """Copy what `groups` show, but for what stays as it is while a save is `waited_for`. From a GPU the copies run side by side, into pinned memory, and are waited for once."""
+    """Copy what `groups` show, but for what stays as it is while a save is `waited_for`. From a GPU the copies run side by side, into
+    pinned memory, and are waited for once."""
     snapshot = Snapshot(random=random)
     room = 0
     on_gpu = False

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuneyard.api import BadInput, TuneyardError
+from tuneyard.training.lost_peer import is_collateral
 from tuneyard.training.memory import is_out_of_memory
 
 
@@ -15,14 +16,14 @@ from tuneyard.training.memory import is_out_of_memory
 def blamed(what: str, folder: Path, next_step: str = "") -> Iterator[None]:
     """Raises BadInput for what the code inside raises, with the last line of the traceback that lies below `folder` (the program's).
 
-    Errors of Tuneyard and a lack of memory pass as they are: they have words, and retries, of their own.
+    Errors of Tuneyard, a lack of memory and a lost peer pass as they are: they have words, and retries, of their own.
     """
     try:
         yield
     except TuneyardError:
         raise
     except Exception as error:
-        if is_out_of_memory(error):
+        if is_out_of_memory(error) or is_collateral(str(error)):
             raise
         raise BadInput(f"{what} failed: {said(error)}{where(error, folder)}", next_step or "correct the program") from error
 

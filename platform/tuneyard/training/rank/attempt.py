@@ -33,7 +33,7 @@ from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.progress import Progress
 from tuneyard.training.rank.artifacts import save_ranker
 from tuneyard.training.rank.rows import BatchesOfRows, as_made
-from tuneyard.training.rank.tables import load_account, placed_tables
+from tuneyard.training.rank.tables import load_account, placed_tables, refuse_too_large
 from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
@@ -73,12 +73,15 @@ class RankAttempt(ProgramAttempt):
         """Rows to train on and held-out rows. Raises BadInput."""
         task = self.rank_task
         self._stage("reading rows")
+        refuse_too_large(task, self.loaded.program.config, self.world)
         rows, held_out = self._stored(task.table.source or "", task.table.limit), None
+        program = self.loaded.program
+        program.config = program.config.with_texts(rows.texts)  # held-out rows, and tables to score, must be of the same kind
         said = rows.warnings()
         size_bytes = sum(array.nbytes for array in rows.arrays.values())
         if task.validation is not None:
             held_out = self._stored(task.validation.source or "", task.validation.limit)
-            said += [f"held-out rows: {warning}" for warning in held_out.warnings()]
+            said += [f"held-out rows: {warning}" for warning in held_out.warnings() if warning not in said]
         elif task.validation_fraction:
             aside = held_out_items(rows.hashes, task.validation_fraction, task.seed)
             rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
@@ -131,7 +134,9 @@ class RankAttempt(ProgramAttempt):
         return self.trainer
 
     def _tables(self, material: Material) -> ShardedTables:
-        return placed_tables(self.rank_task, self.loaded.program.config, material.data.train.rows, self.world)
+        return placed_tables(
+            self.rank_task, self.loaded.program.config, material.data.train.rows, self.world, grad_accum=self.request.plan.grad_accum
+        )
 
     def _made_by(self) -> dict[str, Any]:
         task, model = self.rank_task, self.rank_task.model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import reduce
 from typing import Any
 
@@ -14,6 +13,7 @@ from transformers import TrainerCallback
 
 from tuneyard.ranking import ShardedTables, SlicedFigures, SlicedMetrics
 from tuneyard.training.distributed import gather_objects
+from tuneyard.training.nan_guard import refuse_predictions
 from tuneyard.training.order import evaluation_batches
 from tuneyard.training.program.contract import COUNT
 from tuneyard.training.program.trainer import ProgramTrainer
@@ -93,9 +93,13 @@ class RankTrainer(ProgramTrainer):
         ranker.train()
         self.watch.mark("other")
         everyone = gather_objects(self.world, judged)
+        if any(each.whole.left_out for own in everyone for each in own.values()):  # a logit that is no number
+            refuse_predictions(self.state.global_step, learning_rate=self._get_learning_rate(), table_rate=self._table_rate)
         self.judged = {task: reduce(SlicedMetrics.merge, (own[task] for own in everyone)).figures() for task in judged}
-        first = asdict(next(iter(self.judged.values())).whole)
-        self.last_figures = {name: first[name] for name in _SHOWN if math.isfinite(first[name])}
+        self.last_figures = {}
+        for number, (task, figures) in enumerate(self.judged.items()):
+            of_task = f"_{task}" if number else ""  # the first label's have no name behind them
+            self.last_figures |= {f"{name}{of_task}": found for name in _SHOWN if math.isfinite(found := getattr(figures.whole, name))}
         loss = sum(figures.whole.log_loss for figures in self.judged.values()) / len(self.judged)
         self.on_evaluation(self.state.global_step, loss, self.last_figures)
         found = {f"{metric_key_prefix}_loss": loss}
