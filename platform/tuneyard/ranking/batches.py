@@ -23,8 +23,8 @@ def batch_of(
 ) -> dict[str, torch.Tensor]:
     """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], of rows in Arrow's columns.
 
-    Null and NaN dense numbers are missing; a null category or list is an empty one. Raises BadInput for a column that is not there or is
-    of another type, and for labels other than 0 and 1.
+    Null, NaN and infinite dense numbers are missing; a null category or list is an empty one. `first_row`: number of the first row, for
+    errors. Raises BadInput for a column that is not there or is of another type, and for labels other than 0 and 1.
     """
     made: dict[str, torch.Tensor] = {}
     if config.dense:

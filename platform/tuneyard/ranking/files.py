@@ -68,7 +68,7 @@ def load(folder: str | Path) -> Ranker:
         names = sorted(name for name in {**expected, **found} if expected.get(name) != found.get(name))
         detail = f"{names[0]} is {found.get(names[0], 'missing')} and not {expected.get(names[0], 'asked for')}"
         raise BadInput(f"the weights in {where} are those of another ranker: {detail}", f"keep {CONFIG} and {WEIGHTS} together")
-    ranker.load_state_dict({name: value.float() for name, value in weights.items()}, assign=True)
+    ranker.load_state_dict({name: value.to(torch.float32, copy=True) for name, value in weights.items()}, assign=True)
     ranker.eval()
     return ranker
 
@@ -89,12 +89,15 @@ def _sha256(path: Path) -> str:
 
 
 def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:
-    """A `torch.export` program that takes batches of any number of rows and ids, checked on `batch`: the same logits to 1e-5.
+    """A `torch.export` program that takes batches of two rows and more, of any number of ids, checked on `batch`: the same logits to 1e-5.
 
-    Raises BadInput where the exported program differs.
+    It takes the features alone, without labels. torch fixes sizes of 1: give a single row twice, to export and to serve. Raises BadInput
+    for a batch of fewer than two rows, and where the exported program differs.
     """
     sparse = [f"{feature.name}.{part}" for feature in ranker.config.sparse for part in ("ids", "offsets")]
     features = {name: batch[name] for name in [*(["dense"] if ranker.config.dense else []), *sparse]}
+    if any(len(value) < (3 if name.endswith(".offsets") else 2) for name, value in features.items() if not name.endswith(".ids")):
+        raise BadInput("the batch to export on has fewer than two rows", "give at least two: torch fixes sizes of 1 in a program")
     rows = torch.export.Dim("rows", min=2)
     sizes = {"dense": rows} | {name: rows + 1 if name.endswith(".offsets") else torch.export.Dim.AUTO for name in sparse}
     shapes = ({name: {0: sizes[name]} for name in features},)

@@ -94,9 +94,8 @@ class FlatRows:
         for name, missing in self.about["missing"].items():
             if missing == self.rows:
                 said.append(f"column {name} is missing in all rows: the ranker learns nothing from it")
-        hashed = {
-            name: outside / ids for name, (outside, ids) in self.about["outside"].items() if outside and not self.about["texts"][name]
-        }
+        counts = {name: pair for name, pair in self.about["outside"].items() if pair[0] and not self.about["texts"][name]}
+        hashed = {name: outside / ids for name, (outside, ids) in counts.items()}
         if hashed:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in hashed.items())
             said.append(f"ids outside of their tables are hashed into them: {shares}")

@@ -38,6 +38,7 @@ def test_a_table_that_an_earlier_task_makes_is_waited_for() -> None:
         ({"epochs": 1, "steps": 5}, "epochs or steps"),
         ({"validation": {"source": "x"}, "validationFraction": 0.1}, "not both"),
         ({"slices": ["device"]}, "slices are of held-out rows"),
+        ({"slices": ["device", "device"], "validationFraction": 0.1}, "device is named twice in slices"),
         ({"model": {"layers": []}}, "layers"),
         ({"model": {"layers": [["mlp"]]}}, "dlrm"),
         ({"features": {"sparse": [{"name": "a", "rows": 0}]}}, "rows"),

@@ -95,7 +95,7 @@ def test_texts_are_ids_by_their_hash(tmp_path: Path) -> None:
 def test_a_long_list_and_ids_outside_of_their_table_are_kept_and_told(tmp_path: Path) -> None:
     rows = stored(tmp_path, item=[list(range(100_000)), None, [], [7], [1]])
     assert rows.batch([0])["item.ids"].shape == (100_000,)
-    assert any("99.9% of the ids of item lie outside of its table of 100 rows" in said for said in rows.warnings())
+    assert any("ids outside of their tables are hashed into them: item 99.9%" in said for said in rows.warnings())
 
 
 def test_a_column_of_nulls_is_told(tmp_path: Path) -> None:
@@ -134,3 +134,28 @@ def test_an_empty_day_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table(COLUMNS).slice(0, 0), tmp_path / "t.parquet")
     with pytest.raises(BadInput, match="the table has no row"):
         stored_rows(str(tmp_path / "t.parquet"), CONFIG)
+
+
+def test_texts_where_ids_were_before_are_refused(tmp_path: Path) -> None:
+    rows = stored(tmp_path)
+    known = CONFIG.with_texts(rows.texts)
+    with pytest.raises(BadInput, match="sparse column item holds texts, and the ranker knows it as ids"):
+        stored(tmp_path, known, item=["1", "2", None, "7", "1"])
+    stored(tmp_path, known, item=pa.nulls(5))
+
+
+def test_a_label_of_one_value_and_a_column_that_some_files_lack_are_told(tmp_path: Path) -> None:
+    assert stored(tmp_path, clicked=[0] * 5).warnings()[0] == "label clicked is 0 in all rows: there is nothing to learn"
+    folder = tmp_path / "days"
+    folder.mkdir()
+    pq.write_table(pa.table(COLUMNS), folder / "1.parquet")
+    pq.write_table(pa.table(COLUMNS).rename_columns(["age", "item_id", "seen", "clicked", "country"]), folder / "2.parquet")
+    said = stored_rows(str(folder), CONFIG).warnings()
+    assert any(line.startswith("1 of 2 files have no column item, such as") for line in said)
+
+
+def test_a_bad_label_is_named_with_its_row_in_the_table(tmp_path: Path) -> None:
+    labels = [0] * 70_000 + [3]
+    pq.write_table(pa.table({"age": [1.0] * 70_001, "clicked": labels}), tmp_path / "long.parquet")
+    with pytest.raises(BadInput, match="label clicked is 3 in row 70000"):
+        stored_rows(str(tmp_path / "long.parquet"), RankerConfig(dense=("age",), sparse=(), layers=(), tasks=("clicked",)))

@@ -118,8 +118,8 @@ def test_a_missing_number_is_told_from_zero() -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"clicked": 2}, "label clicked is 2 in row 0 of a batch, and not 0 or 1"),
-        ({"clicked": None}, "label clicked is None in row 0 of a batch, and not 0 or 1"),
+        ({"clicked": 2}, "label clicked is 2 in row 0, and not 0 or 1"),
+        ({"clicked": None}, "label clicked is None in row 0, and not 0 or 1"),
         ({"age": "old"}, "column age has values of several types"),
         ({"tags": [1, None]}, "a list of tags holds a null"),
         ({"user": 1.5}, "column user"),
@@ -178,6 +178,7 @@ def test_a_folder_without_a_whole_ranker_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ranker.json").write_text(json.dumps(values | {"version": 1}))
     with pytest.raises(BadInput, match="is of another version"):
         load(tmp_path)
+    (tmp_path / "ranker.json").write_text(json.dumps(values))
     (tmp_path / "model.safetensors").write_bytes(b"cut short")
     with pytest.raises(BadInput, match="holds no ranker"):
         load(tmp_path)
@@ -199,7 +200,7 @@ def test_an_exported_ranker_takes_other_batches() -> None:
         ({"dense": ("age", "age")}, "age is named twice"),
         ({"tasks": ("age",)}, "age is named twice"),
         ({"tasks": ()}, "the ranker has no label"),
-        ({"width": 0}, "a width of the ranker is below 1"),
+        ({"width": 0}, "a width of the ranker is no whole number, or below 1"),
     ],
 )
 def test_a_config_that_makes_no_ranker_is_refused(fields: dict[str, Any], cause: str) -> None:
@@ -212,3 +213,37 @@ def test_a_layer_of_unknown_modules_names_those_that_there_are() -> None:
         EnsembleLayer(("dclrm",))  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="the table of user has 0 rows"):
         SparseFeature("user", 0)
+
+
+def test_files_that_are_not_as_they_were_committed_are_refused(tmp_path: Path) -> None:
+    from tuneyard.storage import open_store
+
+    save(config().build(), tmp_path / "made")
+    open_store(str(tmp_path)).commit_folder(tmp_path / "made", "model")
+    load(tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\xff\xff\xff\xff")
+    with pytest.raises(BadInput, match=r"model.safetensors is damaged"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", '{"version": 2}'])
+def test_a_config_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+    save(config().build(), tmp_path)
+    (tmp_path / "ranker.json").write_text(content)
+    with pytest.raises(BadInput):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["begin", "forward", "a.b", "type", "_parameters"])
+def test_a_feature_may_have_any_name(name: str, tmp_path: Path) -> None:
+    made = RankerConfig(dense=(), sparse=(SparseFeature(name, 5),), layers=(EnsembleLayer(("linear",)),)).build()
+    save(made, tmp_path)
+    batch = {f"{name}.ids": torch.tensor([1, 2]), f"{name}.offsets": torch.tensor([0, 1, 2])}
+    assert torch.equal(load(tmp_path)(batch), made(batch))
+
+
+def test_one_row_is_no_batch_to_export_on() -> None:
+    ranker = config().build()
+    with pytest.raises(BadInput, match="fewer than two rows"):
+        export(ranker, batch_of_rows(ROWS[:1], ranker.config))
