@@ -16,58 +16,49 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.ranker_data import Data, clicks, movielens
 from benchmarks.ranker_page import write
-from benchmarks.ranker_results import Result, append, read
+from benchmarks.ranker_results import SEEDS, Result, append, read
 from benchmarks.ranker_training import PEERS, RATES, Entry, dense_parameters, equalised, judged, trained
 
-SEEDS = (0, 1, 2)
-ALL = "dlrm+dcn+attention+convolution+linear"
-FIRST: dict[str, dict[str, tuple[int, ...]]] = {
-    "clicks": {
-        **dict.fromkeys(PEERS, (1,)),
-        "dlrm+dcn+linear": (1, 2, 3, 4),
-        "dcn": (1, 2, 4),
-        "dlrm": (1, 2),
-        "linear": (1, 2),
-        "dlrm+linear": (1, 2, 4),
-        "attention": (1,),
-        "convolution": (1,),
-        "attention+linear": (1,),
-        "dcn+attention+linear": (1,),
-        ALL: (1,),
-    },
-    "movielens": {
-        **dict.fromkeys(("linear", "dlrm", "dcn"), (1, 2)),
-        **dict.fromkeys(("attention", "convolution"), (1,)),
-        "dlrm+linear": (1, 2, 4),
-        "dlrm+dcn+linear": (1, 2, 4),
-        **dict.fromkeys(PEERS, (1,)),
-    },
-}
-LATER: dict[str, dict[str, tuple[int, ...]]] = {
-    "clicks": {
-        "dcn+attention+linear": (2, 3, 4),
-        "dcn": (3,),
-        "dlrm+linear": (3, 8),
-        "dlrm": (4,),
-        "dlrm+dcn+linear": (8,),
-        "linear": (4,),
-        "attention": (2,),
-        "attention+linear": (2,),
-    },
-    "movielens": {},
-}
-"""Layers by family: all of the first are trained before any of these, which take longest."""
+MODULES = ("dlrm", "dcn", "linear", "attention", "convolution")
+PARTS: tuple[tuple[str, dict[str, tuple[int, ...]]], ...] = (
+    (
+        "clicks",
+        {
+            **dict.fromkeys(PEERS, (1,)),
+            **dict.fromkeys(("dcn", "dlrm+dcn+linear", "dlrm+linear"), (1, 2, 4)),
+            "dlrm": (1, 2),
+            "linear": (1, 2),
+            "attention": (1,),
+            "convolution": (1,),
+        },
+    ),
+    (
+        "movielens",
+        {
+            **dict.fromkeys(PEERS, (1,)),
+            **dict.fromkeys(("dcn", "dlrm", "linear", "dlrm+dcn+linear", "dlrm+linear"), (1, 2)),
+            "attention": (1,),
+            "convolution": (1,),
+        },
+    ),
+    ("clicks", dict.fromkeys(("attention+linear", "dcn+attention+linear", "+".join(MODULES)), (1,))),
+    ("clicks", {"dcn": (3,), "dlrm+dcn+linear": (3, 8), "dlrm+linear": (3, 8), "dlrm": (4,), "dcn+attention+linear": (2, 3, 4)}),
+)
+"""Data, and layers by family. A part is trained whole, in this order, before the next."""
 DATA: dict[str, Callable[[], Data]] = {"clicks": clicks, "movielens": movielens}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=0, help="no training begins later than this")
+    parser.add_argument("--data", choices=DATA, help="train on this data alone; by default on both")
     arguments = parser.parse_args()
     until = time.monotonic() + 60 * arguments.minutes
     results = read()
     made: dict[str, Data] = {}
     for data, entry, seed in wanted():
+        if arguments.data not in (None, data):
+            continue
         for rate in rates(results, data, entry, seed):
             if any((data, entry, seed, rate) == (old.data, Entry(old.family, old.layers), old.seed, old.rate) for old in results):
                 continue
@@ -78,19 +69,15 @@ def main() -> None:
             results.append(result := measured(data, made[data], entry, seed, rate))
             append(result)
             print(result, flush=True)
-    write(results, {name: data() for name, data in DATA.items()} if len(made) < len(DATA) else made)
+    write(results, {name: made.get(name) or data() for name, data in DATA.items()})
 
 
 def wanted() -> Iterator[tuple[str, Entry, int]]:
-    """What is to be trained, in turn. The models by which rates are chosen come first."""
-    for plan in (FIRST, LATER):
-        grids = {data: [Entry(family, layers) for family, depths in plan[data].items() for layers in depths] for data in plan}
-        searched = [
-            (data, entry, SEEDS[0]) for data, grid in grids.items() for entry in grid if entry.layers == searched_layers(entry.family)
-        ]
-        yield from searched
-        yield from ((data, entry, SEEDS[0]) for data, grid in grids.items() for entry in grid)
-        yield from ((data, entry, seed) for data in reversed(grids) for seed in SEEDS[1:] for entry in grids[data])
+    """What is to be trained, in turn. In each part, the models by which rates are chosen come first."""
+    for data, families in PARTS:
+        grid = [Entry(family, layers) for family, depths in families.items() for layers in depths]
+        yield from ((data, entry, SEEDS[0]) for entry in grid if entry.layers == searched_layers(entry.family))
+        yield from ((data, entry, seed) for seed in SEEDS for entry in grid)
 
 
 def searched_layers(family: str) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.ranker_training import PEERS
 
 RESULTS = Path(__file__).parent / "data" / "ranker_ensembles.csv"
+SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tuneyard.api import load_jobspec
 from tuneyard.ranking import Effects, RankMetrics, batch_of, generated_clicks
 from tuneyard.ranking.click_log import config_of
+
+JOBSPECS = Path(__file__).parents[3] / "jobspecs"
 
 
 def rows_of(rows: int, seed: int = 1, **fields: object) -> pa.Table:
@@ -32,6 +37,14 @@ def test_its_columns_are_what_its_config_reads() -> None:
 
     assert batch["labels"].shape == (5_000, 1)
     assert 0.1 < float(batch["labels"].mean()) < 0.5
+
+
+def test_the_example_has_a_table_row_for_each_of_its_ids() -> None:
+    [ranker] = [task.rank for task in load_jobspec(JOBSPECS / "ranker.yaml").spec.tasks if task.rank is not None]
+
+    assert {each.name: (each.rows, each.length) for each in ranker.features.sparse} == {
+        each.name: (each.rows, each.length) for each in config_of(layers=()).sparse
+    }
 
 
 def test_effects_have_the_standard_deviations_that_are_named() -> None:
