@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tuneyard.api import BadInput, TrainTask
+from tuneyard.api import BadInput, Batch, Offload, TrainTask
 from tuneyard.catalog import Gpu
 from tuneyard.planning.plan import Plan
 from tuneyard.planning.site import precision_of
@@ -30,6 +30,26 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
             f"{workers} workers make no whole number of groups of {layout.tensor_parallel} (tensorParallel)",
             f"set resources.workers to a multiple of {layout.tensor_parallel}",
         )
+    micro, accumulated = micro_batches(batch, replicas)
+    least = least_stage(layout.offload)
+    return Plan(
+        sku=gpu.sku,
+        workers=workers,
+        zero=least if layout.zero == "auto" else layout.zero,
+        offload_optimizer=layout.offload.optimizer,
+        offload_parameters=layout.offload.parameters,
+        nvme_path=layout.offload.nvme_path,
+        tensor_parallel=layout.tensor_parallel,
+        precision=precision_of(task, gpu),
+        attention="sdpa",
+        micro_batch=micro,
+        grad_accum=accumulated,
+    )
+
+
+def micro_batches(batch: Batch, replicas: int) -> tuple[int, int]:
+    """Rows of a micro-batch, and micro-batches of a step, of each replica: one micro-batch where `micro` is auto. Raises BadInput where the
+    batch does not divide."""
     rows, rest = divmod(batch.global_, replicas)
     micro = rows if batch.micro == "auto" else batch.micro
     if rest or rows % micro:
@@ -37,18 +57,11 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
             f"batch.global {batch.global_} does not divide over {replicas} replicas with micro-batches of {micro}",
             f"set batch.global to a multiple of {replicas * micro}",
         )
-    parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
-    least: Literal[0, 2, 3] = 3 if parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
-    return Plan(
-        sku=gpu.sku,
-        workers=workers,
-        zero=least if layout.zero == "auto" else layout.zero,
-        offload_optimizer=optimizer,
-        offload_parameters=parameters,
-        nvme_path=layout.offload.nvme_path,
-        tensor_parallel=layout.tensor_parallel,
-        precision=precision_of(task, gpu),
-        attention="sdpa",
-        micro_batch=micro,
-        grad_accum=rows // micro,
-    )
+    return micro, rows // micro
+
+
+def least_stage(offload: Offload) -> Literal[0, 2, 3]:
+    """The lowest ZeRO stage that has a wanted offload."""
+    if offload.parameters != "none" or offload.optimizer == "nvme":
+        return 3
+    return 2 if offload.optimizer != "none" else 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog import Gpu
 from tuneyard.planning.memory import LIBRARIES_GB
 from tuneyard.planning.plan import Memory, Plan
+from tuneyard.planning.program import least_stage, micro_batches
 from tuneyard.planning.ranker_shape import RankerShape
 from tuneyard.planning.site import precision_of
 
@@ -38,19 +38,12 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
             f"rankers train data-parallel, with sharded tables: not with {', '.join(_UNSHARDED)}",
             "leave these out; strategy.zero 3 shards the dense part, and tables are sharded always",
         )
-    rows, rest = divmod(batch.global_, workers)
-    micro = rows if batch.micro == "auto" else batch.micro
-    if rest or rows % micro:
-        raise BadInput(
-            f"batch.global {batch.global_} does not divide over {workers} workers with micro-batches of {micro}",
-            f"set batch.global to a multiple of {workers * micro}",
-        )
+    micro, accumulated = micro_batches(batch, workers)
     precision = precision_of(task.as_training(), gpu)
     if precision == "fp16":
         raise BadInput("rankers are not trained in fp16: tables get gradients that no loss scaler sees", "set strategy.precision to fp32")
-    parameters, optimizer = layout.offload.parameters, layout.offload.optimizer
     within = layout.shard_within == "host"
-    least: Literal[0, 2, 3] = 3 if within or parameters != "none" or optimizer == "nvme" else 2 if optimizer != "none" else 0
+    least = 3 if within else least_stage(layout.offload)
     zero = least if layout.zero == "auto" else layout.zero
     if within and zero != 3:
         raise BadInput("shardWithin: host shards the dense part by ZeRO-3", "set strategy.zero to 3, or leave it out")
@@ -60,8 +53,8 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
         sku=gpu.sku,
         workers=workers,
         zero=zero,
-        offload_optimizer=optimizer,
-        offload_parameters=parameters,
+        offload_optimizer=layout.offload.optimizer,
+        offload_parameters=layout.offload.parameters,
         nvme_path=layout.offload.nvme_path,
         shard_within="host" if within else "none",
         quantised_all_reduce=layout.quantised_all_reduce,
@@ -69,7 +62,7 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
         precision=precision,
         attention="sdpa",
         micro_batch=micro,
-        grad_accum=rows // micro,
+        grad_accum=accumulated,
         memory=held.memory,
         host_memory_gb=held.host_gb,
     )

@@ -54,7 +54,7 @@ def test_tables_are_shared_by_the_ranks_and_halved_by_fp16() -> None:
     ("fields", "said"),
     [
         ({"strategy": {"tensorParallel": 2}}, "not with sequenceParallel, contextParallel, tensorParallel"),
-        ({"batch": {"global": 1023}}, "does not divide over 2 workers"),
+        ({"batch": {"global": 1023}}, "does not divide over 2 replicas"),
         ({"strategy": {"precision": "fp16"}, "sku": "h100-80gb"}, "not trained in fp16"),
         ({"strategy": {"shardWithin": "host", "zero": 1}}, "by ZeRO-3"),
     ],
