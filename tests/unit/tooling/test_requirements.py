@@ -44,7 +44,7 @@ NOT_IMPORTED = {
 
 OF_THE_CALLER = {"IPython"}
 """Imported only where they are there: a notebook brings its own."""
-OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata"}
+OF_PEERS = {"axolotl", "llamafactory", "streaming", "torchdata", "torchrec"}
 """In an environment or a folder of their own, which the benchmark that compares with them makes."""
 
 
