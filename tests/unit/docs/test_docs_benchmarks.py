@@ -24,7 +24,7 @@ def test_it_names_command_date_and_machine(page: Page) -> None:
 def test_its_columns_are_those_of_the_script(page: Page) -> None:
     """Most of them: some scripts make a few headings from what they measured. A script may have its page made by a module beside it."""
     script = (ROOT / "benchmarks" / f"{name_of(page)}.py").read_text()
-    beside = (ROOT / "benchmarks" / f"{module}.py" for module in re.findall(r"^from (\w+) import", script, re.M))
+    beside = (ROOT / "benchmarks" / f"{module}.py" for module in re.findall(r"^from (?:benchmarks\.)?(\w+) import", script, re.M))
     script += "".join(path.read_text() for path in beside if path.exists())
     tables = re.findall(r"^\|(.*)\|\n\|[-|: ]+\|$", page.text, re.M)
     cells = [cell.strip() for table in tables for cell in table.split("|") if cell.strip()]
