@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks import ranker_training
 from benchmarks.ranker_peers import DLRM, CrossLayer, DCNv2
 from benchmarks.ranker_results import Result, best_module, rows_of, spread
 from benchmarks.ranker_training import PARAMETERS, PEERS, WITHIN, Entry, dense_parameters, equalised
@@ -76,9 +77,10 @@ def test_models_have_equal_numbers_of_dense_parameters(entry: Entry) -> None:
     assert len(getattr(model, "layers", [None])) == entry.layers
 
 
-def test_a_model_that_cannot_be_that_small_is_refused() -> None:
-    with pytest.raises(ValueError, match="40 layers of dcn"):
-        equalised(Entry("dcn", 40), CONFIG)
+def test_a_model_that_cannot_be_that_small_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranker_training, "PARAMETERS", 1_000)
+    with pytest.raises(ValueError, match="4 layers of dcn"):
+        equalised(Entry("dcn", 4), CONFIG)
 
 
 def result(**changes: Any) -> Result:
