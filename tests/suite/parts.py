@@ -69,7 +69,8 @@ PARTS = (
         paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py", "tests/cluster/test_data_pods.py"),
         after=(BUILD,),
     ),
-    Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel", "tests/integration/ranking")),
+    Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel",)),
+    Part(name="ranking", budget_min=2, paths=("tests/integration/ranking",)),
     Part(name="training", budget_min=6.5, paths=("tests/integration/training", "tests/gpu")),
     Part(
         name="hub",
@@ -87,7 +88,7 @@ PARTS = (
     ),
     Part(
         name="stores",
-        budget_min=3.5,
+        budget_min=2.5,
         paths=(
             "tests/integration/data",
             "tests/integration/storage",
@@ -99,10 +100,10 @@ PARTS = (
     ),
     Part(
         name="client",
-        budget_min=2.5,
+        budget_min=2,
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
-    Part(name="scoring", budget_min=3, paths=("tests/integration/scoring",)),
+    Part(name="scoring", budget_min=2.5, paths=("tests/integration/scoring",)),
     Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
 )
