@@ -50,7 +50,7 @@ PARTS = (
     Part(name="lint", budget_min=0.5, command=("make", "--no-print-directory", "--assume-old=setup", "lint")),
     Part(
         name="runs",
-        budget_min=9,
+        budget_min=8.5,
         paths=(
             "tests/integration/runtime/test_run_trains.py",
             "tests/integration/runtime/test_run_fails.py",
@@ -104,6 +104,6 @@ PARTS = (
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
-    Part(name="scoring", budget_min=2.5, paths=("tests/integration/scoring",)),
+    Part(name="scoring", budget_min=3, paths=("tests/integration/scoring",)),
     Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
 )
