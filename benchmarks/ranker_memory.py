@@ -90,8 +90,8 @@ def main() -> None:
             print(lines[-1], file=sys.stderr, flush=True)
     off = f"{statistics.median(errors):.1%} in the median, {max(errors):.1%} at most"
     text = (
-        f"One rank on cpu, {STEPS} steps with a checkpoint in between, without the memory of libraries; rankers drawn at random, none of "
-        f"which the plan was fitted to. The plan is off by {off} (aim: 6 % in the median)."
+        f"One rank on cpu, {STEPS} steps with a checkpoint in between, without the memory of libraries; rankers drawn at random. "
+        f"The plan was fitted to other rankers. The plan is off by {off} (aim: 6 % in the median)."
     )
     write_page("ranker_memory", "Memory of rankers, planned and measured", [text, "", *lines])
 

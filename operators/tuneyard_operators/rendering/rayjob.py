@@ -267,7 +267,9 @@ class _Pods:
         """Which stack the worker pods load before Ray starts; on GPUs vLLM starts processes of its own."""
         on_gpu = self.sku.name != "cpu"
         if self.task.score is not None:
-            return "" if on_gpu else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
+            source = self.task.score.model.from_task
+            ranks = source is not None and self.job.spec.task(source).rank is not None  # a ranker needs no engine
+            return "" if on_gpu or ranks else f"{ENGINES} {WARM_SERVERS}/{ENGINES}"
         train = self.job.spec.gang_of(self.task).training
         if train is None:
             return ""

@@ -25,9 +25,7 @@ class SparseColumn(Fields):
         default=100_000, ge=1, le=1 << 40, description="rows of its table; an id from 0 to rows - 1 has its own, any other is hashed to one"
     )
     pooling: Literal["mean", "sum"] = Field(default="mean", description="how the embeddings of a list become one")
-    length: int = Field(
-        default=0, ge=0, le=65536, description="above 0: the column is a sequence, of which the last `length` ids count, in order"
-    )
+    length: int = Field(default=0, ge=0, le=65536, description="above 0: the column is a sequence; its last `length` ids count, in order")
 
 
 class RankFeatures(Fields):

@@ -14,21 +14,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
-from tuneyard.data.tables import Table, TableReader, open_table
-from tuneyard.ranking.batches import LABELS, batch_of
-from tuneyard.ranking.columns import holds_texts, lacking
+from tuneyard.data.tables import open_table
+from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.config import RankerConfig
-from tuneyard.ranking.row_hashes import row_hashes
-from tuneyard.ranking.sliced_metrics import Coded, coded
+from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
+from tuneyard.ranking.sliced_metrics import Coded
 
 Ints = npt.NDArray[np.int64]
-_READ_ROWS = 65_536
-_ABOUT, _HASHES, _VERSION = "about.json", "hashes.u8", 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class FlatRows:
 
     def _has_one_id(self, name: str) -> bool:
         """Whether each row has exactly one id of the feature."""
-        return bool(self.about["missing"][name] == 0 and self.about["outside"][name][1] == self.rows)
+        return bool(self.about["missing"][name] == 0 and self.about["ids"][name] == self.rows)
 
     def coded(self, column: str, numbers: Sequence[int] | Ints) -> Coded:
         """The values of a slice column in these rows."""
@@ -78,12 +74,12 @@ class FlatRows:
     @property
     def ids_per_row(self) -> dict[str, float]:
         """Mean number of ids in a row of all rows, by sparse feature."""
-        return {name: ids / self.rows for name, (_, ids) in self.about["outside"].items()}
+        return {name: ids / self.rows for name, ids in self.about["ids"].items()}
 
     @property
     def texts(self) -> dict[str, bool]:
         """Whether the ids of each sparse feature are hashes of texts; features without any id are left out."""
-        return {name: texts for name, texts in self.about["texts"].items() if self.about["outside"][name][1]}
+        return {name: texts for name, texts in self.about["texts"].items() if self.about["ids"][name]}
 
     def warnings(self) -> list[str]:
         """What a person should know of the columns, a sentence each."""
@@ -94,8 +90,8 @@ class FlatRows:
         for name, missing in self.about["missing"].items():
             if missing == self.rows:
                 said.append(f"column {name} is missing in all rows: the ranker learns nothing from it")
-        counts = {name: pair for name, pair in self.about["outside"].items() if pair[0] and not self.about["texts"][name]}
-        hashed = {name: outside / ids for name, (outside, ids) in counts.items()}
+        ids, texts = self.about["ids"], self.about["texts"]
+        hashed = {name: outside / ids[name] for name, outside in self.about["outside"].items() if outside and not texts[name]}
         if hashed:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in hashed.items())
             said.append(f"ids outside of their tables are hashed into them: {shares}")
@@ -132,17 +128,17 @@ def stored_rows(
     if not rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
     key = {
-        "code": _VERSION,
+        "code": VERSION,
         "files": [file.file.identity() for file in table.files],
         "config": _columns_of(config),
         "slices": list(slices),
         "rows": rows,
     }
     root = cache_root(cache_dir) / "ranking-rows"
-    folder, _ = cached_folder(root, key, lambda into: _write(table, config, slices, rows, into, on_rows))
-    about = json.loads((folder / _ABOUT).read_text())
+    folder, _ = cached_folder(root, key, lambda into: write_flat(table, config, slices, rows, into, on_rows))
+    about = json.loads((folder / ABOUT).read_text())
     arrays = {name: _mapped(folder / file, dtype, shape) for name, (file, dtype, shape) in about["arrays"].items()}
-    hashes = _mapped(folder / _HASHES, "uint64", [rows])
+    hashes = _mapped(folder / HASHES, "uint64", [rows])
     return FlatRows(config, rows, arrays, hashes, about["slices"], about)
 
 
@@ -156,84 +152,3 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
     if not all(shape):
         return np.zeros(shape, dtype=dtype)
     return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape))
-
-
-class _Array:
-    """One array, written end to end."""
-
-    def __init__(self, folder: Path, number: int, dtype: str, inner: Sequence[int]) -> None:
-        self.dtype, self.inner, self.length = dtype, list(inner), 0
-        self.file = f"{number}.bin"
-        self._path = folder / self.file
-
-    def add(self, values: npt.NDArray[Any]) -> None:
-        with self._path.open("ab") as file:  # not kept open: a wide table has more columns than a process may have files
-            file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
-        self.length += len(values)
-
-    @property
-    def about(self) -> tuple[str, str, list[int]]:
-        return self.file, self.dtype, [self.length, *self.inner]
-
-
-def _write(table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
-    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
-    kinds: dict[str, tuple[str, list[int]]] = {LABELS: ("float32", [len(config.tasks)])}
-    if config.dense:
-        kinds["dense"] = ("float32", [len(config.dense)])
-    for feature in config.sparse:
-        kinds |= {f"{feature.name}.ids": ("int64", []), f"{feature.name}.offsets": ("int64", [])}
-    kinds |= {f"{column}.codes": ("int32", []) for column in slices}
-    arrays = {name: _Array(folder, number, dtype, inner) for number, (name, (dtype, inner)) in enumerate(kinds.items())}
-    for feature in config.sparse:
-        arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
-    values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
-    missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
-    outside = {feature.name: [0, 0] for feature in config.sparse}
-    positives = np.zeros(len(config.tasks), dtype=np.int64)
-    reader, done = TableReader(table, names, batch_rows=_READ_ROWS), 0
-    with (folder / _HASHES).open("wb") as hashes:
-        for columns in reader:
-            columns = columns.slice(0, rows - done)
-            batch = batch_of(columns, config, first_row=done)
-            positives += batch[LABELS].numpy().sum(0).astype(np.int64)
-            for name in ("dense", LABELS):
-                if name in batch:
-                    arrays[name].add(batch[name].numpy())
-            for at, name in enumerate(config.dense):
-                missing[name] += int((~torch.isfinite(batch["dense"][:, at])).sum())
-            for feature in config.sparse:
-                ids, offsets = batch[f"{feature.name}.ids"].numpy(), batch[f"{feature.name}.offsets"].numpy()
-                arrays[f"{feature.name}.offsets"].add(offsets[1:] + arrays[f"{feature.name}.ids"].length)
-                arrays[f"{feature.name}.ids"].add(ids)
-                missing[feature.name] += int((np.diff(offsets) == 0).sum())
-                outside[feature.name][0] += int(((ids < 0) | (ids >= feature.rows)).sum())
-                outside[feature.name][1] += len(ids)
-            for column in slices:
-                arrays[f"{column}.codes"].add(_codes(columns.column(column), column, values[column]))
-            hashes.write(row_hashes(batch).data)
-            done += columns.num_rows
-            on_rows(done, rows)
-            if done >= rows:
-                break
-    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
-    about = {
-        "arrays": {name: array.about for name, array in arrays.items()},
-        "slices": {column: list(found) for column, found in values.items()},
-        "missing": missing,
-        "outside": outside,
-        "texts": texts,
-        "positives": positives.tolist(),
-        "lacking": lacking(table, names),
-    }
-    (folder / _ABOUT).write_text(json.dumps(about))
-
-
-def _codes(column: pa.Array, name: str, known: dict[str | None, int]) -> npt.NDArray[np.int32]:
-    """Of each row the number of its value, which `known` grows by."""
-    if pa.types.is_nested(column.type):
-        raise BadInput(f"{name}, by whose values rows are judged apart, holds lists", "name a column with one value in each row in slices")
-    codes, values = coded(column)
-    numbers = np.asarray([known.setdefault(value, len(known)) for value in values] or [0], dtype=np.int32)
-    found: npt.NDArray[np.int32] = numbers[codes]
-    return found

@@ -107,9 +107,6 @@ def test_gradients_of_micro_batches_wait_for_one_update() -> None:
 
     loss_of(tables(batch), range(24)).backward()
     assert torch.equal(tables.gathered("user"), before)
-    tables.forget_gradients()
-    tables.apply_gradients(RATE)
-    assert torch.equal(tables.gathered("user"), before)
     loss_of(tables(batch), range(24)).backward()
     tables.apply_gradients(RATE)
     assert not torch.equal(tables.gathered("user"), before)

@@ -1,9 +1,9 @@
 """Embedding tables of a ranker: whole in one process, or cut into shards that ranks own, after TorchRec (Ivchenko et al. 2022).
 
 `whole` has a parameter for each table. `sharded` sends ids to the ranks that own the rows, sums there, and sends the sums back; gradients
-take the same way, and `adagrad` updates rows where they are. `placement` decides, without torch, which rank owns which cells, from the
-costs that `costs` measures. `flight` is one batch between ranks: `routes` is the sender's side of it, `owned` the owner's, `exchange` the
-collectives. `initial` draws weights that do not depend on the placement, and `ids` makes rows of tables from ids.
+take the same way, and `adagrad` updates rows where they are. `placement` decides, without torch, which rank owns which cells, by their
+costs. `flight` is one batch between ranks: `routes` is the sender's side of it, `owned` the owner's, `exchange` the collectives.
+`initial` draws weights that do not depend on the placement, and `ids` makes rows of tables from ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.ranking.tables.costs import measured_costs
     from tuneyard.ranking.tables.ids import hashed
     from tuneyard.ranking.tables.names import table_names
     from tuneyard.ranking.tables.placement import Costs, Placement, Shard, TableShape, placed
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tuneyard.ranking.tables.whole import WholeTables
 
 _AT = {
-    "measured_costs": "costs",
     "hashed": "ids",
     "table_names": "names",
     **dict.fromkeys(("Costs", "Placement", "Shard", "TableShape", "placed"), "placement"),
@@ -41,7 +39,6 @@ __all__ = [
     "Tables",
     "WholeTables",
     "hashed",
-    "measured_costs",
     "placed",
     "shapes_of",
     "table_names",

@@ -7,8 +7,7 @@ The gradients of a row are summed before they are squared:
 
 The mean is over a block of `BLOCK_COLUMNS` columns, and not over all, so that a table that is cut by columns learns as a whole one does.
 
-Rows are found by sorting ids, and summed as a bag for each row. On a CPU this takes half the time of marking rows in a scratch tensor and
-adding gradients by index (docs/design/141-ranker-tables.md).
+Rows are found by sorting ids, and summed as a bag for each row (docs/design/141 has what else was tried).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def hashed(ids: torch.Tensor, rows: int | torch.Tensor) -> torch.Tensor:
 
 
 def last_places(offsets: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the last `length` ids of each row are, the last one first: places [rows, length], and whether the row has so many ids."""
+    """Places [rows, length] of the last `length` ids of each row, the last one first, and a mask of the places that the row fills."""
     back = torch.arange(length, device=offsets.device)
     places = offsets[1:, None] - 1 - back
     return places, places >= offsets[:-1, None]

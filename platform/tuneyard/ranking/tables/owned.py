@@ -93,12 +93,6 @@ class OwnedRows:
         """Keep gradients [bags, width], which may still be on their way, until `apply`."""
         self._pending.append(_Pending(codes, bags, gradients))
 
-    def forget(self) -> None:
-        """Drop gradients that were kept."""
-        for pending in self._pending:
-            pending.gradients.wait()
-        self._pending.clear()
-
     def apply(self, learning_rate: float, *, epsilon: float, share: float, step: int) -> None:
         """Update rows with the gradients that were kept, each counted `share` times. `step`: seeds the rounding of fp16 rows."""
         pending, self._pending = self._pending, []

@@ -55,7 +55,7 @@ class Costs:
     """What a part of a table costs its rank, in seconds for each row of data, over forward, backward and update.
 
     `id_s`: of an id; `cell_s`: of an element of its embedding; `byte_s`: of a byte over the network; `memory_byte_s`: of a byte of memory.
-    The defaults were measured with `measured_costs` on an AMD EPYC core, and a network of 10 Gbit/s.
+    The defaults come from `benchmarks/ranker_costs.py`, on a core of a virtual machine, with a network of 10 Gbit/s.
     """
 
     id_s: float = 4e-8

@@ -84,7 +84,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self.placement, self.rank = placement, rank
         self._features, self._epsilon = config.sparse, epsilon
         self._names = table_names([feature.name for feature in config.sparse])
-        self._exchange, self._group = Exchange(ranks, group), group
+        self._exchange, self.group = Exchange(ranks, group), group
         self._device = torch.device(device)
         widths = sorted({shard.width for shard in placement.shards})
         self._routes = [Routes(config.sparse, placement, width) for width in widths]
@@ -130,11 +130,6 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         for owned in self._owned:
             owned.apply(learning_rate, epsilon=self._epsilon, share=1 / self._exchange.ranks, step=step)
 
-    def forget_gradients(self) -> None:
-        """Leave out the update of all backward passes since the last call, as for a step that is not finite."""
-        for owned in self._owned:
-            owned.forget()
-
     def pieces(self) -> list[TablePiece]:
         """This rank's cells, and the states of row-wise Adagrad, which have a column for each block of columns of the table."""
         found: list[TablePiece] = []
@@ -164,12 +159,12 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         """Rows of a shard, on the first rank."""
         if shard.rank == 0:
             return own
-        device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(self._group) == "nccl" else torch.device("cpu")
+        device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend(self.group) == "nccl" else torch.device("cpu")
         if shard.rank == self.rank and own is not None:
-            dist.send(own.to(device).contiguous(), group=self._group, group_dst=0)
+            dist.send(own.to(device).contiguous(), group=self.group, group_dst=0)
         elif self.rank == 0:
             block = torch.empty(rows, shard.width, dtype=dtype, device=device)
-            dist.recv(block, group=self._group, group_src=shard.rank)
+            dist.recv(block, group=self.group, group_src=shard.rank)
             return block
         return None
 

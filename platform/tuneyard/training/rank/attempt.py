@@ -17,7 +17,7 @@ from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.report import DataReport
 from tuneyard.data.stream.windows import Windows
 from tuneyard.planning import steps_of_epochs
-from tuneyard.ranking import FlatRows, RankerProgram, ShardedTables, config_of_task, stored_rows
+from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows
 from tuneyard.tracking.events import Stage, Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
@@ -33,7 +33,7 @@ from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.progress import Progress
 from tuneyard.training.rank.artifacts import save_ranker
 from tuneyard.training.rank.rows import BatchesOfRows, as_made
-from tuneyard.training.rank.tables import load_account, placed_tables, refuse_too_large
+from tuneyard.training.rank.tables import close_tables, load_account, placed_tables, refuse_too_large
 from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
@@ -50,6 +50,13 @@ class RankAttempt(ProgramAttempt):
     @cached_property
     def loaded(self) -> Loaded:
         return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task)), Path(), ())
+
+    def run(self) -> TrainResult:
+        try:
+            return super().run()
+        finally:
+            if hasattr(self, "trainer"):
+                close_tables(self.trainer.tables)
 
     def _prepare(self) -> Material:
         request, task, plan = self.request, self.request.task, self.request.plan
@@ -116,9 +123,10 @@ class RankAttempt(ProgramAttempt):
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         self._stage("placing tables")
-        self.tables = tables = self._tables(material)
+        rows, config = material.data.train.rows, self.loaded.program.config
+        tables = placed_tables(self.rank_task, config, rows, self.world, grad_accum=plan.grad_accum)
         set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
-        ranker = self.loaded.program.config.build(tables)
+        ranker = config.build(tables)
         ranker.recompute = plan.recompute
         self.trainer = RankTrainer(
             model=ProgramModule(self.loaded, ranker),
@@ -132,11 +140,6 @@ class RankAttempt(ProgramAttempt):
             learning_rate=self.rank_task.tables.learning_rate,
         )
         return self.trainer
-
-    def _tables(self, material: Material) -> ShardedTables:
-        return placed_tables(
-            self.rank_task, self.loaded.program.config, material.data.train.rows, self.world, grad_accum=self.request.plan.grad_accum
-        )
 
     def _made_by(self) -> dict[str, Any]:
         task, model = self.rank_task, self.rank_task.model
@@ -170,4 +173,4 @@ class RankAttempt(ProgramAttempt):
         last = steps.get(progress.best_step, progress.figures[-1] if progress.figures else {})
         metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
         slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
-        return {"tables": load_account(self.tables.placement), **metrics, **({"slices": slices} if slices else {})}
+        return {"tables": load_account(self.trainer.tables.placement), **metrics, **({"slices": slices} if slices else {})}

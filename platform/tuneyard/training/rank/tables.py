@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+import torch.distributed as dist
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog.cpu import machine_memory_gb
-from tuneyard.ranking import FlatRows, Placement, RankerConfig, ShardedTables, placed, shapes_of
-from tuneyard.training.distributed import World, gather_objects
+from tuneyard.ranking import FlatRows, Placement, RankerConfig, ShardedTables, TableShape, placed, shapes_of
+from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, World, gather_objects
 
 _SHARE = 0.7
 """Of a device's memory, or of a rank's part of its host's, that tables may take."""
@@ -15,44 +18,52 @@ _SHARE = 0.7
 
 def refuse_too_large(task: RankTask, config: RankerConfig, world: World) -> None:
     """Collective. Raises BadInput, before rows are read, for tables that all ranks together have no room for."""
-    limit = min(gather_objects(world, _limit_bytes(world, on_host=task.tables.offload == "cpu")))
+    limit = _limit_bytes(task, world)
     shapes = shapes_of(config, rows=task.tables.rows)
     total = sum(shape.bytes_of(shape.rows, shape.width) for shape in shapes)
     if total > limit * world.size:
-        largest = max(shapes, key=lambda shape: shape.bytes_of(shape.rows, shape.width))
-        raise BadInput(
-            f"tables of {total / 1e9:,.1f} GB do not fit: {world.size} workers have {limit * world.size / 1e9:,.1f} GB for them",
-            f"take more workers, set tables.rows to fp16, or give {largest.name} (the largest table) fewer rows",
-        )
+        room = f"{world.size} workers have {limit * world.size / 1e9:,.1f} GB for them"
+        raise _too_large(f"tables of {total / 1e9:,.1f} GB do not fit: {room}", task, shapes)
 
 
 def placed_tables(task: RankTask, config: RankerConfig, rows: FlatRows, world: World, *, grad_accum: int) -> ShardedTables:
-    """Collective. Every rank makes its own shards; which they are follows from the data and the settings alone.
+    """Collective. Every rank makes its own shards; which they are follows from the data and the settings alone. `close_tables` ends them.
 
     Raises BadInput where the tables are too large for all ranks together.
     """
-    wanted = task.tables
-    limit = min(gather_objects(world, _limit_bytes(world, on_host=wanted.offload == "cpu")))
+    wanted, limit = task.tables, _limit_bytes(task, world)
     shapes = shapes_of(config, ids_per_row=rows.ids_per_row, rows=wanted.rows)
     try:
         placement = placed(shapes, world.size, memory_bytes=limit, how=wanted.sharding)
     except BadInput as error:
-        largest = max(shapes, key=lambda shape: shape.bytes_of(shape.rows, shape.width))
-        raise BadInput(
-            error.cause,
-            f"take more workers, set tables.rows to fp16, or give {largest.name} (the largest table) fewer rows"
-            + ("" if wanted.sharding == "auto" else "; tables.sharding: auto cuts large tables"),
-        ) from error
+        raise _too_large(error.cause, task, shapes) from error
     device = "cpu" if wanted.offload == "cpu" else world.device
     # The trainer takes all micro-batches of a step before it computes the first, and one more is on its way.
     ahead = grad_accum + 2
-    return ShardedTables(config, placement, seed=task.seed, rows=wanted.rows, device=device, most_ahead=ahead)
+    # A group of their own: their exchanges run beside those of gradients, whose order is DDP's or DeepSpeed's to choose.
+    group = dist.new_group(timeout=COLLECTIVE_TIMEOUT) if world.size > 1 else None
+    return ShardedTables(config, placement, seed=task.seed, rows=wanted.rows, device=device, group=group, most_ahead=ahead)
 
 
-def _limit_bytes(world: World, *, on_host: bool) -> int:
-    if world.device.type == "cuda" and not on_host:
-        return int(_SHARE * torch.cuda.get_device_properties(world.device).total_memory)
-    return int(_SHARE * machine_memory_gb() * 1e9 / world.local_size)
+def close_tables(tables: ShardedTables) -> None:
+    """Leave the tables' group."""
+    if tables.group is not None:
+        dist.destroy_process_group(tables.group)
+
+
+def _too_large(cause: str, task: RankTask, shapes: Sequence[TableShape]) -> BadInput:
+    largest = max(shapes, key=lambda shape: shape.bytes_of(shape.rows, shape.width))
+    cut = "" if task.tables.sharding == "auto" else "; tables.sharding: auto cuts large tables"
+    return BadInput(cause, f"take more workers, set tables.rows to fp16, or give {largest.name} (the largest table) fewer rows{cut}")
+
+
+def _limit_bytes(task: RankTask, world: World) -> int:
+    """Collective. What tables may take of each rank's memory."""
+    if world.device.type == "cuda" and task.tables.offload != "cpu":
+        own = _SHARE * torch.cuda.get_device_properties(world.device).total_memory
+    else:
+        own = _SHARE * machine_memory_gb() * 1e9 / world.local_size
+    return int(min(gather_objects(world, own)))
 
 
 def load_account(placement: Placement) -> dict[str, object]:

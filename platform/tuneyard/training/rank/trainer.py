@@ -81,7 +81,7 @@ class RankTrainer(ProgramTrainer):
         ranker.eval()
         for numbers in batches:
             # A rank without rows left takes part in the exchange of its peers' ids.
-            batch = self._prepare_inputs({name: value for name, value in rows.batch(numbers or [0]).items() if torch.is_tensor(value)})
+            batch = self._prepare_inputs(rows.batch(numbers or [0]))
             with torch.no_grad(), self.compute_loss_context_manager():
                 logits = ranker(batch).double().cpu().numpy()
             if not numbers:

@@ -1,4 +1,7 @@
-"""Costs of lookups and updates, measured on this machine: by these, placement weighs tables."""
+"""Costs of lookups and updates, measured on this machine: the coefficients by which placement weighs tables.
+
+python benchmarks/ranker_costs.py: prints them as `Costs`, whose defaults come from it.
+"""
 
 from __future__ import annotations
 
@@ -48,3 +51,7 @@ def _of_width(width: int, device: torch.device) -> float:
 def _settled(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+if __name__ == "__main__":
+    print(measured_costs())

@@ -1,0 +1,129 @@
+"""A table on its way to flat arrays on disk, read once by projection: what `flat_rows` maps into memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.data.tables import Table, TableReader
+from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.ranking.columns import holds_texts, lacking
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.row_hashes import row_hashes
+from tuneyard.ranking.sliced_metrics import coded
+
+ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 5
+_READ_ROWS = 65_536
+
+
+def write_flat(
+    table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]
+) -> None:
+    """Write the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and describes them.
+
+    `on_rows` hears of rows written, of how many. Raises BadInput as `batch_of` does, with the row of a bad label.
+    """
+    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
+    reader, writer, done = TableReader(table, names, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
+    for read in reader:
+        columns = read.slice(0, rows - done)
+        writer.add(columns, batch_of(columns, config, first_row=done))
+        done += columns.num_rows
+        on_rows(done, rows)
+        if done >= rows:
+            break
+    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
+    (folder / ABOUT).write_text(json.dumps({**writer.about, "texts": texts, "lacking": lacking(table, names)}))
+
+
+class _Writer:
+    """The arrays of a table, and counts of what its columns hold."""
+
+    def __init__(self, folder: Path, config: RankerConfig, slices: Sequence[str]) -> None:
+        self._config, self._slices = config, slices
+        kinds: dict[str, tuple[str, list[int]]] = {LABELS: ("float32", [len(config.tasks)])}
+        if config.dense:
+            kinds["dense"] = ("float32", [len(config.dense)])
+        for feature in config.sparse:
+            kinds |= {f"{feature.name}.ids": ("int64", []), f"{feature.name}.offsets": ("int64", [])}
+        kinds |= {f"{column}.codes": ("int32", []) for column in slices}
+        self._arrays = {name: _Array(folder, number, dtype, inner) for number, (name, (dtype, inner)) in enumerate(kinds.items())}
+        for feature in config.sparse:
+            self._arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
+        self._hashes = folder / HASHES
+        self._values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
+        self._missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
+        self._ids = dict.fromkeys((feature.name for feature in config.sparse), 0)
+        self._outside = dict(self._ids)
+        self._positives = np.zeros(len(config.tasks), dtype=np.int64)
+
+    def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
+        """Rows as Arrow's columns, and as `batch_of` made them."""
+        for name in ("dense", LABELS):
+            if name in batch:
+                self._arrays[name].add(batch[name].numpy())
+        for at, name in enumerate(self._config.dense):
+            self._missing[name] += int((~torch.isfinite(batch["dense"][:, at])).sum())
+        for feature in self._config.sparse:
+            self._add_ids(feature.name, feature.rows, batch)
+        for column in self._slices:
+            self._arrays[f"{column}.codes"].add(_codes(columns.column(column), column, self._values[column]))
+        self._positives += batch[LABELS].numpy().sum(0).astype(np.int64)
+        with self._hashes.open("ab") as hashes:
+            hashes.write(row_hashes(batch).data)
+
+    def _add_ids(self, name: str, table_rows: int, batch: Mapping[str, torch.Tensor]) -> None:
+        ids, offsets = batch[f"{name}.ids"].numpy(), batch[f"{name}.offsets"].numpy()
+        self._arrays[f"{name}.offsets"].add(offsets[1:] + self._arrays[f"{name}.ids"].length)
+        self._arrays[f"{name}.ids"].add(ids)
+        self._missing[name] += int((np.diff(offsets) == 0).sum())
+        self._ids[name] += len(ids)
+        self._outside[name] += int(((ids < 0) | (ids >= table_rows)).sum())
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """By column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
+        return {
+            "arrays": {name: array.about for name, array in self._arrays.items()},
+            "slices": {column: list(found) for column, found in self._values.items()},
+            "missing": self._missing,
+            "ids": self._ids,
+            "outside": self._outside,
+            "positives": self._positives.tolist(),
+        }
+
+
+class _Array:
+    """One array, written end to end."""
+
+    def __init__(self, folder: Path, number: int, dtype: str, inner: Sequence[int]) -> None:
+        self.dtype, self.inner, self.length = dtype, list(inner), 0
+        self.file = f"{number}.bin"
+        self._path = folder / self.file
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        with self._path.open("ab") as file:  # not kept open: a wide table has more columns than a process may have files
+            file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self.length += len(values)
+
+    @property
+    def about(self) -> tuple[str, str, list[int]]:
+        return self.file, self.dtype, [self.length, *self.inner]
+
+
+def _codes(column: pa.Array, name: str, known: dict[str | None, int]) -> npt.NDArray[np.int32]:
+    """Of each row the number of its value, which `known` grows by."""
+    if pa.types.is_nested(column.type):
+        raise BadInput(f"{name}, by whose values rows are judged apart, holds lists", "name a column with one value in each row in slices")
+    codes, values = coded(column)
+    numbers = np.asarray([known.setdefault(value, len(known)) for value in values] or [0], dtype=np.int32)
+    found: npt.NDArray[np.int32] = numbers[codes]
+    return found
