@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,3 +58,17 @@ def rank_request(folder: Path, task: RankTask, **plan: Any) -> TrainRequest:
         output=str(folder / "out"),
         scratch=str(folder / "scratch"),
     )
+
+
+@contextmanager
+def small_windows(*, split_bytes: int = 32 << 10, kept_bytes: int | None = None) -> Iterator[None]:
+    """Streams of small tables have many windows, of four splits each. `kept_bytes`: of shards on the disk."""
+    from tuneyard.ranking.stream import opening, splits
+
+    sizes = {"SPLIT_BYTES": split_bytes, "WINDOW_BYTES": 4 * split_bytes, "FIRST_BYTES": split_bytes}
+    with ExitStack() as stack:
+        for name, size in sizes.items():
+            stack.enter_context(patch.object(splits, name, size))
+        if kept_bytes is not None:
+            stack.enter_context(patch.multiple(opening, KEPT_BYTES=kept_bytes, _KEPT_WINDOWS=0))
+        yield

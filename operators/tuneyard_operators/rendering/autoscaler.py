@@ -33,9 +33,9 @@ _OPTIONS = ("env", "volumeMounts", "securityContext")
 
 
 def data_service(job: JobSpec, task: str) -> DataService | None:
-    """The ingestion service of a train task."""
-    train = job.spec.gang_of(job.spec.task(task)).train
-    return train.data.service if train is not None else None
+    """The ingestion service of a train or rank task."""
+    training = job.spec.gang_of(job.spec.task(task)).training
+    return training.data.service if training is not None else None
 
 
 def wants_autoscaler(job: JobSpec, task: str, cluster: Cluster, image: str) -> bool:

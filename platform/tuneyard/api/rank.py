@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tuneyard.api.base import Fields
-from tuneyard.api.data import Source, TrainData
+from tuneyard.api.data import DataService, Source, TrainData
 from tuneyard.api.train import Auto, Batch, Checkpoint, Evaluation, Optimizer, Strategy, TrainTask
 
 Column = Annotated[str, StringConstraints(min_length=1, max_length=512)]
@@ -96,6 +96,13 @@ class RankTask(Fields):
         default_factory=list, max_length=16, description="columns by whose values held-out rows are judged apart; needs held-out rows"
     )
     shuffle: bool = Field(default=True, description="a new order of rows in each epoch, by the seed; false: as they lie, such as by time")
+    streaming: bool | None = Field(
+        default=None,
+        description="read the table while the task trains, window by window, instead of before; default: where there is a service",
+    )
+    service: DataService | None = Field(
+        default=None, description="make rows of the streamed table on other machines than those of the ranks; default: beside the ranks"
+    )
     seed: int = Field(default=42, ge=0, le=2**32 - 1, description="seed of weights and data order")
 
     @model_validator(mode="after")
@@ -110,6 +117,13 @@ class RankTask(Fields):
             raise ValueError(f"{twice[0]} is named twice in slices")
         if self.validation is not None and self.validation_fraction:
             raise ValueError("give validation or validationFraction, not both")
+        if self.service is not None and self.streaming is False:
+            raise ValueError("service makes rows of a streamed table: leave streaming: false out")
+        if self.is_streamed and self.validation_fraction:
+            raise ValueError(
+                "validationFraction needs all rows before the first step, and the table is streamed: hold rows out as a table of their own "
+                "(validation), such as the next day"
+            )
         if self.slices and self.validation is None and not self.validation_fraction:
             raise ValueError("slices are of held-out rows: give validation or validationFraction")
         return self
@@ -117,6 +131,11 @@ class RankTask(Fields):
     @property
     def labels(self) -> list[str]:
         return [self.label, *self.more_labels]
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether rows are read while the task trains."""
+        return bool(self.streaming) or self.service is not None
 
     @property
     def columns(self) -> list[str]:
@@ -137,7 +156,9 @@ class RankTask(Fields):
             validation=self.validation,
             validation_fraction=self.validation_fraction,
             shuffle=self.shuffle,
-            streaming=False,
+            # Of a table the rows before a limit are known, so that it may be streamed too.
+            streaming=(True if self.table.limit is None else None) if self.is_streamed else False,
+            service=self.service,
         )
         return TrainTask(
             program=_PROGRAM,

@@ -116,6 +116,14 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
         _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
+        _rule(
+            "!has(self.service) || !has(self.streaming) || self.streaming",
+            "service makes rows of a streamed table: leave streaming: false out",
+        ),
+        _rule(
+            "!(has(self.service) || (has(self.streaming) && self.streaming)) || self.validationFraction == 0.0",
+            "validationFraction needs all rows before the first step, and the table is streamed: give validation",
+        ),
     ),
     "ScoreTask": (
         _rule(

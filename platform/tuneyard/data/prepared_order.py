@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -10,7 +11,7 @@ from hashlib import sha256
 import numpy as np
 
 from tuneyard.data.order import Positions
-from tuneyard.data.stream.windows import Place, Windows
+from tuneyard.data.stream.windows import WINDOW, Place, Windows
 
 _KEPT_EPOCHS = 2
 _VERSION = 1
@@ -44,7 +45,10 @@ class PreparedOrder:
     @cached_property
     def identity(self) -> str:
         """Equal for equal orders over equally many rows of each split: what a checkpoint remembers of its data."""
-        return sha256(json.dumps([_VERSION, asdict(self.windows), self.rows]).encode()).hexdigest()[:32]
+        windows = asdict(self.windows)
+        if self.windows.most == WINDOW:  # as checkpoints remember windows that are older than this field
+            del windows["most"]
+        return sha256(json.dumps([_VERSION, windows, self.rows]).encode()).hexdigest()[:32]
 
     @property
     def is_one_permutation(self) -> bool:
@@ -73,6 +77,17 @@ class PreparedOrder:
                 which, rows = self.windows.rows_at(window.place, window.starts, inside[chosen] - window.start)
                 found[chosen] = window.first_rows[which] + rows
         return found
+
+    def place_of(self, position: int) -> Place:
+        """The window that a position lies in."""
+        epoch, inside = divmod(position, self.epoch_rows)
+        windows = self._windows_of(epoch)
+        return windows[bisect_right(windows, inside, key=lambda window: window.start) - 1].place
+
+    def split_of(self, rows: Positions) -> tuple[Positions, Positions]:
+        """Of rows by their index: the split of each, and its number in that split."""
+        splits = np.searchsorted(self._first_rows, rows, side="right") - 1
+        return splits, rows - self._first_rows[splits]
 
     def _windows_of(self, epoch: int) -> list[_Window]:
         """The windows of an epoch, in order."""

@@ -11,11 +11,11 @@ from tuneyard.api.quantities import bytes_text
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
-from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
+from tuneyard.data.preparation import Prepared, Streamed, end_note, prepare, row_settings, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.sources import Located
-from tuneyard.data.stream import StreamedRows, open_stream
+from tuneyard.data.stream import open_stream
 from tuneyard.tracking import Emit, Stage, Warned
 
 
@@ -23,11 +23,11 @@ from tuneyard.tracking import Emit, Stage, Warned
 class StreamedOrder:
     """Positions are rows: the stream finds them itself."""
 
-    rows: StreamedRows
+    rows: Streamed
 
     @property
     def epoch_rows(self) -> int:
-        """An estimate, by a sample of the data: the same in every attempt."""
+        """The same in every attempt."""
         return self.rows.epoch_rows
 
     def at(self, position: int) -> int:

@@ -20,8 +20,10 @@ from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.tables import open_table
 from tuneyard.ranking.batches import LABELS
+from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
+from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.sliced_metrics import Coded
 
 Ints = npt.NDArray[np.int64]
@@ -54,11 +56,12 @@ class FlatRows:
         made = {name: torch.from_numpy(self.arrays[name][rows]) for name in ("dense", LABELS) if name in self.arrays}
         each = torch.arange(len(rows) + 1)
         for feature in self.config.sparse:
-            ids, offsets = self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"]
+            ids = self.arrays[f"{feature.name}.ids"]
             if self._has_one_id(feature.name):
-                made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(ids[rows]), each
+                own = torch.from_numpy(ids[rows].astype(np.int64, copy=False))
+                made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = own, each
                 continue
-            found, ends = _lists(ids, offsets, rows, feature.length)
+            found, ends = lists_of(ids, self.arrays[f"{feature.name}.offsets"], rows, feature.length)
             made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
 
@@ -72,9 +75,14 @@ class FlatRows:
         return Coded(self.arrays[f"{column}.codes"][rows if self.chosen is None else self.chosen[rows]], self.slices[column])
 
     @property
+    def counts(self) -> ColumnCounts:
+        """Of all rows."""
+        return ColumnCounts.from_dict(self.about, self.rows)
+
+    @property
     def ids_per_row(self) -> dict[str, float]:
         """Mean number of ids in a row of all rows, by sparse feature."""
-        return {name: ids / self.rows for name, ids in self.about["ids"].items()}
+        return self.counts.ids_per_row
 
     @property
     def texts(self) -> dict[str, bool]:
@@ -83,22 +91,10 @@ class FlatRows:
 
     def warnings(self) -> list[str]:
         """What a person should know of the columns, a sentence each."""
-        said = list(self.about["lacking"])
-        for name, positives in zip(self.config.tasks, self.about["positives"], strict=True):
-            if positives in (0, self.rows):
-                said.append(f"label {name} is {int(positives > 0)} in all rows: there is nothing to learn")
-        for name, missing in self.about["missing"].items():
-            if missing == self.rows:
-                said.append(f"column {name} is missing in all rows: the ranker learns nothing from it")
-        ids, texts = self.about["ids"], self.about["texts"]
-        hashed = {name: outside / ids[name] for name, outside in self.about["outside"].items() if outside and not texts[name]}
-        if hashed:
-            shares = ", ".join(f"{name} {share:.1%}" for name, share in hashed.items())
-            said.append(f"ids outside of their tables are hashed into them: {shares}")
-        return said
+        return [*self.about["lacking"], *self.counts.warnings(self.config)]
 
 
-def _lists(values: npt.NDArray[Any], offsets: Ints, rows: Ints, length: int) -> tuple[Ints, Ints]:
+def lists_of(values: npt.NDArray[Any], offsets: Ints, rows: Ints, length: int) -> tuple[Ints, Ints]:
     """Ids of these rows, end to end, and where each row's begin and end; with a `length`, its last ones."""
     firsts, ends = offsets[rows], offsets[rows + 1]
     if length:
@@ -127,25 +123,14 @@ def stored_rows(
     rows = min(table.rows, limit or table.rows)
     if not rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
-    key = {
-        "code": VERSION,
-        "files": [file.file.identity() for file in table.files],
-        "config": _columns_of(config),
-        "slices": list(slices),
-        "rows": rows,
-    }
+    flattening = Flattening(config, tuple(slices))
+    key = {"code": VERSION, "files": [file.file.identity() for file in table.files], **flattening.about, "rows": rows}
     root = cache_root(cache_dir) / "ranking-rows"
-    folder, _ = cached_folder(root, key, lambda into: write_flat(table, config, slices, rows, into, on_rows))
+    folder, _ = cached_folder(root, key, lambda into: write_flat(table, flattening, rows, into, on_rows))
     about = json.loads((folder / ABOUT).read_text())
     arrays = {name: _mapped(folder / file, dtype, shape) for name, (file, dtype, shape) in about["arrays"].items()}
     hashes = _mapped(folder / HASHES, "uint64", [rows])
     return FlatRows(config, rows, arrays, hashes, about["slices"], about)
-
-
-def _columns_of(config: RankerConfig) -> dict[str, Any]:
-    """What of a ranker the stored rows depend on."""
-    sparse = [[feature.name, feature.rows, feature.texts] for feature in config.sparse]
-    return {"dense": config.dense, "sparse": sparse, "labels": config.tasks}
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:

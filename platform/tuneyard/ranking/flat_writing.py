@@ -14,9 +14,10 @@ import torch
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Table, TableReader
-from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.ranking.batches import LABELS
+from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.columns import holds_texts, lacking
-from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
 
@@ -24,30 +25,28 @@ ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 5
 _READ_ROWS = 65_536
 
 
-def write_flat(
-    table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]
-) -> None:
+def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
     """Write the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and describes them.
 
     `on_rows` hears of rows written, of how many. Raises BadInput as `batch_of` does, with the row of a bad label.
     """
-    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
-    reader, writer, done = TableReader(table, names, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
+    reader = TableReader(table, flattening.columns, batch_rows=_READ_ROWS)
+    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in flattening.config.sparse}
+    writer, done = _Writer(folder, flattening, texts), 0
     for read in reader:
-        columns = read.slice(0, rows - done)
-        writer.add(columns, batch_of(columns, config, first_row=done))
-        done += columns.num_rows
+        writer.add(*flattening.flat(read.slice(0, rows - done), done))
+        done = writer.rows
         on_rows(done, rows)
         if done >= rows:
             break
-    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
-    (folder / ABOUT).write_text(json.dumps({**writer.about, "texts": texts, "lacking": lacking(table, names)}))
+    (folder / ABOUT).write_text(json.dumps({**writer.about, "lacking": lacking(table, flattening.columns)}))
 
 
 class _Writer:
     """The arrays of a table, and counts of what its columns hold."""
 
-    def __init__(self, folder: Path, config: RankerConfig, slices: Sequence[str]) -> None:
+    def __init__(self, folder: Path, flattening: Flattening, texts: Mapping[str, bool]) -> None:
+        config, slices = flattening.config, flattening.slices
         self._config, self._slices = config, slices
         kinds: dict[str, tuple[str, list[int]]] = {LABELS: ("float32", [len(config.tasks)])}
         if config.dense:
@@ -60,44 +59,38 @@ class _Writer:
             self._arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
         self._hashes = folder / HASHES
         self._values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
-        self._missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
-        self._ids = dict.fromkeys((feature.name for feature in config.sparse), 0)
-        self._outside = dict(self._ids)
-        self._positives = np.zeros(len(config.tasks), dtype=np.int64)
+        self._counts = ColumnCounts.of(config, texts)
+
+    @property
+    def rows(self) -> int:
+        """Written so far."""
+        return self._counts.rows
 
     def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
         """Rows as Arrow's columns, and as `batch_of` made them."""
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
-        for at, name in enumerate(self._config.dense):
-            self._missing[name] += int((~torch.isfinite(batch["dense"][:, at])).sum())
         for feature in self._config.sparse:
-            self._add_ids(feature.name, feature.rows, batch)
+            self._add_ids(feature.name, batch)
         for column in self._slices:
             self._arrays[f"{column}.codes"].add(_codes(columns.column(column), column, self._values[column]))
-        self._positives += batch[LABELS].numpy().sum(0).astype(np.int64)
+        self._counts.add(batch, self._config)
         with self._hashes.open("ab") as hashes:
             hashes.write(row_hashes(batch).data)
 
-    def _add_ids(self, name: str, table_rows: int, batch: Mapping[str, torch.Tensor]) -> None:
+    def _add_ids(self, name: str, batch: Mapping[str, torch.Tensor]) -> None:
         ids, offsets = batch[f"{name}.ids"].numpy(), batch[f"{name}.offsets"].numpy()
         self._arrays[f"{name}.offsets"].add(offsets[1:] + self._arrays[f"{name}.ids"].length)
         self._arrays[f"{name}.ids"].add(ids)
-        self._missing[name] += int((np.diff(offsets) == 0).sum())
-        self._ids[name] += len(ids)
-        self._outside[name] += int(((ids < 0) | (ids >= table_rows)).sum())
 
     @property
     def about(self) -> dict[str, Any]:
-        """By column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
+        """Where the arrays are, values of slices, and the counts of columns."""
         return {
             "arrays": {name: array.about for name, array in self._arrays.items()},
             "slices": {column: list(found) for column, found in self._values.items()},
-            "missing": self._missing,
-            "ids": self._ids,
-            "outside": self._outside,
-            "positives": self._positives.tolist(),
+            **self._counts.to_dict(),
         }
 
 

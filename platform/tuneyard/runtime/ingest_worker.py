@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from tuneyard.api import TuneyardError
 from tuneyard.data.stream import Stream, stream_of
@@ -14,7 +15,7 @@ class DataWorker:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, Stream[Any]] = {}
 
     def ready(self) -> int:
         """Its process, once it runs, and has loaded what the first split needs."""
@@ -28,6 +29,7 @@ class DataWorker:
         try:
             if key not in self._streams:
                 self._streams[key] = stream_of(blob)
+                self._streams[key].recipe.begin_worker()
             stream = self._streams[key]
             return "", stream.recipe.build(stream.splits[number], self._folder).read_bytes()
         except TuneyardError as error:

@@ -28,6 +28,17 @@ def test_a_table_that_an_earlier_task_makes_is_waited_for() -> None:
     assert body.as_training().data.from_task == "log"
 
 
+@pytest.mark.parametrize("limit", [None, 1_000])
+def test_a_service_is_that_of_its_training(limit: int | None) -> None:
+    body = rank_task(table={"source": "s3://ads/clicks", "limit": limit}, service={"maxWorkers": 8})
+    assert body.is_streamed
+    service = body.as_training().data.service
+    assert service is not None
+    assert service.max_workers == 8
+    assert not rank_task().is_streamed
+    assert rank_task(streaming=True).is_streamed
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -38,6 +49,9 @@ def test_a_table_that_an_earlier_task_makes_is_waited_for() -> None:
         ({"epochs": 1, "steps": 5}, "epochs or steps"),
         ({"validation": {"source": "x"}, "validationFraction": 0.1}, "not both"),
         ({"slices": ["device"]}, "slices are of held-out rows"),
+        ({"service": {}, "streaming": False}, "leave streaming: false out"),
+        ({"service": {}, "validationFraction": 0.1}, "a table of their own"),
+        ({"streaming": True, "validationFraction": 0.1}, "a table of their own"),
         ({"slices": ["device", "device"], "validationFraction": 0.1}, "device is named twice in slices"),
         ({"model": {"layers": []}}, "layers"),
         ({"model": {"layers": [["mlp"]]}}, "dlrm"),

@@ -22,7 +22,7 @@ from tuneyard.data.sources import locate
 from tuneyard.data.stream import Done, published
 from tuneyard.data.stream import claims as claims_module
 from tuneyard.data.stream import rows as rows_module
-from tuneyard.data.stream import shards as shards_module
+from tuneyard.data.stream import shard_files
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
 from tuneyard.data.stream.reading import SplitData
@@ -392,8 +392,8 @@ def test_shards_that_cannot_be_removed_end_the_search_for_room(tmp_path: Path, m
 
     (tmp_path / "a.shard").touch()
     monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr(shards_module, "_free", lambda _folder: 0)
-    shards_module._make_room(tmp_path, 1)
+    monkeypatch.setattr(shard_files, "_free", lambda _folder: 0)
+    shard_files.make_room(tmp_path, 1)
 
 
 def test_nobody_waits_where_there_are_no_locks(texts: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from tuneyard.data.token_batch import TokenBatch
 class HeldOutRows:
     """Rows for evaluation: held out of the first splits of the first epoch, built when they are first read."""
 
-    def __init__(self, stream: Stream, splits: int) -> None:
+    def __init__(self, stream: Stream[Shard], splits: int, *, packed: bool = False) -> None:
         self._stream = stream
+        self._packed = packed
         self._splits = splits
         self._found: list[tuple[Shard, int]] | None = None
 
@@ -24,7 +25,7 @@ class HeldOutRows:
 
     @property
     def column_names(self) -> list[str]:
-        return ["input_ids", "labels", *(["position_ids"] if self._stream.recipe.pack else []), "length"]
+        return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
 
     def __getitem__(self, number: int) -> Mapping[str, Any]:
         return self.__getitems__([number])[0]

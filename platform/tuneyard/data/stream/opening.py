@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tuneyard.api import BadInput, TrainData
 from tuneyard.data.cache import cache_root
@@ -20,14 +20,16 @@ from tuneyard.data.stream.held_out_rows import HeldOutRows
 from tuneyard.data.stream.published import publish
 from tuneyard.data.stream.recipe import Recipe
 from tuneyard.data.stream.rows import Announce, Stream, StreamedRows
-from tuneyard.data.stream.shards import ShardFacts, remove_leftovers
+from tuneyard.data.stream.shard_files import remove_leftovers
+from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import sample_of, sequences_of, split_bytes, splits_of
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.stream.workers import DataWorkers
 
 _HELD_OUT_SPLITS = 8
 _MOST_WORKERS = 8
-_LEFT_TO_SERVICE_S = 3.0
+LEFT_TO_SERVICE_S = 3.0
+"""So long a rank leaves a split to its service before it builds the shard itself."""
 _LEFT = "see what data.maxLength and data.lossOn leave"
 _LOOK = "`tuneyard data inspect` shows what the data hold"
 
@@ -70,14 +72,15 @@ def open_stream(
     windows = Windows.over(sizes, seed, shuffle=spec.shuffle, sequences=sequences_of(located.files, splits))
     claims = Claims(folder / "claims" / recipe.stream_key)
     remove_leftovers(folder)
-    stream = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, _LEFT_TO_SERVICE_S if service else 0.0)
-    announce = _announce(stream, 0 if service else worker_count(spec), service)
+    leave_s = LEFT_TO_SERVICE_S if service else 0.0
+    stream: Stream[Shard] = Stream(located.uri, splits, recipe, windows, folder, claims, spec.max_bad_fraction, leave_s)
+    announce = announced(stream, 0 if service else worker_count(spec.workers), service)
     sample = stream.shard(sample_of(located.files, splits)).facts
     if not sample.rows:
         raise _unusable(located.uri, sample)
     estimate = max(1, math.ceil(sample.rows * sum(sizes) / max(1, sample.source_bytes)))
-    rows = StreamedRows(stream, epoch_rows=estimate, content=sample.content, announce=announce)
-    validation = HeldOutRows(stream, _HELD_OUT_SPLITS) if spec.validation_fraction > 0 else None
+    rows = StreamedRows(stream, epoch_rows=estimate, packed=spec.pack, content=sample.content, announce=announce)
+    validation = HeldOutRows(stream, _HELD_OUT_SPLITS, packed=spec.pack) if spec.validation_fraction > 0 else None
     return OpenStream(rows, validation, roles, encoder, sample)
 
 
@@ -91,7 +94,7 @@ def _unusable(uri: str, sample: ShardFacts) -> BadInput:
     return BadInput(f"{what}{why}", sample.advice or _LOOK)
 
 
-def _announce(stream: Stream, workers: int, service: Path | None) -> Announce:
+def announced(stream: Stream[Any], workers: int, service: Path | None) -> Announce:
     """Have shards built ahead: by the service of this machine, or by workers. One rank of a machine does so for all."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return lambda _place, _waited: None
@@ -104,9 +107,9 @@ def _announce(stream: Stream, workers: int, service: Path | None) -> Announce:
     return here.reads
 
 
-def worker_count(spec: TrainData) -> int:
+def worker_count(asked: int | Literal["auto"]) -> int:
     """Processes that build shards: as asked, else the cores that the ranks of this machine leave, 8 at most."""
-    if spec.workers != "auto":
-        return spec.workers
+    if asked != "auto":
+        return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MOST_WORKERS, cores - int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

@@ -11,6 +11,7 @@ import pickle
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuneyard.data.stream.rows import Stream
 from tuneyard.data.stream.windows import Place
@@ -42,13 +43,13 @@ class Published:
 
     key: str
     blob: bytes
-    stream: Stream
+    stream: Stream[Any]
     reads: Reads
     number: int
     """Of the file that it was read from."""
 
 
-def publish(folder: Path, stream: Stream) -> Reads:
+def publish(folder: Path, stream: Stream[Any]) -> Reads:
     """Write a stream down for the service of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
     key = stream.recipe.stream_key
@@ -80,7 +81,7 @@ def published(folder: Path, known: dict[str, Published]) -> dict[str, Published]
     return found
 
 
-def stream_of(blob: bytes) -> Stream:
+def stream_of(blob: bytes) -> Stream[Any]:
     """The stream of another process of this job."""
     stream = pickle.loads(blob)
     assert isinstance(stream, Stream)

@@ -23,7 +23,8 @@ from tuneyard.data.holdout import held_out_by_hash
 from tuneyard.data.packing import best_fit_decreasing
 from tuneyard.data.samples import Placed, Tally, samples_of
 from tuneyard.data.stream.reading import SplitData
-from tuneyard.data.stream.shards import Samples, ShardFacts, is_whole, unfinished_name, write_shard, writing_shards
+from tuneyard.data.stream.shard_files import unfinished_name, writing_shards
+from tuneyard.data.stream.shards import Samples, Shard, ShardFacts, is_whole, write_shard
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.tokens import IGNORED, Encoded, Encoder
 
@@ -79,6 +80,14 @@ class Recipe:
                 self._build(data, by_content, clock, content)
             if _link(by_content, named):
                 return named
+
+    def open(self, path: Path) -> Shard:
+        """Raises OSError where there is no shard, ValueError where it is damaged."""
+        return Shard(path)
+
+    def begin_worker(self) -> None:
+        """In a process that does nothing but build shards: one thread."""
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
     def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:
         tally = Tally("", max_bad_fraction=1.0)

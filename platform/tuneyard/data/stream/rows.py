@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tuneyard.api import BadInput, StorageError
 from tuneyard.data.samples import EARLY_CHECK_ROWS, Tally
 from tuneyard.data.stream.claims import Claims
 from tuneyard.data.stream.counted_window import CountedWindow
-from tuneyard.data.stream.recipe import Recipe
+from tuneyard.data.stream.shard_maker import ShardMaker
 from tuneyard.data.stream.shards import Shard, ShardFacts
 from tuneyard.data.stream.splits import Split
 from tuneyard.data.stream.windows import WINDOW, Place, Windows
@@ -39,17 +39,18 @@ _SUMS = (
 )
 
 
+ShardT = TypeVar("ShardT")
 Announce = Callable[[Place, float], None]
 """Hears of the window that is read, and of the seconds waited for shards so far."""
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Generic[ShardT]):
     """What all processes that read or build a data set know of it."""
 
     uri: str
     splits: tuple[Split, ...]
-    recipe: Recipe
+    recipe: ShardMaker[ShardT]
     windows: Windows
     folder: Path
     """Where shards are kept."""
@@ -78,12 +79,12 @@ class Stream:
             time.sleep(_POLL_S)
         return path
 
-    def shard(self, split: Split) -> Shard:
+    def shard(self, split: Split) -> ShardT:
         """The shard of a split, open. One that is damaged, or was removed to make room, is built again. Raises as `build`."""
         for _ in range(_TRIES):
             path = self.build(split)
             try:
-                shard = Shard(path)
+                shard = self.recipe.open(path)
             except FileNotFoundError:
                 continue
             except ValueError:
@@ -136,10 +137,19 @@ class StreamedRows:
     `place` puts it at a cursor; without that it starts at the first row of all.
     """
 
-    def __init__(self, stream: Stream, *, epoch_rows: int, content: str = "", announce: Announce = lambda _place, _waited: None) -> None:
+    def __init__(
+        self,
+        stream: Stream[Shard],
+        *,
+        epoch_rows: int,
+        packed: bool = False,
+        content: str = "",
+        announce: Announce = lambda _place, _waited: None,
+    ) -> None:
         """`epoch_rows`: an estimate. `content`: a hash of a sample of the data. `announce`: see there."""
         self.stream = stream
-        self.epoch_rows = epoch_rows
+        self._packed = packed
+        self._epoch_rows = epoch_rows
         self._content = content
         self.tally = StreamTally()
         self._announce = announce
@@ -158,9 +168,14 @@ class StreamedRows:
         return self.epoch_rows
 
     @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch, by estimate."""
+        return self._epoch_rows
+
+    @property
     def column_names(self) -> list[str]:
         """As of a data set that is prepared whole."""
-        return ["input_ids", "labels", *(["position_ids"] if self.stream.recipe.pack else []), "length"]
+        return ["input_ids", "labels", *(["position_ids"] if self._packed else []), "length"]
 
     def __getitem__(self, position: int) -> Mapping[str, Any]:
         """Raises BadInput for data that cannot be used, StorageError where they cannot be read or kept."""

@@ -1,21 +1,16 @@
 """A shard: the packed rows of one split as one file. Written once, named by its content, mapped into memory.
 
-An Arrow stream, then a hash of it and a mark: a file that was cut off or damaged is never taken for a shard. Rows are kept lean, about a
-third of what `datasets` would take: tokens in 16 bits where the vocabulary allows it, one bit for what carries loss, lengths of samples.
+An Arrow stream, sealed by `shard_files`. Rows are kept lean, about a third of what `datasets` would take: tokens in 16 bits where the
+vocabulary allows it, one bit for what carries loss, lengths of samples.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
-import secrets
-import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,18 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
-from tuneyard.api import StorageError
+from tuneyard.data.stream.shard_files import open_sealed, write_sealed
 from tuneyard.data.token_batch import RowParts
 from tuneyard.data.tokens import Ints
 
-_MARK = b"tuneyard-shard-1"
-_HASH_BYTES = 16
 _BATCH_TOKENS = 1 << 20
-_LEFTOVER_S = 3600.0
-_KEPT_FREE_BYTES = 1 << 30
-"""The disk's free space below which the oldest shards are removed before one is written."""
 
 
 @dataclass
@@ -106,17 +95,7 @@ class Shard:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where there is none, ValueError where it is damaged."""
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            tail = file.tell() - len(_MARK) - _HASH_BYTES
-        if tail < 0:
-            raise ValueError(f"{path} is damaged")
-        with pa.memory_map(str(path)) as mapped:  # the map lives as long as what is read from it, and holds no descriptor
-            content = mapped.read_buffer()
-        whole = memoryview(content).cast("B")
-        if whole[-len(_MARK) :] != _MARK or _hash(whole[:tail]) != whole[tail : tail + _HASH_BYTES]:
-            raise ValueError(f"{path} is damaged")
-        reader = pa.ipc.open_stream(content.slice(0, tail))
+        reader = pa.ipc.open_stream(open_sealed(path))
         self._schema = reader.schema
         self._batches = list(reader)
         self._starts = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
@@ -152,48 +131,11 @@ def write_shard(path: Path, samples: Samples, rows: Sequence[Sequence[int]], fac
 
     Raises StorageError where the disk is full though all older shards beside it are gone.
     """
-    beside = unfinished_name(path)
-    try:
-        with writing_shards(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _make_room(path.parent, 4 * len(samples.ids) + (16 << 20))
-            while True:
-                try:
-                    _write(beside, samples, rows, facts, packed=packed, small=small)
-                    break
-                except OSError as error:
-                    if error.errno != errno.ENOSPC or not _remove_oldest(path.parent):
-                        raise
-            beside.rename(path)
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+    size_bytes = 4 * len(samples.ids) + (16 << 20)
+    write_sealed(path, size_bytes, partial(_write, samples=samples, rows=rows, facts=facts, packed=packed, small=small))
 
 
-def unfinished_name(path: Path) -> Path:
-    """A name beside a shard's that no other process or thread takes, while it is written."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-
-
-@contextlib.contextmanager
-def writing_shards(folder: Path) -> Iterator[None]:
-    """Raises StorageError in place of an OSError."""
-    try:
-        yield
-    except OSError as error:
-        cause = f"a shard of training rows cannot be written to {folder}: {error.strerror or error}"
-        raise StorageError(cause, "free some space, or set TUNEYARD_CACHE to another disk") from error
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed had begun to write an hour ago or before."""
-    for path in folder.glob(".*.shard.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > _LEFTOVER_S:
-                path.unlink()
-
-
-def _write(path: Path, samples: Samples, rows: Sequence[Sequence[int]], facts: ShardFacts, *, packed: bool, small: bool) -> None:
+def _write(path: Path, *, samples: Samples, rows: Sequence[Sequence[int]], facts: ShardFacts, packed: bool, small: bool) -> None:
     kind = pa.uint16() if small else pa.int32()
     metadata = {"facts": json.dumps(asdict(facts)), "packed": "1" if packed else "0"}
     fields = [("ids", pa.list_(kind)), ("counted", pa.list_(pa.bool_())), ("samples", pa.list_(pa.int32()))]
@@ -202,11 +144,6 @@ def _write(path: Path, samples: Samples, rows: Sequence[Sequence[int]], facts: S
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for chosen in _batches(rows, samples.lengths):
             writer.write_batch(_batch(chosen, samples, starts, schema))
-    with path.open("rb+") as file:
-        digest = xxhash.xxh3_128()
-        while block := file.read(1 << 20):
-            digest.update(block)
-        file.write(digest.digest() + _MARK)
 
 
 def _batches(rows: Sequence[Sequence[int]], lengths: npt.NDArray[np.int64]) -> list[Sequence[Sequence[int]]]:
@@ -243,42 +180,4 @@ def _as_offsets(offsets: npt.NDArray[np.int64]) -> pa.Array:
 
 def _offsets(column: Any) -> npt.NDArray[np.int64]:
     found: npt.NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
-    return found
-
-
-def _hash(data: memoryview) -> bytes:
-    return xxhash.xxh3_128(data).digest()
-
-
-def _make_room(folder: Path, needed: int) -> None:
-    while _free(folder) < needed + _KEPT_FREE_BYTES and _remove_oldest(folder):
-        pass
-
-
-def _free(folder: Path) -> int:
-    about = os.statvfs(folder)
-    return about.f_bavail * about.f_frsize
-
-
-def _remove_oldest(folder: Path) -> bool:
-    """Remove the shards that were not opened for the longest time: a tenth of all. Open ones stay readable. False: there is none
-    left, or none that may be removed."""
-    by_age = sorted(_ages(folder).items(), key=lambda pair: pair[1])
-    removed = 0
-    for name, _ in by_age:
-        with contextlib.suppress(OSError):  # that of another user stays
-            (folder / name).unlink(missing_ok=True)
-            removed += 1
-        if removed == max(1, len(by_age) // 10):
-            break
-    return removed > 0
-
-
-def _ages(folder: Path) -> Mapping[str, float]:
-    found: dict[str, float] = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".shard"):
-                with contextlib.suppress(FileNotFoundError):  # another process makes room too
-                    found[entry.name] = entry.stat().st_mtime
     return found

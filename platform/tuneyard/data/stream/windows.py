@@ -8,7 +8,7 @@ shards. A small data set is one window: its order is one permutation of all rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
@@ -19,7 +19,7 @@ from tuneyard.data.stream.split_order import AscendingOrder, Sequences
 from tuneyard.data.stream.strata import StratifiedOrder
 
 WINDOW = 256
-"""Splits of a window."""
+"""Splits of a window of texts."""
 _FIRST_BYTES = 8 << 20
 """Source bytes of the first window: some seconds of tokenising. Its splits come from everywhere, so its rows are mixed."""
 _FIRST_SPLITS = 16
@@ -39,7 +39,7 @@ class Place:
 class Windows:
     """The windows of each epoch over `splits` splits. `shuffle` False: splits and rows as they come, a window for each split.
 
-    `first`: splits of the first window of the first epoch, a power of two; the windows after it grow to WINDOW.
+    `first`: splits of the first window of the first epoch, a power of two; the windows after it grow to `most`, another one.
     """
 
     splits: int
@@ -48,6 +48,7 @@ class Windows:
     first: int = 1
     sequences: Sequences | None = None
     """Splits of files that are read from their front."""
+    most: int = field(default_factory=lambda: WINDOW)
 
     @classmethod
     def over(cls, sizes: Sequence[int], seed: int, *, shuffle: bool, sequences: Sequences | None = None) -> Self:
@@ -60,7 +61,7 @@ class Windows:
         """Windows of the first epoch, and of each later one."""
         if not self.shuffle:
             return self.splits, self.splits
-        first, later = 0, -(-self.splits // WINDOW)
+        first, later = 0, -(-self.splits // self.most)
         while self._first(Place(0, first)) < self.splits:
             first += 1
         return first, later
@@ -84,12 +85,12 @@ class Windows:
 
     @cached_property
     def _order(self) -> StratifiedOrder:
-        return StratifiedOrder(self.splits, self.seed, WINDOW)
+        return StratifiedOrder(self.splits, self.seed, self.most)
 
     @cached_property
     def _ascending(self) -> AscendingOrder | None:
         given = self.sequences
-        return AscendingOrder(self.splits, given, self.seed, WINDOW) if given is not None and given.ascending else None
+        return AscendingOrder(self.splits, given, self.seed, self.most) if given is not None and given.ascending else None
 
     def after(self, place: Place) -> Place:
         """The window that follows, in this epoch or the next."""
@@ -105,14 +106,14 @@ class Windows:
         return splits, positions - starts[splits]
 
     def _first(self, place: Place) -> int:
-        """Where a window begins among an epoch's splits: in the first epoch at 0, first, 2 first, 4 first, … WINDOW, and on by WINDOW."""
+        """Where a window begins among an epoch's splits: in the first epoch at 0, first, 2 first, 4 first, … `most`, and on by that."""
         if not self.shuffle:
             return place.window
         if place.epoch > 0:
-            return WINDOW * place.window
+            return self.most * place.window
         if self.splits <= _SMALL * self.first:
             return self.splits * place.window
-        doublings = (WINDOW // self.first).bit_length()
+        doublings = (self.most // self.first).bit_length()
         if place.window <= doublings:
             return 0 if place.window == 0 else self.first << (place.window - 1)
-        return WINDOW * (place.window - doublings + 1)
+        return self.most * (place.window - doublings + 1)

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from tuneyard.api import TuneyardError
 from tuneyard.data.stream.reading import way_to
@@ -33,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 class DataWorkers:
     """`count` processes, from `start` on. They end with this process, however it ends."""
 
-    def __init__(self, stream: Stream, count: int, *, ahead: int = 2) -> None:
+    def __init__(self, stream: Stream[Any], count: int, *, ahead: int = 2) -> None:
         """`ahead`: windows that are built before they are read, that of the rank included."""
         self._stream = stream
         self._count = count
@@ -87,7 +88,7 @@ class DataWorkers:
             os._exit(0)
 
     def _work(self) -> None:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        self._stream.recipe.begin_worker()
         seen = Done()
         while os.getppid() == self._owner:
             place = Place(*_PLACE.unpack_from(self._shared, 0))
@@ -132,7 +133,7 @@ class Done:
         return self._splits
 
 
-def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int, near: bool = False) -> Iterator[int]:
+def wanted_splits(stream: Stream[Any], place: Place, done: set[int], *, ahead: int, near: bool = False) -> Iterator[int]:
     """Splits without a shard of `ahead` windows from `place` on, in the order in which they are read. Those that have one join `done`.
 
     `near`: within a window, which is read when all of it is there, first those that the open readers of this process stand before.
@@ -146,7 +147,7 @@ def wanted_splits(stream: Stream, place: Place, done: set[int], *, ahead: int, n
         place = stream.windows.after(place)
 
 
-def _is_missing(stream: Stream, number: int, done: set[int]) -> bool:
+def _is_missing(stream: Stream[Any], number: int, done: set[int]) -> bool:
     if number not in done and stream.path_of(stream.splits[number]).exists():
         done.add(number)
     return number not in done

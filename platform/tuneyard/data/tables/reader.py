@@ -57,7 +57,8 @@ class TableReader:
     """Iterate over it for record batches. `cursor` is the place after the last batch, `traffic` what storage was asked for.
 
     `features`: names of columns, or entries of map columns (`float_features[12]`); None: all columns. `batch_rows` None: a batch per row
-    group. Raises BadInput at once for features, filters and cursors that do not fit the table. Warns of an entry that no row has.
+    group. `row_groups`: (file, row group) of those to read, in reading order; None: all. Raises BadInput at once for features, filters and
+    cursors that do not fit the table. Warns of an entry that no row has, where it reads all row groups.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class TableReader:
         coalescing: Coalescing | None = None,
         access_log: Path | str | None = None,
         use_threads: bool = False,
+        row_groups: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         if not 0 <= rank < ranks:
             raise BadInput(f"rank {rank} of {ranks}: there is no such rank", "ranks count from 0")
@@ -87,10 +89,11 @@ class TableReader:
         self.traffic = Traffic()
         self._where = row_filter(where, table.schema, table.uri) if where is not None else None
         self._filter_schema = output_schema(self._where.features, table.schema, table.uri) if self._where else pa.schema([])
-        self._unseen = UnseenEntries(table.uri, (*self.schema.names, *self._filter_schema.names), table.schema)
+        watched = (*self.schema.names, *self._filter_schema.names) if row_groups is None else ()
+        self._unseen = UnseenEntries(table.uri, watched, table.schema)
         self._batch_rows = batch_rows
         self._drop_last = drop_last
-        self._units = table.row_groups[rank::ranks]
+        self._units = (table.row_groups if row_groups is None else tuple(row_groups))[rank::ranks]
         self._coalescing = coalescing
         self._access_log = Path(access_log) if access_log is not None else None
         self._use_threads = use_threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,10 @@ from tuneyard.data.holdout import held_out_items
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.report import DataReport
 from tuneyard.data.stream.windows import Windows
+from tuneyard.data.streaming import StreamedOrder
 from tuneyard.planning import steps_of_epochs
 from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows
+from tuneyard.ranking.stream import StreamedTable, open_table_stream
 from tuneyard.tracking.events import Stage, Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
@@ -37,6 +40,8 @@ from tuneyard.training.rank.tables import close_tables, load_account, placed_tab
 from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
+
+_OF_HELD_OUT = "held-out rows: "
 
 
 class RankAttempt(ProgramAttempt):
@@ -78,17 +83,18 @@ class RankAttempt(ProgramAttempt):
 
     def _prepared(self) -> data.Prepared:
         """Rows to train on and held-out rows. Raises BadInput."""
-        task = self.rank_task
         self._stage("reading rows")
-        refuse_too_large(task, self.loaded.program.config, self.world)
-        rows, held_out = self._stored(task.table.source or "", task.table.limit), None
-        program = self.loaded.program
-        program.config = program.config.with_texts(rows.texts)  # held-out rows, and tables to score, must be of the same kind
-        said = rows.warnings()
+        refuse_too_large(self.rank_task, self.loaded.program.config, self.world)
+        return self._prepared_stream() if self.rank_task.is_streamed else self._prepared_whole()
+
+    def _prepared_whole(self) -> data.Prepared:
+        task = self.rank_task
+        rows = self._stored(task.table.source or "", task.table.limit)
+        self._know_texts(rows.texts)
+        said, held_out = rows.warnings(), self._validation()
         size_bytes = sum(array.nbytes for array in rows.arrays.values())
-        if task.validation is not None:
-            held_out = self._stored(task.validation.source or "", task.validation.limit)
-            said += [f"held-out rows: {warning}" for warning in held_out.warnings() if warning not in said]
+        if held_out is not None:
+            said += [f"{_OF_HELD_OUT}{warning}" for warning in held_out.warnings() if warning not in said]
         elif task.validation_fraction:
             aside = held_out_items(rows.hashes, task.validation_fraction, task.seed)
             rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
@@ -96,7 +102,40 @@ class RankAttempt(ProgramAttempt):
             raise BadInput(f"{task.table.source}: no row is left to train on", "lower validationFraction, or add rows")
         if held_out is not None and not len(held_out):
             raise BadInput(f"{task.table.source}: all rows are equal, so that none can be held out", "leave validationFraction out")
-        report = DataReport(
+        report = self._report(rows, held_out, said)
+        order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
+        return data.Prepared(BatchesOfRows(rows, order), _batches(held_out), report, False, order)
+
+    def _prepared_stream(self) -> data.Prepared:
+        """Reads footers, the held-out table and the first window."""
+        task, request = self.rank_task, self.request
+        service = Path(request.streams) if request.streams else None
+        how: Any = {"seed": task.seed, "shuffle": task.shuffle, "limit": task.table.limit, "service": service}
+        rows = open_table_stream(task.table.source or "", self.loaded.program.config, **how)
+        self._know_texts(rows.texts)
+        held_out = self._validation()
+        if rows.ids_per_row:
+            self._stage(f"streaming {len(rows):,} rows an epoch")
+        said = rows.warnings()
+        if held_out is not None:
+            said += [f"{_OF_HELD_OUT}{warning}" for warning in held_out.warnings() if warning not in said]
+        report = replace(self._report(rows, held_out, said), streamed=True, epoch_rows=len(rows))
+        order = StreamedOrder(rows)
+        return data.Prepared(BatchesOfRows(rows), _batches(held_out), report, False, order, streams=(("", rows),))
+
+    def _know_texts(self, texts: Mapping[str, bool]) -> None:
+        """Held-out rows, and tables to score, must be of the same kind."""
+        program = self.loaded.program
+        program.config = program.config.with_texts(texts)
+
+    def _validation(self) -> FlatRows | None:
+        """The table of held-out rows; None where the task has none."""
+        validation = self.rank_task.validation
+        return None if validation is None else self._stored(validation.source or "", validation.limit)
+
+    def _report(self, rows: FlatRows | StreamedTable, held_out: FlatRows | None, notes: list[str]) -> DataReport:
+        task = self.rank_task
+        return DataReport(
             source=task.table.source or "",
             format="table",
             why="a ranker reads columns",
@@ -106,10 +145,8 @@ class RankAttempt(ProgramAttempt):
             validation_rows=len(held_out) if held_out is not None else 0,
             max_length=0,
             packed=False,
-            notes=said,
+            notes=notes,
         )
-        order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
-        return data.Prepared(BatchesOfRows(rows, order), None if held_out is None else BatchesOfRows(held_out), report, False, order)
 
     def _stored(self, uri: str, limit: int | None) -> FlatRows:
         def tell(done: int, of: int) -> None:
@@ -145,6 +182,7 @@ class RankAttempt(ProgramAttempt):
         task, model = self.rank_task, self.rank_task.model
         tables = {f"table of {each.name}": f"{each.rows} rows, {each.length or each.pooling}" for each in task.features.sparse}
         return {name: value for name, value in super()._made_by().items() if name != "program"} | {
+            **({"rows": "streamed"} if task.is_streamed else {}),
             "labels": ", ".join(task.labels),
             "dense features": ", ".join(task.features.dense),
             "sparse features": len(task.features.sparse),
@@ -165,7 +203,19 @@ class RankAttempt(ProgramAttempt):
     def _result(self, status: str, material: Material, progress: Progress, *args: Any) -> TrainResult:
         found = super()._result(status, material, progress, *args)
         details = {name: value for name, value in found.details.items() if name != "program"}
-        return replace(found, details=details | self._about(progress))
+        return replace(found, details=details | self._about(progress) | self._about_stream(material, details["data"]))
+
+    def _about_stream(self, material: Material, about: Mapping[str, Any]) -> dict[str, Any]:
+        """`data` of a report with what reading all of a streamed table has found, which is said now, once."""
+        if not material.data.streams:
+            return {}
+        report = material.data.report
+        notes = material.data.train.rows.warnings()
+        for message in notes:
+            if message not in report.notes:
+                self.emit(Warned(task=self.request.name, message=message))
+        held_out = [note for note in report.notes if note.startswith(_OF_HELD_OUT)]
+        return {"data": {**about, "validation_rows": report.validation_rows, "notes": [*notes, *held_out]}}
 
     def _about(self, progress: Progress) -> dict[str, Any]:
         """What a report tells of a ranker beside what it tells of any training."""
@@ -174,3 +224,7 @@ class RankAttempt(ProgramAttempt):
         metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
         slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
         return {"tables": load_account(self.trainer.tables.placement), **metrics, **({"slices": slices} if slices else {})}
+
+
+def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:
+    return None if rows is None else BatchesOfRows(rows)

@@ -1,24 +1,40 @@
-"""Batches of stored rows, by their places in the endless stream of all epochs."""
+"""Batches of rows of a table, by their places in the endless stream of all epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from tuneyard.data.order import RowOrder
-from tuneyard.ranking import FlatRows
 from tuneyard.training.program.contract import COUNT
 
 
-@dataclass(frozen=True)
-class BatchesOfRows:
-    """A map-style data set whose `__getitems__` makes a whole batch at once. `order` None: held-out rows, as they lie."""
+class TableRows(Protocol):
+    """Rows of a table that become batches: stored or streamed."""
 
-    rows: FlatRows
+    def __len__(self) -> int: ...
+
+    @property
+    def ids_per_row(self) -> dict[str, float]:
+        """Mean number of ids in a row, by sparse feature: the same on every rank and in every attempt."""
+
+    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, torch.Tensor]: ...
+
+
+RowsT = TypeVar("RowsT", bound=TableRows)
+
+
+@dataclass(frozen=True)
+class BatchesOfRows(Generic[RowsT]):
+    """A map-style data set whose `__getitems__` makes a whole batch at once. `order` None: held-out rows, as they lie, or a stream, which
+    finds its rows by their places itself."""
+
+    rows: RowsT
     order: RowOrder | None = None
 
     def __len__(self) -> int:

@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog.cpu import machine_memory_gb
-from tuneyard.ranking import FlatRows, Placement, RankerConfig, ShardedTables, TableShape, placed, shapes_of
+from tuneyard.ranking import Placement, RankerConfig, ShardedTables, TableShape, placed, shapes_of
 from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, World, gather_objects
+from tuneyard.training.rank.rows import TableRows
 
 _SHARE = 0.7
 """Of a device's memory, or of a rank's part of its host's, that tables may take."""
@@ -26,7 +27,7 @@ def refuse_too_large(task: RankTask, config: RankerConfig, world: World) -> None
         raise _too_large(f"tables of {total / 1e9:,.1f} GB do not fit: {room}", task, shapes)
 
 
-def placed_tables(task: RankTask, config: RankerConfig, rows: FlatRows, world: World, *, grad_accum: int) -> ShardedTables:
+def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: World, *, grad_accum: int) -> ShardedTables:
     """Collective. Every rank makes its own shards; which they are follows from the data and the settings alone. `close_tables` ends them.
 
     Raises BadInput where the tables are too large for all ranks together.

@@ -1,0 +1,147 @@
+"""How flat rows are made of a split of a table: the same rows wherever, whenever and by whomever it is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.data.access import reading
+from tuneyard.data.file_types import DataFile
+from tuneyard.data.stream.shard_files import keep_newest
+from tuneyard.data.stream.shards import ShardFacts
+from tuneyard.data.stream.splits import Split
+from tuneyard.data.tables import Table, TableReader
+from tuneyard.ranking.batches import LABELS
+from tuneyard.ranking.column_counts import ColumnCounts
+from tuneyard.ranking.columns import holds_texts
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flattening import Flattening
+from tuneyard.ranking.stream.shards import Arrays, TableShard, open_table_shard, write_table_shard
+
+PREFIX = "table-"
+"""Of the files of shards, which share their folder with those of texts."""
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """Everything that rows depend on. `firsts`: of each split, the number of its first row, for errors; `kept_bytes`: of shards of tables
+    that stay on a disk."""
+
+    table: Table
+    flattening: Flattening
+    firsts: tuple[int, ...]
+    kept_bytes: int
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return tuple(file.file for file in self.table.files)
+
+    @property
+    def config(self) -> RankerConfig:
+        return self.flattening.config
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of all but the files."""
+        return sha256(json.dumps([_VERSION, self.flattening.about]).encode()).hexdigest()
+
+    @cached_property
+    def stream_key(self) -> str:
+        """A name for settings and files."""
+        files = [f"{file.uri} {file.mark} {file.size_bytes}" for file in self.files]
+        return sha256("\n".join([self.key, *files]).encode()).hexdigest()[:32]
+
+    @cached_property
+    def texts(self) -> dict[str, bool]:
+        """Whether the ids of each sparse feature are texts, by the type of its column; a column of nothing but nulls is left out."""
+        types = {feature.name: self._schema.field(feature.name).type for feature in self.config.sparse}
+        return {name: holds_texts(kind) for name, kind in types.items() if not pa.types.is_null(kind)}
+
+    @cached_property
+    def are_texts(self) -> dict[str, bool]:
+        """`texts` of every sparse feature."""
+        return {feature.name: self.texts.get(feature.name, False) for feature in self.config.sparse}
+
+    def mark(self, split: Split) -> str:
+        """A name for the rows of a split that can be told without reading it: by what the file system or store says of its files."""
+        parts = [self.key]
+        for piece in split.pieces:
+            file = self.table.files[piece.file].file
+            parts.append(f"{file.uri} {file.mark} {file.size_bytes} {piece.start} {piece.end}")
+        return PREFIX + sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def build(self, split: Split, folder: Path) -> Path:
+        """The shard of a split in `folder`, found or built; older ones are removed to keep within `kept_bytes`.
+
+        Raises BadInput: a file that has changed since it was listed, a damaged row group, rows that `batch_of` refuses; StorageError.
+        """
+        path = folder / f"{self.mark(split)}.shard"
+        if not path.exists():
+            seconds = {"decoding": 0.0, "packing": 0.0}
+            arrays, counts = self._arrays(split, seconds)
+            facts = ShardFacts(rows=counts.rows, samples=counts.rows, source_bytes=split.size_bytes, seconds=seconds)
+            write_table_shard(path, arrays, counts, facts)
+            keep_newest(folder, PREFIX, self.kept_bytes)
+        return path
+
+    def open(self, path: Path) -> TableShard:
+        return open_table_shard(path, self.config)
+
+    def begin_worker(self) -> None:
+        """In a process that does nothing but build shards: one thread. After a fork, torch could wait for threads that are not there."""
+        torch.set_num_threads(1)
+
+    def _arrays(self, split: Split, seconds: dict[str, float]) -> tuple[Arrays, ColumnCounts]:
+        """`seconds`: by kind of work, which grow."""
+        counts = ColumnCounts.of(self.config, self.are_texts)
+        batches = list[Mapping[str, torch.Tensor]]()
+        began = time.perf_counter()
+        for place, read in self._row_groups(split):
+            seconds["decoding"] += time.perf_counter() - began
+            began = time.perf_counter()
+            try:
+                _, batch = self.flattening.flat(read, self.firsts[split.number] + counts.rows)
+            except BadInput as error:
+                raise BadInput(f"{place}: {error.cause}", error.next_step) from error
+            counts.add(batch, self.config)
+            batches.append(batch)
+            seconds["packing"] += time.perf_counter() - began
+            began = time.perf_counter()
+        return _joined(batches, self.config), counts
+
+    def _row_groups(self, split: Split) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each row group, with its name."""
+        units = [(piece.file, group) for piece in split.pieces for group in range(piece.start, piece.end)]
+        for file in {file for file, _ in units}:
+            with reading(self.table.files[file].uri):
+                self.table.files[file].file.check_unchanged()
+        for (file, group), rows in zip(units, TableReader(self.table, self.flattening.columns, row_groups=units), strict=True):
+            yield f"{self.table.files[file].uri}, row group {group}", rows
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return TableReader(self.table, self.flattening.columns).schema
+
+
+def _joined(batches: list[Mapping[str, torch.Tensor]], config: RankerConfig) -> Arrays:
+    """The arrays of `FlatRows`. A feature with one id in each row has no offsets."""
+    arrays = {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in ("dense", LABELS) if name in batches[0]}
+    rows = len(arrays[LABELS])
+    for feature in config.sparse:
+        name = f"{feature.name}.ids"
+        arrays[name] = np.concatenate([batch[name].numpy() for batch in batches])
+        lengths = np.concatenate([np.diff(batch[f"{feature.name}.offsets"].numpy()) for batch in batches])
+        if len(arrays[name]) != rows or (lengths != 1).any():
+            arrays[f"{feature.name}.offsets"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return arrays

@@ -1,0 +1,151 @@
+"""Batches of a streamed table by position, for one process: which rows stand there, and the shards that hold them.
+
+Footers tell the rows of each split, so that a position is found without reading what lies before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tuneyard.api import BadInput
+from tuneyard.data.prepared_order import PreparedOrder
+from tuneyard.data.stream.rows import Announce, Stream, StreamTally
+from tuneyard.data.stream.windows import Place
+from tuneyard.ranking.batches import LABELS
+from tuneyard.ranking.column_counts import ColumnCounts
+from tuneyard.ranking.columns import lacking
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flat_rows import lists_of
+from tuneyard.ranking.stream.recipe import TableRecipe
+from tuneyard.ranking.stream.shards import TableShard
+
+Ints = npt.NDArray[np.int64]
+Batch = dict[str, torch.Tensor]
+
+
+class StreamedTable:
+    """Rows by position. Positions count on over epochs."""
+
+    def __init__(
+        self,
+        stream: Stream[TableShard],
+        recipe: TableRecipe,
+        order: PreparedOrder,
+        announce: Announce = lambda _place, _waited: None,
+    ) -> None:
+        """`recipe`: that of the stream. `announce`: see there."""
+        self.stream, self.order = stream, order
+        self.config, self.texts = recipe.config, recipe.texts
+        self.tally = StreamTally()
+        self.counts = ColumnCounts.of(self.config, recipe.are_texts)
+        """Of the splits that this process has read."""
+        self._lacking = lacking(recipe.table, recipe.flattening.columns)
+        self._identity, self._announce = recipe.table.identity, announce
+        self._announced: Place | None = None
+        self._open: OrderedDict[int, TableShard] = OrderedDict()
+        self._first_ids: dict[str, float] | None = None
+
+    def __len__(self) -> int:
+        return self.epoch_rows
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch."""
+        return self.order.epoch_rows
+
+    @property
+    def ids_per_row(self) -> dict[str, float]:
+        """Mean number of ids in a row of the first window of the first epoch, by sparse feature: the same on every rank and in every
+        attempt. Reads that window."""
+        if self._first_ids is None:
+            place, counts = Place(0, 0), ColumnCounts.of(self.config, {})
+            self._tell(place)
+            for split in self.stream.windows.splits_at(place):
+                counts.merge(self._shard(split).rows.counts)
+            self._first_ids = counts.ids_per_row
+        return self._first_ids
+
+    def warnings(self) -> list[str]:
+        """What a person should know of the columns, as far as this process has read them, a sentence each."""
+        counted = self.counts.rows
+        rows = "all rows" if counted >= self.epoch_rows else f"the {counted:,} rows that were read"
+        return [*self._lacking, *(self.counts.warnings(self.config, rows) if counted else ())]
+
+    def batch(self, numbers: Sequence[int] | Ints) -> Batch:
+        """The rows at these positions, in their order, as `FlatRows.batch` makes them. Raises BadInput for data that cannot be used,
+        StorageError where they cannot be read or kept."""
+        wanted = np.asarray(numbers, dtype=np.int64)
+        self._tell(self.order.place_of(int(wanted[0])))
+        splits, rows = self.order.split_of(self.order.at_each(wanted))
+        by_split = np.argsort(splits, kind="stable")
+        numbers, firsts = np.unique(splits[by_split], return_index=True)
+        ends = [*firsts[1:].tolist(), len(by_split)]
+        parts = [
+            self._shard(number).rows.batch(rows[by_split[first:end]])
+            for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends, strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        back = np.empty_like(by_split)
+        back[by_split] = np.arange(len(by_split))
+        return in_order(parts, back, self.config)
+
+    def cursor(self, _position: int) -> dict[str, Any]:
+        """What `place` takes, in another process or on another machine: a position is enough to go on from."""
+        return {"table": self._identity, "order": self.order.identity}
+
+    def place(self, cursor: Mapping[str, Any]) -> None:
+        """Go on from a cursor. Raises BadInput where it was made on other data."""
+        if dict(cursor) != self.cursor(0):
+            raise BadInput(
+                f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
+                "put the table back as it was, or start anew without the checkpoint",
+            )
+
+    def _tell(self, place: Place) -> None:
+        if place != self._announced:
+            self._announced = place
+            self._announce(place, self.tally.waited_s)
+
+    def _shard(self, number: int) -> TableShard:
+        known = self._open.get(number)
+        if known is not None:
+            self._open.move_to_end(number)
+            return known
+        began = time.perf_counter()
+        shard = self.stream.shard(self.stream.splits[number])
+        self.tally.waited_s += time.perf_counter() - began
+        if self._announced is not None:
+            self._announce(self._announced, self.tally.waited_s)
+        self._open[number] = shard
+        if len(self._open) > 2 * self.stream.windows.most:
+            self._open.popitem(last=False)
+        if number not in self.tally.splits:
+            self.counts.merge(shard.rows.counts)
+            self.tally.add(number, shard.facts)
+        return shard
+
+
+def in_order(parts: Sequence[Mapping[str, torch.Tensor]], order: Ints, config: RankerConfig) -> Batch:
+    """One batch whose row i is row `order[i]` of all `parts`, end to end."""
+    places = torch.from_numpy(order)
+    made = {name: torch.cat([part[name] for part in parts])[places] for name in ("dense", LABELS) if name in parts[0]}
+    each = torch.arange(len(order) + 1)
+    for feature in config.sparse:
+        name, ends = f"{feature.name}.ids", f"{feature.name}.offsets"
+        ids = torch.cat([part[name] for part in parts])
+        lengths = np.concatenate([np.diff(part[ends].numpy()) for part in parts])
+        if len(ids) == len(order) and (lengths == 1).all():
+            made[name], made[ends] = ids[places], each
+            continue
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        found, borders = lists_of(ids.numpy(), offsets, order, 0)
+        made[name], made[ends] = torch.from_numpy(found), torch.from_numpy(borders)
+    return made

@@ -1,0 +1,121 @@
+"""A table cut into splits and windows, from its footers alone. Pure: the same for a copy of the files anywhere.
+
+A split is a run of whole row groups, for Parquet is decoded by row groups. Their sizes as flat rows are estimated from the uncompressed
+size of the columns that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tuneyard.data.stream.splits import Piece, Split
+from tuneyard.data.stream.windows import Windows
+from tuneyard.data.tables import Table
+from tuneyard.data.tables.features import layout
+from tuneyard.data.tables.ranges import leaves
+from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flattening import Flattening
+
+SPLIT_BYTES = 8 << 20
+"""A split has at least so many bytes of flat rows, where its table does."""
+WINDOW_BYTES = 256 << 20
+"""Bytes of flat rows in a window, where its fewest splits are not more than that."""
+FIRST_BYTES = 64 << 20
+"""Of the first window, for which the first step waits."""
+_FEWEST_SPLITS, _MOST_SPLITS_OF_WINDOW, _MOST_SPLITS = 4, 256, 20_000
+_ID_BYTES, _NUMBER_BYTES = 4, 4
+
+
+@dataclass(frozen=True)
+class CutTable:
+    """`rows`: that are drawn from each split, fewer than it has where a limit ends inside; `firsts`: the number of its first row in the
+    table; `row_bytes`: of a flat row, by estimate."""
+
+    splits: tuple[Split, ...]
+    rows: tuple[int, ...]
+    firsts: tuple[int, ...]
+    row_bytes: float
+
+    @classmethod
+    def of(cls, table: Table, flattening: Flattening, limit: int | None = None) -> Self:
+        """The first `limit` rows of a table, or all. A table without rows has no split."""
+        row_bytes = flat_row_bytes(table, flattening)
+        wanted = min(table.rows, limit or table.rows)
+        least = max(1, round(max(SPLIT_BYTES / row_bytes, wanted / _MOST_SPLITS)))
+        splits, rows, firsts, first = list[Split](), list[int](), list[int](), 0
+        for groups in _runs(table, least):
+            if first >= wanted:
+                break
+            held = sum(table.files[file].group_rows[group] for file, group in groups)
+            splits.append(Split(len(splits), _pieces(table, groups, row_bytes)))
+            rows.append(min(held, wanted - first))
+            firsts.append(first)
+            first += held
+        return cls(tuple(splits), tuple(rows), tuple(firsts), row_bytes)
+
+    def windows(self, seed: int, *, shuffle: bool) -> Windows:
+        """Windows of about WINDOW_BYTES, and of at least four splits."""
+        mean = max(1.0, sum(self.rows) * self.row_bytes / len(self.splits))
+        most = _power_of_two(min(max(WINDOW_BYTES / mean, _FEWEST_SPLITS), _MOST_SPLITS_OF_WINDOW))
+        first = _power_of_two(min(max(FIRST_BYTES / mean, 1), most))
+        return Windows(len(self.splits), seed, shuffle, first, most=most)
+
+
+def flat_row_bytes(table: Table, flattening: Flattening) -> float:
+    """Of a flat row of the table, by estimate: from the footer of its first file with rows, and no less than fixed columns take."""
+    return max(_fixed_bytes(flattening.config), _stored_bytes(table, flattening.columns))
+
+
+def _fixed_bytes(config: RankerConfig) -> float:
+    return float(_NUMBER_BYTES * (len(config.dense) + len(config.tasks)) + _ID_BYTES * len(config.sparse))
+
+
+def _stored_bytes(table: Table, columns: Sequence[str]) -> float:
+    """Uncompressed bytes of these columns for each row of the first file with rows."""
+    file = next((file for file in table.files if sum(file.group_rows)), None)
+    if file is None:
+        return 0.0
+    footer: Any = file.footer
+    if footer is None:  # of a footer that is too large to be kept
+        return file.file.size_bytes / sum(file.group_rows)
+    places = leaves(file.schema)
+    numbers = [leaf for column in layout(columns, file.schema).file_columns for leaf in places[column]]
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    held = sum(group.column(leaf).total_uncompressed_size for group in groups for leaf in numbers)
+    return float(held / sum(file.group_rows))
+
+
+def _runs(table: Table, least: int) -> Iterator[list[tuple[int, int]]]:
+    """Row groups one after the other, in runs of at least `least` rows; empty ones are left out."""
+    run, held = list[tuple[int, int]](), 0
+    for file, group in table.row_groups:
+        rows = table.files[file].group_rows[group]
+        if not rows:
+            continue
+        run.append((file, group))
+        held += rows
+        if held >= least:
+            yield run
+            run, held = [], 0
+    if run:
+        yield run
+
+
+def _pieces(table: Table, groups: Sequence[tuple[int, int]], row_bytes: float) -> tuple[Piece, ...]:
+    """Neighbours of one file are one piece."""
+    pieces = list[Piece]()
+    for file, group in groups:
+        size = round(table.files[file].group_rows[group] * row_bytes)
+        last = pieces[-1] if pieces else None
+        if last is not None and (last.file, last.end) == (file, group):
+            pieces[-1] = Piece(file, last.start, group + 1, last.size_bytes + size)
+        else:
+            pieces.append(Piece(file, group, group + 1, size))
+    return tuple(pieces)
+
+
+def _power_of_two(number: float) -> int:
+    """The largest one that is not above."""
+    return 1 << (max(1, int(number)).bit_length() - 1)
