@@ -51,5 +51,5 @@ def piece_borders(length: int, capacity: int) -> list[tuple[int, int]]:
 
 
 def efficiency(rows: int, tokens: int, capacity: int) -> float:
-    """Share of the rows' places that hold tokens (0..1)."""
-    return tokens / (rows * capacity) if rows else 0.0
+    """Share of the rows' places that hold tokens (0..1); 0 of rows without places, such as those of tables."""
+    return tokens / (rows * capacity) if rows * capacity else 0.0

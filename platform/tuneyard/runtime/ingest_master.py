@@ -17,7 +17,8 @@ from typing import Any
 
 from tuneyard.api import DataService
 
-_KEPT_SHARDS = 256
+_KEPT_SHARDS, _FEWEST_KEPT_SHARDS, _KEPT_BYTES = 256, 64, 2 << 30
+"""References to finished shards: so many at most, fewer where shards are large."""
 _SCALE_EVERY_S = 2.0
 _WAITING_SHARE = 0.01
 """Share of the time that a rank waits for rows, above which there are more workers."""
@@ -107,6 +108,7 @@ class IngestMaster:
         self._lost: Counter[Key] = Counter()
         self._waited: dict[str, tuple[float, float]] = {}
         self._fetch_s: dict[str, float] = {}
+        self._fetches = 0
         self._scaled_at = self._waited_at = time.monotonic()
         self.account = Account()
 
@@ -141,6 +143,7 @@ class IngestMaster:
 
     def fetched(self, machine: str, size_bytes: int, seconds: float) -> None:
         """A shard has reached a machine."""
+        self._fetches += 1
         self.account.fetched_bytes += size_bytes
         self._fetch_s[machine] = self._fetch_s.get(machine, 0.0) + seconds
         self.account.fetch_s = max(self._fetch_s.values())
@@ -176,13 +179,19 @@ class IngestMaster:
             except ray.exceptions.RayError:
                 self._replace(worker)
                 return
-            while len(self._done) > _KEPT_SHARDS:
+            while len(self._done) > self._kept_shards:
                 self._done.popitem(last=False)
             self._seconds = [*self._seconds[-99:], now - lease.since]
             self.account.shards += 1
             worker.lease, worker.idle_since = None, now
         elif now - lease.since > self._lease_limit_s(lease.key):
             self._replace(worker)
+
+    @property
+    def _kept_shards(self) -> int:
+        """By the mean size of those that were fetched."""
+        mean = self.account.fetched_bytes / max(1, self._fetches)
+        return int(min(_KEPT_SHARDS, max(_FEWEST_KEPT_SHARDS, _KEPT_BYTES / max(1.0, mean))))
 
     def _greet(self, worker: _Worker, now: float) -> None:
         """A worker that runs may have leases. Until there is room for it, Ray lets it wait."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,14 @@ from tuneyard.data.stream import Stream, stream_of
 class DataWorker:
     """Builds shards: an actor without state that matters. It keeps them on its machine too, for the next time."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str, loads: str = "transformers") -> None:
+        """`loads`: the module that the first split needs."""
+        self._folder, self._loads = Path(folder), loads
         self._streams: dict[str, Stream[Any]] = {}
 
     def ready(self) -> int:
         """Its process, once it runs, and has loaded what the first split needs."""
-        import transformers
-
-        assert transformers.PreTrainedTokenizerFast
+        import_module(self._loads)
         return os.getpid()
 
     def build(self, key: str, blob: bytes, number: int) -> tuple[str, bytes]:

@@ -27,8 +27,9 @@ __all__ = ["Account", "Fetcher", "Ingestion"]
 class Ingestion:
     """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
 
-    def __init__(self, job: str, task: str, service: DataService) -> None:
-        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time."""
+    def __init__(self, job: str, task: str, service: DataService, *, loads: str = "transformers") -> None:
+        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time. `loads`: the module that
+        data workers need for their first split."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -36,7 +37,7 @@ class Ingestion:
         self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
         options = _placed(ray.cluster_resources())
         master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(IngestMaster)
-        self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options))
+        self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options, loads))
 
     def report(self) -> Account | None:
         """What it came to; None where the master does not answer."""
@@ -61,13 +62,14 @@ class _WorkerMaker:
     """Makes data workers, in the process of the master: they end with it."""
 
     options: Mapping[str, Any]
+    loads: str
 
     def __call__(self) -> Any:
         import ray
 
         from tuneyard.data.cache import cache_root
 
-        return ray.remote(**self.options)(DataWorker).remote(str(cache_root() / "shards"))
+        return ray.remote(**self.options)(DataWorker).remote(str(cache_root() / "shards"), self.loads)
 
 
 def _placed(resources: Mapping[str, float]) -> dict[str, Any]:

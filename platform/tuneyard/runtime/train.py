@@ -77,7 +77,8 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
         return _run_attempts(request, setting, emit, should_stop)
     from tuneyard.runtime.ingestion import Ingestion
 
-    ingestion = Ingestion(request.job, request.name, request.task.data.service)
+    loads = "tuneyard.ranking.stream.recipe" if request.rank is not None else "transformers"
+    ingestion = Ingestion(request.job, request.name, request.task.data.service, loads=loads)
     try:
         result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)
         account = ingestion.report()

@@ -11,7 +11,14 @@ from tests.kills import Case, run_case
 TASK: dict[str, Any] = {"batch": {"global": 240}}
 
 
-@pytest.mark.parametrize(("name", "task"), [("fp32", TASK), ("fp16 rows", TASK | {"tables": {"rows": "fp16"}})], ids=["fp32", "fp16 rows"])
+TASKS: dict[str, dict[str, Any]] = {
+    "fp32": TASK,
+    "fp16 rows": TASK | {"tables": {"rows": "fp16"}},
+    "streamed": TASK | {"streaming": True},
+}
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=TASKS)
 def test_losses_are_equal_bit_for_bit(name: str, task: dict[str, Any], tmp_path: Path) -> None:  # noqa: ARG001 - of the ids
     outcome = run_case(Case(folder=str(tmp_path), plan={"workers": 2}, task=task, ranker=True, kills=3, seed=5))
     assert outcome.kills == 3

@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 import ray
+import torch
 from tests.models import CHAT_TEMPLATE, tokenizer_of, write_text
+from tests.rankers import rank_task, small_windows, write_clicks
 from tests.servers import make_s3
 
 from tuneyard.api import DataService, TrainData
 from tuneyard.data import prepare
 from tuneyard.data.stream import splits
+from tuneyard.ranking import config_of_task
+from tuneyard.ranking.stream import open_table_stream
 from tuneyard.runtime import ingest_master
 from tuneyard.runtime.ingest_worker import DataWorker
 from tuneyard.runtime.ingestion import Fetcher, Ingestion
@@ -134,6 +138,30 @@ def test_rows_come_from_the_service_and_are_those_of_one_process(setting: Callab
     assert account.shards >= len(rows.stream.splits)
     assert account.fetched_bytes > 0
     assert account.fetch_s > 0
+
+
+def test_rows_of_a_table_come_from_the_service_though_a_worker_is_killed(
+    setting: Callable[..., Setting], store: Store, tmp_path: Path
+) -> None:
+    used, config = setting(min_workers=2), config_of_task(rank_task())
+    write_clicks(store.s3.root / store.s3.bucket / "days" / "0.parquet", rows=6_000)
+    uri = f"s3://{store.s3.bucket}/days"
+    with small_windows(split_bytes=24 << 10):
+        alone = open_table_stream(uri, config, seed=1, workers=0, cache_dir=tmp_path / "other")
+        table = open_table_stream(uri, config, seed=1, service=used.folder, cache_dir=used.cache)
+    table.stream = replace(table.stream, leave_s=30.0)
+    table._leave_s = 30.0
+    for start in range(0, 9_000, 500):
+        made, wanted = (each.batch(range(start, start + 500)) for each in (table, alone))
+        assert all(torch.equal(made[name], wanted[name]) for name in wanted)
+        if start == 1_500:
+            account = used.service.report()
+            assert account is not None
+            os.kill(account.pids[0], signal.SIGKILL)
+    account = used.service.report()
+    assert account is not None
+    assert account.fetched_bytes > 0
+    assert account.shards >= len(table.stream.splits) - 1
 
 
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])

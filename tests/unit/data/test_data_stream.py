@@ -19,10 +19,9 @@ from tuneyard.api import BadInput, TrainData
 from tuneyard.data import prepare, read_so_far
 from tuneyard.data.records import Record, read_records
 from tuneyard.data.sources import locate
-from tuneyard.data.stream import Done, published
+from tuneyard.data.stream import Done, published, shard_files
 from tuneyard.data.stream import claims as claims_module
 from tuneyard.data.stream import rows as rows_module
-from tuneyard.data.stream import shard_files
 from tuneyard.data.stream import splits as splits_module
 from tuneyard.data.stream import windows as windows_module
 from tuneyard.data.stream.reading import SplitData

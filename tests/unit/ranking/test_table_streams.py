@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tuneyard.api import BadInput, TuneyardError
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.stream.windows import Windows
 from tuneyard.ranking import FlatRows, RankerConfig, SparseFeature, config_of_task, stored_rows
-from tuneyard.ranking.stream import StreamedTable, open_table_stream
+from tuneyard.ranking.stream import StreamedTable, open_table_stream, opening
 
 CONFIG = RankerConfig(
     dense=("age",), sparse=(SparseFeature("item", 100), SparseFeature("seen", 50, length=3)), layers=(), tasks=("clicked",)
@@ -146,6 +147,22 @@ def test_another_table_under_the_checkpoint_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "a").place(before.cursor(5))
 
 
+def test_a_service_that_does_not_answer_costs_its_patience_once_or_twice(
+    tmp_path: Path,
+    windows: None,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "LEFT_TO_SERVICE_S", 0.4)
+    path = write_day(tmp_path / "t.parquet", 600)
+    table = opened(path, service=tmp_path / "streams")
+    began = time.monotonic()
+    found = ages(table, range(600))
+    assert len(table.stream.splits) > 20
+    assert 0.4 < time.monotonic() - began < 4
+    assert sorted(found) == list(range(600))
+    assert list((tmp_path / "streams").glob("*.stream"))
+
+
 def test_a_limit_takes_the_first_rows(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
     table = opened(write_day(tmp_path / "t.parquet", 300, group=64), limit=130)
     assert table.epoch_rows == 130
@@ -154,11 +171,11 @@ def test_a_limit_takes_the_first_rows(tmp_path: Path, windows: None) -> None:  #
 
 def test_the_disk_holds_a_part_of_the_table_and_no_more(tmp_path: Path) -> None:
     path = write_day(tmp_path / "t.parquet", 2_000)
-    with small_windows(split_bytes=2_048, kept_bytes=60_000):
+    with small_windows(split_bytes=2_048, kept_bytes=30_000):
         table = opened(path)
         wanted = ages(table, range(4_000))
     held = sum(file.stat().st_size for file in (tmp_path / "cache" / "shards").glob("*.shard"))
-    assert held < 70_000
+    assert held < 40_000
     with small_windows(split_bytes=2_048):
         again = opened(path, cache_dir=tmp_path / "large")
         assert ages(again, range(4_000)) == wanted

@@ -42,7 +42,7 @@ def open_table_stream(
     Raises BadInput as `open_table` does, and for a table without rows; StorageError where it cannot be reached.
     """
     table, flattening = open_table(uri), Flattening(config)
-    cut = CutTable.of(table, flattening, limit)
+    cut = CutTable.of(table, config, limit)
     if not cut.splits:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
     windows = cut.windows(seed, shuffle=shuffle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from tuneyard.ranking.stream.shards import TableShard
 
 Ints = npt.NDArray[np.int64]
 Batch = dict[str, torch.Tensor]
+_LESS_PATIENCE = 4.0
+"""A service whose workers still start would cost the first step its patience for each split of the first window."""
 
 
 class StreamedTable:
@@ -51,6 +54,7 @@ class StreamedTable:
         self._announced: Place | None = None
         self._open: OrderedDict[int, TableShard] = OrderedDict()
         self._first_ids: dict[str, float] | None = None
+        self._leave_s = stream.leave_s
 
     def __len__(self) -> int:
         return self.epoch_rows
@@ -119,17 +123,24 @@ class StreamedTable:
         if known is not None:
             self._open.move_to_end(number)
             return known
-        began = time.perf_counter()
-        shard = self.stream.shard(self.stream.splits[number])
-        self.tally.waited_s += time.perf_counter() - began
-        if self._announced is not None:
-            self._announce(self._announced, self.tally.waited_s)
+        shard = self._read(number)
         self._open[number] = shard
         if len(self._open) > 2 * self.stream.windows.most:
             self._open.popitem(last=False)
         if number not in self.tally.splits:
             self.counts.merge(shard.rows.counts)
             self.tally.add(number, shard.facts)
+        return shard
+
+    def _read(self, number: int) -> TableShard:
+        """The shard of a split. A split is left to the service for a while; for a shorter one each time that no shard came."""
+        began = time.perf_counter()
+        shard = replace(self.stream, leave_s=self._leave_s).shard(self.stream.splits[number])
+        took_s = time.perf_counter() - began
+        self._leave_s = self.stream.leave_s if took_s < self._leave_s else self._leave_s / _LESS_PATIENCE
+        self.tally.waited_s += took_s
+        if self._announced is not None:
+            self._announce(self._announced, self.tally.waited_s)
         return shard
 
 

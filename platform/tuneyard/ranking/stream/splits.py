@@ -1,7 +1,7 @@
 """A table cut into splits and windows, from its footers alone. Pure: the same for a copy of the files anywhere.
 
-A split is a run of whole row groups, for Parquet is decoded by row groups. Their sizes as flat rows are estimated from the uncompressed
-size of the columns that are read.
+A split is a run of whole row groups, for Parquet is decoded by row groups. Their sizes as flat rows are estimated from the number of
+values that the footer of the first file with rows tells of each column.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any, Self
 from tuneyard.data.stream.splits import Piece, Split
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.tables import Table
-from tuneyard.data.tables.features import layout
 from tuneyard.data.tables.ranges import leaves
+from tuneyard.ranking.columns import holds_texts, is_list
 from tuneyard.ranking.config import RankerConfig
-from tuneyard.ranking.flattening import Flattening
 
 SPLIT_BYTES = 8 << 20
 """A split has at least so many bytes of flat rows, where its table does."""
@@ -25,7 +24,7 @@ WINDOW_BYTES = 256 << 20
 FIRST_BYTES = 64 << 20
 """Of the first window, for which the first step waits."""
 _FEWEST_SPLITS, _MOST_SPLITS_OF_WINDOW, _MOST_SPLITS = 4, 256, 20_000
-_ID_BYTES, _NUMBER_BYTES = 4, 4
+_VALUE_BYTES, _HASH_BYTES = 4, 8
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class CutTable:
     row_bytes: float
 
     @classmethod
-    def of(cls, table: Table, flattening: Flattening, limit: int | None = None) -> Self:
+    def of(cls, table: Table, config: RankerConfig, limit: int | None = None) -> Self:
         """The first `limit` rows of a table, or all. A table without rows has no split."""
-        row_bytes = flat_row_bytes(table, flattening)
+        row_bytes = flat_row_bytes(table, config)
         wanted = min(table.rows, limit or table.rows)
         least = max(1, round(max(SPLIT_BYTES / row_bytes, wanted / _MOST_SPLITS)))
         splits, rows, firsts, first = list[Split](), list[int](), list[int](), 0
@@ -63,28 +62,23 @@ class CutTable:
         return Windows(len(self.splits), seed, shuffle, first, most=most)
 
 
-def flat_row_bytes(table: Table, flattening: Flattening) -> float:
-    """Of a flat row of the table, by estimate: from the footer of its first file with rows, and no less than fixed columns take."""
-    return max(_fixed_bytes(flattening.config), _stored_bytes(table, flattening.columns))
-
-
-def _fixed_bytes(config: RankerConfig) -> float:
-    return float(_NUMBER_BYTES * (len(config.dense) + len(config.tasks)) + _ID_BYTES * len(config.sparse))
-
-
-def _stored_bytes(table: Table, columns: Sequence[str]) -> float:
-    """Uncompressed bytes of these columns for each row of the first file with rows."""
+def flat_row_bytes(table: Table, config: RankerConfig) -> float:
+    """Of a flat row of the table, by estimate: numbers and labels, and of each sparse feature as many ids as the first file with rows has.
+    An entry of a map counts as one id."""
+    fixed = float(_VALUE_BYTES * (len(config.dense) + len(config.tasks) + len(config.sparse)))
     file = next((file for file in table.files if sum(file.group_rows)), None)
-    if file is None:
-        return 0.0
-    footer: Any = file.footer
-    if footer is None:  # of a footer that is too large to be kept
-        return file.file.size_bytes / sum(file.group_rows)
-    places = leaves(file.schema)
-    numbers = [leaf for column in layout(columns, file.schema).file_columns for leaf in places[column]]
-    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
-    held = sum(group.column(leaf).total_uncompressed_size for group in groups for leaf in numbers)
-    return float(held / sum(file.group_rows))
+    footer: Any = file.footer if file is not None else None
+    if file is None or footer is None:  # a footer that is too large to be kept
+        return fixed
+    places, ids = leaves(file.schema), 0.0
+    for feature in config.sparse:
+        at = file.schema.get_field_index(feature.name)
+        if at < 0 or not is_list(file.schema.field(at).type):
+            continue
+        size = _HASH_BYTES if holds_texts(file.schema.field(at).type) else _VALUE_BYTES
+        (leaf,) = places[feature.name]
+        ids += size * sum(footer.row_group(group).column(leaf).num_values for group in range(footer.num_row_groups))
+    return fixed + ids / sum(file.group_rows)
 
 
 def _runs(table: Table, least: int) -> Iterator[list[tuple[int, int]]]:

@@ -1,0 +1,192 @@
+"""Rank tasks on streamed tables: the losses of stored rows, on any number of ranks, across stops; beside the ranks and from a service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.checkpoints import stop_after
+from tests.forks import Call, called
+from tests.integration.runtime.conftest import TUNEYARD, environment, read_report, write_jobspec
+from tests.rankers import LAYERS, rank_request, rank_task, small_windows, write_clicks
+from tests.ranks import _rank, group, results_in_ranks
+
+from tuneyard.api import BadInput, RankTask, TuneyardError
+from tuneyard.training import TrainRequest, TrainResult
+
+STEPS = 24
+FIELDS: dict[str, Any] = {
+    "batch": {"global": 240},
+    "steps": STEPS,
+    "checkpoint": {"everySteps": 8},
+    "optimizer": {"learningRate": 0.01, "schedule": "constant", "warmup": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_clicks(tmp_path_factory.mktemp("clicks") / "clicks.parquet", rows=4_000)
+
+
+def task_of(clicks: Path, **fields: Any) -> RankTask:
+    return rank_task(clicks, **(FIELDS | fields))
+
+
+def in_small_windows(requests: Sequence[TrainRequest], workers: int, cache: Path) -> list[TrainResult | TuneyardError]:
+    """What rank 0 answers where the table has several windows; each machine has a cache of its own."""
+    places = [{**place, "TUNEYARD_CACHE": str(cache)} for place in group(workers, per_machine=workers)]
+    answers: list[TrainResult | TuneyardError] = called([Call(_rank_in_small_windows, (list(requests),), place) for place in places])[0]
+    return answers
+
+
+def _rank_in_small_windows(requests: Sequence[TrainRequest]) -> list[TrainResult | TuneyardError]:
+    with small_windows(split_bytes=24 << 10):
+        return _rank(requests)
+
+
+def result(answers: Sequence[TrainResult | TuneyardError]) -> TrainResult:
+    (answer,) = answers
+    assert isinstance(answer, TrainResult), answer
+    return answer
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_losses_are_those_of_stored_rows_bit_for_bit(workers: int, clicks: Path, tmp_path: Path) -> None:
+    ways: list[dict[str, Any]] = [{}, {"streaming": True}, {"shuffle": False}, {"shuffle": False, "streaming": True}]
+    requests = [rank_request(tmp_path / str(number), task_of(clicks, **way), workers=workers) for number, way in enumerate(ways)]
+    stored, streamed, stored_as_it_lies, streamed_as_it_lies = results_in_ranks(requests, workers)
+    assert streamed.losses == stored.losses
+    assert streamed_as_it_lies.losses == stored_as_it_lies.losses
+    assert streamed.details["data"]["streamed"]
+    assert streamed.details["data"]["epoch_rows"] == 4_000
+    assert streamed.details["stream"]["shards"] > 0
+    assert streamed.details["bottleneck"]["sentence"]
+
+
+@pytest.fixture(scope="module")
+def windowed(clicks: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
+    """One rank, many windows, held-out rows of a table of their own, never stopped."""
+    folder = tmp_path_factory.mktemp("windowed")
+    return result(in_small_windows([rank_request(folder, held_out_task(clicks))], 1, folder / "cache"))
+
+
+def held_out_task(clicks: Path) -> RankTask:
+    day = write_clicks(clicks.with_name("day.parquet"), rows=500, first_row=9_000) if not clicks.with_name("day.parquet").exists() else ""
+    source = str(day or clicks.with_name("day.parquet"))
+    return task_of(clicks, streaming=True, validation={"source": source}, evaluation={"everySteps": 12}, slices=["device"])
+
+
+def test_held_out_rows_are_judged_beside_a_stream(windowed: TrainResult) -> None:
+    assert len(windowed.eval_losses) == 2
+    assert windowed.details["metrics"]["auc"] > 0.5
+    assert windowed.details["data"]["validation_rows"] == 500
+    assert "device" in windowed.details["slices"]["clicked"]
+
+
+def test_the_order_is_the_same_on_any_number_of_ranks_and_after_stops(clicks: Path, windowed: TrainResult, tmp_path: Path) -> None:
+    """Each attempt on other ranks, and on machines that have no shard yet."""
+    for number, (workers, step) in enumerate([(1, 8), (2, 16), (3, None)]):
+        request = rank_request(tmp_path, held_out_task(clicks), workers=workers)
+        found = result(in_small_windows([request], workers, tmp_path / f"cache-{number}"))
+        if step is not None:
+            stop_after(step, tmp_path / "out")
+    assert found.resumed_from == 16
+    assert np.abs(np.array(found.losses) - windowed.losses).max() < 1e-4
+
+
+def test_a_stop_and_a_start_on_the_same_ranks_change_no_bit(clicks: Path, tmp_path: Path) -> None:
+    request = rank_request(tmp_path, held_out_task(clicks), workers=2)
+    whole = result(in_small_windows([request], 2, tmp_path / "cache"))
+    stop_after(16, tmp_path / "out")
+    again = result(in_small_windows([request], 2, tmp_path / "other"))
+    assert again.resumed_from == 16
+    assert again.losses == whole.losses
+
+
+def test_a_checkpoint_of_stored_rows_is_not_gone_on_from_as_a_stream(clicks: Path, tmp_path: Path) -> None:
+    results_in_ranks([rank_request(tmp_path, task_of(clicks, steps=8))], 1)
+    (answer,) = in_small_windows([rank_request(tmp_path, task_of(clicks, steps=8, streaming=True))], 1, tmp_path / "cache")
+    assert isinstance(answer, BadInput)
+    assert "rows was None and is 'streamed'" in answer.cause
+
+
+def test_a_row_group_that_is_damaged_ends_the_task_with_its_name(tmp_path: Path) -> None:
+    path = write_clicks(tmp_path / "clicks.parquet", rows=4_000)
+    at = pq.read_metadata(path).row_group(3).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[at : at + 30] = b"\xff" * 30
+    path.write_bytes(content)
+    answers = in_small_windows([rank_request(tmp_path / "run", task_of(path, streaming=True, shuffle=False))], 1, tmp_path / "cache")
+    assert isinstance(answers[0], BadInput)
+    assert "clicks.parquet: row group 3 cannot be read" in answers[0].cause
+
+
+def test_a_job_with_a_service_ends_as_one_without_though_its_workers_are_killed(tmp_path: Path) -> None:
+    write_wide_days(tmp_path / "days")
+    body = {
+        "table": {"source": "days"},
+        "features": {"dense": ["age"], "sparse": [{"name": "seen", "rows": 1_000}]},
+        "label": "clicked",
+        "model": {"width": 8, "outputs": 4, "layers": LAYERS, "hidden": [32]},
+        **FIELDS,
+    }
+    served = body | {"service": {"minWorkers": 1, "maxWorkers": 2, "memoryGb": 1}}
+    tasks = [{"name": name, "rank": rank, "resources": {"workers": 2}} for name, rank in (("stored", body), ("served", served))]
+    job = write_jobspec(tmp_path / "job.yaml", *tasks)
+    values = environment(TUNEYARD_CACHE=str(tmp_path / "cache"))
+    done = subprocess.Popen([*TUNEYARD, "run", str(job), "--out", str(tmp_path / "out")], env=values, stderr=subprocess.PIPE, text=True)
+    killed = 0
+    while done.poll() is None:
+        for pid in _data_workers(done.pid) if not killed else ():
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        time.sleep(0.1)
+    assert done.returncode == 0, done.stderr.read() if done.stderr else ""
+    assert killed
+    report = read_report(tmp_path / "out")["tasks"]
+    assert report["served"]["losses"] == report["stored"]["losses"]
+    service = report["served"]["details"]["data_service"]
+    assert service["replaced"] >= 1
+    assert service["shards"] > 0
+
+
+def write_wide_days(folder: Path) -> None:
+    """Three days of rows with 300 ids each: a split of 8 MiB for each 7,000 rows."""
+    folder.mkdir()
+    for day in range(3):
+        chance, rows, ids = np.random.default_rng(day), 20_000, 300
+        seen = pa.ListArray.from_arrays(np.arange(0, rows * ids + 1, ids, dtype=np.int32), chance.integers(0, 1_000, rows * ids))
+        columns = {"age": chance.random(rows), "seen": seen, "clicked": chance.integers(0, 2, rows)}
+        pq.write_table(pa.table(columns), folder / f"{day}.parquet", row_group_size=5_000)
+
+
+def _data_workers(root: int) -> list[int]:
+    """Processes of data workers below a process, as Ray names them."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            command, parents = (folder / "cmdline").read_bytes(), _ancestors(int(folder.name))
+        except OSError:
+            continue
+        if b"DataWorker" in command and root in parents:
+            found.append(int(folder.name))
+    return found
+
+
+def _ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
