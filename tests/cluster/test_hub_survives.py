@@ -299,6 +299,44 @@ def test_a_status_that_cannot_be_read_at_all_keeps_no_job_from_being_deleted(ope
     house.remove("jobspecs")
 
 
+def test_what_another_version_of_the_hub_has_written_is_kept_or_left_alone(open_house: House) -> None:
+    house, path = open_house, f"{PATHS['jobspecs']}/skewed/status"
+    attempt = house.starts("skewed")
+    report = {"apiVersion": hostile.API_VERSION, "kind": "AttemptReport", "metadata": {"name": attempt["name"]}}
+    house.member.api.create(REPORTS, report)
+    ran = rayjobs(house.member)[0]["metadata"]["uid"]
+
+    def stored() -> dict[str, Any]:
+        found: dict[str, Any] = job(house.hub, "skewed")["status"]
+        return found
+
+    house.operator.stop()
+    newer = {**stored()["attempts"][0], "region": "eu", "placement": {**attempt["placement"], "rack": {"row": 3}}}
+    house.hub.api.patch(path, {"status": {"attempts": [newer], "budget": {"left": 2}}})
+    house.hub.api.patch(f"{PATHS['clusters']}/{house.member.name}", {"spec": {"region": "eu"}})
+    house.start()
+    state = {"phase": "Running", "stage": "x", "progress": {"step": 3, "of": 9, "watts": 700}, "weather": "fine"}
+    house.member.api.patch(f"{REPORTS}/{attempt['name']}/status", {"status": {**state, "observedAt": hostile.NOON}})
+    status = until(lambda: stored() if stored()["phase"] == "Running" else None, "a newer hub's attempt goes on under this one")
+    (followed,) = status["attempts"]
+    assert (followed["number"], followed["lastStep"], followed["region"]) == (1, 3, "eu")
+    assert (followed["placement"]["rack"], status["budget"]) == ({"row": 3}, {"left": 2})
+
+    hibernating = {**followed, "phase": "Hibernating"}
+    house.hub.api.patch(path, {"status": {"attempts": [hibernating]}})
+    status = until(lambda: stored() if "cannot be read" in stored()["message"] else None, "it says that it cannot read the attempt")
+    assert "attempts.0.phase" in status["message"]
+    assert [each["type"] for each in status["conditions"] if each["type"] == "Stalled"]
+    house.starts("beside-it")
+    assert stored()["attempts"] == [hibernating]
+    house.hub.api.patch(path, {"status": {"attempts": [followed]}})
+    until(lambda: "cannot be read" not in stored()["message"], "it goes on once the attempt can be read")
+    assert not [each["type"] for each in stored()["conditions"] if each["type"] == "Stalled"]
+    assert [each["number"] for each in stored()["attempts"]] == [1]
+    assert ran in [each["metadata"]["uid"] for each in rayjobs(house.member)]
+    house.remove("jobspecs")
+
+
 def fuzzed(house: House, examples: int, start: int) -> None:
     @seed(start)
     @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from tuneyard.api import STORED, JobSpec, JobStatus, check_rules
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
-from tuneyard.api.salvage import salvaged
+from tuneyard.api.wire import Reading, read
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
@@ -44,12 +44,12 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
     )
 
 
-def status_of(item: Mapping[str, Any]) -> JobStatus:
-    """The stored status; a fresh one where there is none. Where somebody has written nonsense, what can be read of it counts."""
-    status, unreadable = salvaged(JobStatus, item.get("status"))
-    if unreadable:
-        log.warning("the status of %s cannot be read in full: %s", item["metadata"]["name"], unreadable)
-    return status
+def status_of(item: Mapping[str, Any]) -> Reading[JobStatus]:
+    """The stored status; a fresh one where there is none."""
+    found = read(JobStatus, item.get("status"))
+    if found.problems:
+        log.warning("the status of %s cannot be read in full: %s", item["metadata"]["name"], found.problems)
+    return found
 
 
 def output_of(goal: Goal, defaults: Defaults) -> str:

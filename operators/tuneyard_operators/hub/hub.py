@@ -21,7 +21,7 @@ from tuneyard_operators.hub.data_waits import data_waits
 from tuneyard_operators.hub.events import Events
 from tuneyard_operators.hub.forecasts import Forecasts, Starts
 from tuneyard_operators.hub.goals import FINALIZER, goal_of, output_of
-from tuneyard_operators.hub.guard import reason_of
+from tuneyard_operators.hub.guard import Unreadable, reason_of
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.hub.lifecycle import Action, Goal, Outcome, Verb, advance
 from tuneyard_operators.hub.member import Hears, Member
@@ -206,6 +206,10 @@ class Hub:
                 if isinstance(error, Invalid):
                     await self._stalled.handle(key, error)
                 self._queue.retry(key)
+            except Unreadable as error:
+                result = "unreadable"
+                log.warning("%s/%s: %s", *key, error, extra={"job": "/".join(key)})
+                await self._stalled.handle(key, error)
             except Exception as error:  # one broken job must not stop the others
                 result = "error"
                 log.exception("%s/%s cannot be brought further", *key)
@@ -221,6 +225,7 @@ class Hub:
         if item is None or _is_over(item):
             self._forget(key)
             return True
+        self.jobs.check_readable(key)
         goal = await self._goal(key, item)
         before = self.jobs.status(key)
         now = datetime.now(UTC)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tuneyard.api import JobStatus
+from tuneyard.api.wire import Reading
 from tuneyard_operators.hub.goals import FINALIZER, status_of
+from tuneyard_operators.hub.guard import Unreadable
 from tuneyard_operators.kube import JOBSPEC, Cache, Connection, Key, Missing
 
 Object = dict[str, Any]
@@ -31,7 +33,7 @@ class JobSpecs(Cache):
         self._hub = connection
         self._on_status = on_change
         self._on_news = on_news
-        self._parsed: dict[Key, tuple[str, JobStatus]] = {}
+        self._parsed: dict[Key, tuple[str, Reading[JobStatus]]] = {}
         self._written_s: dict[Key, float] = {}
         """When a status was written last, or wanted to be for the first time."""
         self._unfinished: set[Key] = set()
@@ -39,7 +41,21 @@ class JobSpecs(Cache):
         """Keys with a write on its way, and the newest version that the watch has told of meanwhile."""
 
     def status(self, key: Key) -> JobStatus:
-        """The stored status of a JobSpec that is there. Shared: to be copied before it is changed."""
+        """The stored status of a JobSpec that is there, as far as it can be read. Shared: to be copied before it is changed."""
+        return self._reading(key).value
+
+    def check_readable(self, key: Key) -> None:
+        """Raises Unreadable where decisions about the job hang on what cannot be read: an attempt that is lost sight of may be running."""
+        lost = self._reading(key).lost
+        if lost:
+            advice = "run the version of the hub that wrote it, or delete the job"
+            raise Unreadable(f"the stored status cannot be read ({lost}), so that nothing is started or stopped: {advice}")
+
+    def is_readable(self, key: Key) -> bool:
+        """Whether `check_readable` has nothing to say."""
+        return not self._reading(key).lost
+
+    def _reading(self, key: Key) -> Reading[JobStatus]:
         item = self.items[key]
         version = item["metadata"]["resourceVersion"]
         known = self._parsed.get(key)
@@ -95,7 +111,7 @@ class JobSpecs(Cache):
             version = answer["metadata"]["resourceVersion"]
             # Nobody has written in between, or the version would not have been the one that was written over.
             now: Object = {**item, **change, "metadata": answer["metadata"]}
-            self._parsed[key] = (version, status)
+            self._parsed[key] = (version, Reading(status))
             # The answer to the write that removes the last finalizer is of an object that is gone already.
             going = now["metadata"].get("deletionTimestamp") and not now["metadata"].get("finalizers")
             if not going and self._underway[key] != _GONE:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuneyard.api import Attempt, AttemptReport, AttemptState, Cluster, Metadata, NodeInventory
 from tuneyard.api.attempt_report import AttemptGoal
-from tuneyard.api.salvage import salvaged
+from tuneyard.api.wire import read
 from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.heartbeat import Heartbeat
 from tuneyard_operators.hub.inventory import hostname, inventory, is_ready, kept_of_foreign_pod, kept_of_node, left_out
@@ -286,11 +286,13 @@ class Member:
 
 def _report(item: Object) -> tuple[AttemptReport, str]:
     """What an attempt says, as far as it can be read, and what of it cannot."""
-    goal, _ = salvaged(AttemptGoal, item.get("spec"))
-    state, unreadable = salvaged(AttemptState, item["status"]) if item.get("status") else (None, "")
-    if unreadable:
-        log.warning("the report %s cannot be read in full: %s", item["metadata"]["name"], unreadable)
-    return AttemptReport(metadata=Metadata(name=item["metadata"]["name"]), spec=goal, status=state), unreadable
+    goal = read(AttemptGoal, item.get("spec")).value
+    state = read(AttemptState, item["status"]) if item.get("status") else None
+    problems = state.problems if state is not None else ""
+    if problems:
+        log.warning("the report %s cannot be read in full: %s", item["metadata"]["name"], problems)
+    report = AttemptReport(metadata=Metadata(name=item["metadata"]["name"]), spec=goal, status=state.value if state is not None else None)
+    return report, problems
 
 
 def _job_of(item: Mapping[str, Any]) -> Key | None:

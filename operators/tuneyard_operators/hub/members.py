@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import Cluster, ClusterStatus, NodeInventory
-from tuneyard.api.salvage import salvaged
+from tuneyard.api.wire import read
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.connecting import Connect, connect
 from tuneyard_operators.hub.flapping import COUNTS_S, held_out_until, why_held_out, with_return
@@ -151,7 +151,7 @@ class Members:
         if member is not None and self._read.get(name) == mark and not self._wants_credentials(member):
             return
         try:
-            cluster = Cluster.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+            cluster = Cluster.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec")}, extra="ignore")
         except ValidationError as error:
             wrong = error.errors(include_input=False)[0]
             self._problems[name] = (now, f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}")
@@ -267,7 +267,7 @@ def _stored(item: Object) -> ClusterStatus:
     """The status of a Cluster without its nodes, as far as it can be read: it outlives the hub that wrote it."""
     status = item.get("status")
     kept = ("heartbeat", "returnedAt", "conditions")
-    return salvaged(ClusterStatus, {name: status[name] for name in kept if name in status} if isinstance(status, dict) else {})[0]
+    return read(ClusterStatus, {name: status[name] for name in kept if name in status} if isinstance(status, dict) else {}).value
 
 
 def _by_sku(nodes: Iterable[NodeInventory]) -> dict[str, tuple[int, int]]:

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import STORED, Schedule
-from tuneyard.api.salvage import salvaged
 from tuneyard.api.schedule import ScheduleStatus
+from tuneyard.api.wire import read
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spec
 from tuneyard_operators.hub.guard import Guard, Unreadable, with_stalled
@@ -57,7 +57,7 @@ class Schedules:
 
     async def _tell(self, key: Key, item: Object, reason: str) -> None:
         """Have the Schedule say why nothing comes of it."""
-        stored = salvaged(ScheduleStatus, item.get("status"))[0].model_dump(mode="json", by_alias=True)
+        stored = read(ScheduleStatus, item.get("status")).value.model_dump(mode="json", by_alias=True)
         conditions = with_stalled(stored.get("conditions"), reason, item["metadata"].get("generation", 0), datetime.now(UTC))
         try:
             await self._store(key, item, {**stored, "message": reason, "conditions": conditions})
@@ -72,7 +72,7 @@ class Schedules:
         except ValidationError as error:
             raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
         created = at(item["metadata"]["creationTimestamp"])
-        status, _ = salvaged(ScheduleStatus, item.get("status"))
+        status = read(ScheduleStatus, item.get("status")).value
         if status.conditions:  # it could not be followed, and can be again
             status = status.model_copy(update={"conditions": [], "message": ""})
         step = advance_schedule(key[1], schedule.spec, status, created, self._runs(key), datetime.now(UTC))

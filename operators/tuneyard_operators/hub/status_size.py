@@ -39,9 +39,14 @@ def fitted(status: JobStatus) -> JobStatus:
     status.attempts = _lately(status.attempts)
     for limits in _STEPS:
         _cut(status, limits)
-        if _bound(status) <= BUDGET_BYTES or size_of(status) <= BUDGET_BYTES:
-            break
-    return status
+        if (not _has_unknown(status) and _bound(status) <= BUDGET_BYTES) or size_of(status) <= BUDGET_BYTES:
+            return status
+    return JobStatus.model_validate(status.model_dump(by_alias=True), extra="ignore")
+
+
+def _has_unknown(status: JobStatus) -> bool:
+    """Whether a newer hub has left fields in it, of any size."""
+    return any(each.model_extra for each in (status, *status.tasks, *status.attempts, *status.conditions))
 
 
 def _cut(status: JobStatus, limits: _Limits) -> None:

@@ -61,6 +61,8 @@ class Sweep:
 
     def _is_orphan(self, name: str, key: Key) -> bool:
         item = self._jobs.items.get(key)
+        if item is not None and not self._jobs.is_readable(key):
+            return False  # what its status says of its attempts is not known
         return item is None or all(known != name for _, known in last_resort.left_on_members(item))
 
     def _spread_looks(self) -> None:

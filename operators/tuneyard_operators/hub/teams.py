@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuneyard.api import Attempt, JobStatus
-from tuneyard.api.salvage import salvaged
 from tuneyard.api.team import TeamStatus
+from tuneyard.api.wire import read
 from tuneyard.federation import held_hours, read_team, same_month
 from tuneyard_operators.hub.clock import at, written
 from tuneyard_operators.hub.guard import Guard, with_stalled
@@ -124,4 +124,4 @@ def usage_of(attempts: Iterable[Attempt], now: datetime) -> tuple[float, float]:
 
 
 def _status(item: Object) -> TeamStatus:
-    return salvaged(TeamStatus, item.get("status"))[0]
+    return read(TeamStatus, item.get("status")).value

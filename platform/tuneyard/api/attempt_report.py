@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.errors import FailureKind
@@ -52,8 +52,6 @@ class Failure(StatusFields):
 
 class AttemptState(StatusFields):
     """Replaced whole every few seconds while the attempt lives."""
-
-    model_config = ConfigDict(extra="ignore")
 
     phase: Phase = Field(default=Phase.STARTING, description="where the attempt stands")
     message: str = Field(default="", description="what is going on, for people")

@@ -49,8 +49,14 @@ class Fields(BaseModel):
 
 
 class StatusFields(Fields):
-    """A group of fields that programs write: of a status, or of a report."""
+    """A group of fields that programs write: of a status, or of a report. What a newer version has added is kept, and written back.
 
+    `vital`: the places, such as `attempts.*.token`, that decisions hang on: an object in which one cannot be read is left alone (`wire`).
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    vital: ClassVar[frozenset[str]] = frozenset()
     longest_text: ClassVar[int] = LONGEST_MESSAGE
 
 

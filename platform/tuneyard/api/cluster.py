@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 
 from tuneyard.api.base import EnvVar, Fields, KeyRef, Name, Resource, StatusFields
 from tuneyard.api.limits import MOST_GPUS_PER_NODE
@@ -144,8 +144,6 @@ class NodeInventory(StatusFields):
 
 class ClusterStatus(StatusFields):
     """What the hub sees of the member."""
-
-    model_config = ConfigDict(extra="ignore")
 
     healthy: bool = Field(default=False, description="the hub reaches the member, and can use it")
     message: str = Field(default="", description="why it cannot be used, or what is wrong there")

@@ -74,7 +74,7 @@ class RankTask(Fields):
     """Train a ranker, which predicts from a wide row whether a user clicks."""
 
     table: Source = Field(description="Parquet with the features and labels in columns")
-    validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their content")
+    validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their features")
     validation: Source | None = Field(default=None, description="a table of its own for evaluation, such as the next day; default: none")
     features: RankFeatures
     label: Column = Field(default="label", description="column with 0 or 1 that is predicted")

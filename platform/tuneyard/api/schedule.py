@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.jobspec import Job
@@ -71,8 +71,6 @@ class ScheduleGoal(Fields):
 
 class ScheduleStatus(StatusFields):
     """What the hub says about the runs."""
-
-    model_config = ConfigDict(extra="ignore")
 
     last_run: Moment | None = Field(default=None, description="when the last run was due (RFC 3339)")
     next_run: Moment | None = Field(default=None, description="when the next run is due (RFC 3339)")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tuneyard.api.base import StatusFields
 from tuneyard.api.moments import Moment
@@ -124,10 +124,22 @@ class Usage(StatusFields):
     cost: float = Field(default=0.0, description="price of those, in the currency of the Clusters")
 
 
+_ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned")
+_PLACEMENT = ("cluster", "sku", "workers", "gpus", "pods", "nodes", "nodes.*")
+_TASK = ("name", "phase")
+
+
 class JobStatus(StatusFields):
     """What the hub reports about a job."""
 
-    model_config = ConfigDict(extra="ignore")
+    vital: ClassVar[frozenset[str]] = frozenset(
+        (
+            *("phase", "attempts", "attempts.*", "tasks", "tasks.*"),
+            *(f"attempts.*.{name}" for name in _ATTEMPT),
+            *(f"attempts.*.placement.{name}" for name in _PLACEMENT),
+            *(f"tasks.*.{name}" for name in _TASK),
+        )
+    )
 
     phase: Phase = Field(default=Phase.PENDING, description="where the job stands")
     message: str = Field(default="", description="what is going on, and what a person can do about it")

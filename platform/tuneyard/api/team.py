@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.moments import Moment
@@ -35,8 +35,6 @@ class TeamGoal(Fields):
 
 class TeamStatus(StatusFields):
     """What the team holds and has used."""
-
-    model_config = ConfigDict(extra="ignore")
 
     in_use: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs that its attempts hold now")
     borrowed: dict[str, int] = Field(default_factory=dict, description="SKU -> GPUs above the team's quota")

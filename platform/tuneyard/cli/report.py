@@ -11,6 +11,7 @@ from tuneyard.api import BadInput
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.storage import NotFound, open_store
+from tuneyard.tracking import remarks_of
 
 _COLUMNS = ["task", "status", "steps", "last_loss", "tokens_per_s", "rows_per_s", "mfu", "peak_memory_gb", "rows", "errors", "wall_s"]
 
@@ -34,7 +35,7 @@ def report(
         for name, value in row["metrics"].items():
             typer.echo(f"{row['task']}: {name} {_text(name, value)}{_interval(name, content['tasks'][row['task']])}")
     for name, task in content["tasks"].items():
-        if sentence := ((task.get("details") or {}).get("bottleneck") or {}).get("sentence"):
+        for sentence in remarks_of(task):
             typer.echo(f"{name}: {sentence}")
     typer.echo(f"charts: {folder.rstrip('/')}/report.html")
 

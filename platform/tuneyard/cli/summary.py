@@ -8,7 +8,7 @@ from typing import Any
 from tuneyard.cli.output import print_table
 from tuneyard.cli.progress_state import clock, share
 from tuneyard.metrics import FIGURES
-from tuneyard.tracking import Report, comparable, prompt_forms
+from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
 
 
 def print_summary(report: Report) -> None:
@@ -30,9 +30,8 @@ def print_summary(report: Report) -> None:
         for line in [*comparisons(same_rows), *filter(None, [prompt_forms(same_rows)])]:
             print(line)
     for name, task in report.tasks.items():
-        bottleneck = (task.get("details") or {}).get("bottleneck") or {}
-        if bottleneck.get("cause", "trainer") != "trainer":
-            print(f"{name}: {bottleneck['sentence']}")
+        for remark in remarks_of(task, also_expected=False):
+            print(f"{name}: {remark}")
     if any(task.get("peak_from") == "measured" for task in report.tasks.values()):
         print("MFU is of the measured peak")
 

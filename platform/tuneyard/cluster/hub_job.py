@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tuneyard.api import STORED, Attempt, JobSpec, JobStatus, Phase
 from tuneyard.api.tasks import TASK_KINDS
+from tuneyard.api.wire import read
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,10 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
 
 
 def _status(found: Mapping[str, Any]) -> JobStatus:
-    try:
-        return JobStatus.model_validate(found, extra="ignore")
-    except ValidationError as error:
-        phase = next((phase for phase in Phase if phase == found.get("phase")), Phase.PENDING)
-        first = error.errors(include_url=False)[0]
-        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return JobStatus(phase=phase, message=f"upgrade tuneyard: the hub's status has a form that this version cannot read ({wrong})")
+    reading = read(JobStatus, found)
+    if reading.lost:
+        reading.value.message = f"upgrade tuneyard: the hub's status has a form that this version cannot read ({reading.lost})"
+    return reading.value
 
 
 def _outline(found: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOutline, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tuneyard.api import STORED, Cluster, ClusterStatus, JobSpec, JobStatus, Phase
+from tuneyard.api.wire import read
 from tuneyard.catalog import canonical_sku
 from tuneyard.cluster.asks import ask_of
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
@@ -146,7 +147,7 @@ def read_job(item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
     """A JobSpec and its status; None where this client cannot read it."""
     try:
         job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}, context=STORED)
-        return job, JobStatus.model_validate(item.get("status") or {})
+        return job, read(JobStatus, item.get("status")).value
     except ValidationError:
         return None
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from tuneyard.api import Team as TeamResource
 from tuneyard.api.moments import moment_of
-from tuneyard.api.salvage import salvaged
 from tuneyard.api.team import TeamGoal, TeamStatus
+from tuneyard.api.wire import read
 from tuneyard.catalog import canonical_sku
 from tuneyard.federation.world import Team
 
@@ -20,9 +20,9 @@ Amount = TypeVar("Amount", int, float)
 
 def read_team(item: Mapping[str, Any], now: datetime) -> tuple[Team, str]:
     """A team by its object, and why its spec cannot be read, where it cannot: it is closed then."""
-    status = salvaged(TeamStatus, item.get("status"))[0]
+    status = read(TeamStatus, item.get("status")).value
     try:
-        team = TeamResource.model_validate({key: item[key] for key in ("metadata", "spec") if item.get(key) is not None})
+        team = TeamResource.model_validate({key: item[key] for key in ("metadata", "spec") if item.get(key) is not None}, extra="ignore")
     except ValidationError as error:
         name, wrong = item["metadata"]["name"], error.errors(include_input=False)[0]
         reason = f"its spec cannot be read: {'.'.join(map(str, wrong['loc']))[:200]}: {wrong['msg'][:500]}"

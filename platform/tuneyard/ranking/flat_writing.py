@@ -21,7 +21,7 @@ from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
 
-ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 5
+ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 6
 _READ_ROWS = 65_536
 
 

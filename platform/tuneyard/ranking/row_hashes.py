@@ -1,4 +1,4 @@
-"""A hash of the content of each row of a batch, for holding rows out: equal rows have equal hashes, on every machine."""
+"""A hash of the features of each row of a batch, for holding rows out: rows with equal features have equal hashes, on every machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tuneyard.ranking.batches import LABELS
+
 Hashes = npt.NDArray[np.uint64]
 
 
 def row_hashes(batch: Mapping[str, torch.Tensor]) -> Hashes:
-    """Of the tensors that `batches.batch_of` made; [rows]. All missing numbers are equal."""
+    """Of the tensors that `batches.batch_of` made; [rows]. All missing numbers are equal.
+
+    Labels do not count: a row that was shown twice, and clicked once, is known to the ranker from either.
+    """
     total: Hashes | None = None
-    for number, name in enumerate(sorted(batch)):
-        if name.endswith(".offsets"):
-            continue
+    features = [name for name in sorted(batch) if name != LABELS and not name.endswith(".offsets")]
+    for number, name in enumerate(features):
         values = batch[name].numpy()
         if name.endswith(".ids"):
             offsets = batch[f"{name.removesuffix('.ids')}.offsets"].numpy()

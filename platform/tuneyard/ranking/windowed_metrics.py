@@ -19,6 +19,7 @@ from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
 WINDOW_BINS = 1 << 11
 """32 KiB a window. Logits in a bin differ by 0.02 at most, inside of the reach of 20."""
 MOST_WINDOWS = 500
+_FARTHEST = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class WindowedMetrics:
         if not width > 0 or most < 2:
             raise ValueError(f"windows have a width above 0, and there are at least two; got {width} and {most}")
         self.unplaced = 0
-        """Rows that count, without a place: null or NaN."""
+        """Rows that count, without a place: null, NaN, or too far away to be numbered."""
         self._first_width, self._most, self._doublings = width, most, 0
         self._windows: dict[int, RankMetrics] = {}
 
@@ -54,13 +55,15 @@ class WindowedMetrics:
     def add(self, judged: JudgedRows, places: npt.NDArray[Any]) -> None:
         """Count rows whose loss is known; `places` of all rows, in whatever order."""
         at = judged.of_counted(np.asarray(places))
-        placed = np.isfinite(at)
+        with np.errstate(invalid="ignore"):
+            numbers = np.floor_divide(at, self._first_width)
+        placed = np.abs(numbers) < _FARTHEST  # false for NaN too
         if not placed.all():
             self.unplaced += int(np.count_nonzero(~placed))
-            judged, at = judged.select(placed), at[placed]
-        if not len(at):
+            judged, numbers = judged.select(placed), numbers[placed]
+        if not len(numbers):
             return
-        numbers = np.floor_divide(at, self._first_width).astype(np.int64) >> self._doublings
+        numbers = numbers.astype(np.int64) >> self._doublings
         while len(self._windows.keys() | set(np.unique(numbers).tolist())) > self._most:
             self._double()
             numbers >>= 1

@@ -12,14 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+from pydantic import ValidationError
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
 from tuneyard.api.base import API_VERSION
-from tuneyard.api.salvage import salvaged
+from tuneyard.api.wire import read
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
 _NOT_FOUND, _CONFLICT = 404, 409
+
+
+def _stop_of(found: Any) -> StopRequest:
+    """A wish to stop is one, also for a reason that this version does not know."""
+    try:
+        return read(StopRequest, found).value
+    except ValidationError:
+        return StopRequest(reason="Preempted")
 
 
 class ApiUnavailable(Exception):
@@ -60,7 +69,7 @@ class ReportObject:
         Raises ApiUnavailable.
         """
         # What is longer than a report may hold is cut: an API server would refuse all of it, and the attempt would count as silent.
-        fitting, _ = salvaged(AttemptState, state.model_dump(mode="json", by_alias=True))
+        fitting = read(AttemptState, state.model_dump(mode="json", by_alias=True)).value
         # None stays in: in a merge patch it removes what the state before had.
         patch = {"status": fitting.model_dump(mode="json", by_alias=True)}
         status, answer = self._send("PATCH", f"{self._collection}/{self._name}/status", patch)
@@ -70,7 +79,7 @@ class ReportObject:
         if status >= 300:
             raise ApiUnavailable(f"{status}: {answer.get('message', 'no message')}")
         stop = (answer.get("spec") or {}).get("stop")
-        return StopRequest.model_validate(stop) if stop else None
+        return _stop_of(stop) if stop else None
 
     def _create(self) -> None:
         report = {

@@ -26,6 +26,7 @@ from tuneyard.tracking.events import (
     silent,
 )
 from tuneyard.tracking.recorder import Recorder, open_recorder
+from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import REPORT_HTML, REPORT_JSON, Report, write_report
 from tuneyard.tracking.task_logs import LogReader
 
@@ -60,6 +61,7 @@ __all__ = [
     "comparable",
     "open_recorder",
     "prompt_forms",
+    "remarks_of",
     "silent",
     "write_report",
 ]

@@ -18,12 +18,6 @@ def data_charts(task: Mapping[str, Any]) -> list[Chart]:
     return [_mixture_chart(details.get("mixture") or {}), _stream_chart(details.get("stream") or {}), _waits_chart(task)]
 
 
-def data_remarks(task: Mapping[str, Any]) -> list[str]:
-    """Why a run on streamed data was not faster, as a sentence; nothing of other runs."""
-    sentence = ((task.get("details") or {}).get("bottleneck") or {}).get("sentence")
-    return [sentence] if sentence else []
-
-
 def _waits_chart(task: Mapping[str, Any]) -> Chart:
     """The wait of each step, where it is worth a picture: 1 % in the mean."""
     series = task.get("series") or {}

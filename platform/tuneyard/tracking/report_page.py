@@ -15,10 +15,11 @@ from markupsafe import Markup
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking.charts import Bar, Chart, Line, Part, bar_chart, line_chart, share_bar
 from tuneyard.tracking.comparing import comparable, prompt_forms
-from tuneyard.tracking.data_charts import data_charts, data_remarks
+from tuneyard.tracking.data_charts import data_charts
 from tuneyard.tracking.formats import duration, gigabytes, number, percent
 from tuneyard.tracking.heat_map import heat_map
 from tuneyard.tracking.judged_rows import slice_rows, window_charts
+from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import Report, json_safe
 
 MOST_RANKS = 16
@@ -106,7 +107,7 @@ def _task_view(name: str, task: Mapping[str, Any]) -> dict[str, Any]:
         "message": task.get("message", ""),
         "tiles": [tile for tile in tiles if tile],
         "charts": [chart for chart in charts if chart.drawing],
-        "remarks": data_remarks(task),
+        "remarks": remarks_of(task),
         "trials": _trials(task),
         "effects": _effects(task),
         "metrics": _figures(task),

@@ -27,7 +27,7 @@ from tuneyard.training.checkpoint.loading import Restored, load, load_weights
 from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.context import SliceCollator
-from tuneyard.training.details import details_of, exchange_of, figures_of
+from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
 from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
@@ -426,6 +426,7 @@ class Attempt:
             resumed_from=start,
             details={
                 **details_of(material.data, plan, progress, router_weight=self.router_weight),
+                **(early_stop_of(progress, material.steps) if status == "succeeded" else {}),
                 **exchange_of(self.exchange, plan, len(progress.losses) - start),
             },
         )

@@ -42,6 +42,15 @@ def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, route
     }
 
 
+def early_stop_of(progress: Progress, steps: int) -> dict[str, Any]:
+    """Where and why a run of `steps` ended before its last one; nothing of a run that made all of them."""
+    made, best = len(progress.losses), progress.best_step
+    if made >= steps:
+        return {}
+    sentence = f"stopped at step {made} of {steps}: no evaluation was better than that of step {best}, whose weights are saved"
+    return {"early_stop": {"step": made, "best_step": best, "sentence": sentence}}
+
+
 def exchange_of(exchange: GradientExchange | None, plan: Plan, steps: int) -> dict[str, Any]:
     """What this rank sent to average gradients over the `steps` of this attempt, where training does it itself."""
     if exchange is None or not steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.servers import S3
 from tests.tensor_training import mesh_request
 
 from tuneyard.storage import open_store
+from tuneyard.tracking import remarks_of
 from tuneyard.tracking.events import Event, Stage, Step, Warned
 from tuneyard.training import TrainRequest, train
 
@@ -149,6 +151,7 @@ def test_early_stop_ends_a_run_that_no_longer_improves_and_keeps_the_best(materi
     assert result.steps < 40
     best_step, _ = min(result.eval_losses, key=lambda pair: pair[1])
     assert result.steps == best_step + 2
+    assert f"stopped at step {result.steps} of 40: no evaluation was better than that of step {best_step}" in remarks_of(asdict(result))[0]
     assert checkpoint(tmp_path / "out", best_step).joinpath("manifest.json").is_file()
 
 

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tuneyard.api import AttemptState, JobStatus, Phase, Schedule, Team
-from tuneyard.api.limits import LARGEST_INTEGER, LONGEST_MESSAGE, LONGEST_TEXT
+from tuneyard.api import Schedule, Team
+from tuneyard.api.limits import LARGEST_INTEGER, LONGEST_TEXT
 from tuneyard.api.loading import KINDS
 from tuneyard.api.quantities import parse_duration_s, parse_size_bytes
-from tuneyard.api.salvage import salvaged
 from tuneyard.api.schema import MEMBER_KINDS, crd
 from tuneyard.api.tasks import WorkerRange
 
@@ -86,35 +85,3 @@ def leaves(node: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
 def test_metadata_is_left_to_the_api_server() -> None:
     notes = {"kubectl.kubernetes.io/last-applied-configuration": "x" * (LONGEST_TEXT + 1)}
     assert Team.model_validate({"metadata": {"name": "maps", "annotations": notes}, "spec": {}}).metadata.annotations == notes
-
-
-# --- what others have written, as far as it can be read
-
-
-def test_of_a_report_what_can_be_read_counts() -> None:
-    state, problems = salvaged(
-        AttemptState,
-        {
-            "phase": "Running",
-            "observedAt": "0001-01-01T00:00:00",
-            "message": "x" * 700_000,
-            "progress": {"step": -1, "of": 10, "loss": 2.0},
-            "ranks": [{"rank": 0, "pod": "a"}, {"rank": -1, "pod": "b"}, {"pod": "c"}],
-            "failure": {"kind": "Bogus", "message": "m"},
-            "checkpointStep": 7,
-        },
-    )
-    assert (state.phase, state.checkpoint_step, state.progress.of, state.progress.step) == (Phase.RUNNING, 7, 10, 0)
-    assert (state.observed_at, state.failure, [rank.pod for rank in state.ranks]) == ("", None, ["a", "c"][:1])
-    assert state.message == "x" * LONGEST_MESSAGE
-    assert "observedAt: Value error, '0001-01-01T00:00:00' is not a time" in problems
-
-
-def test_what_is_no_object_at_all_is_an_empty_one() -> None:
-    assert salvaged(JobStatus, {"attempts": 5, "tasks": "x", "phase": None, "message": {"a": 1}})[0] == JobStatus()
-
-
-def test_what_can_be_read_is_not_changed() -> None:
-    status = {"phase": "Running", "attempts": [{"number": 1, "task": "train", "token": 1}]}
-    found, problems = salvaged(JobStatus, status)
-    assert (found.attempts[0].task, problems) == ("train", "")

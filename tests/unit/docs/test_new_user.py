@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from benchmarks import new_user_steps
 from benchmarks.new_user_journeys import PAIRS, bring, journeys
 from benchmarks.new_user_steps import Shell, Step, StepFailed, frightening
 from tests.unit.docs.checking import complaints
@@ -56,7 +57,10 @@ def test_a_shell_keeps_what_a_user_has_set_and_where_he_is(tmp_path: Path) -> No
         (Step("sleep 600", "", "", limit_minutes=0.02), "not done after 0.02 minutes"),
     ],
 )
-def test_a_step_that_does_not_keep_its_promise_ends_the_journey(tmp_path: Path, step: Step, what: str) -> None:
+def test_a_step_that_does_not_keep_its_promise_ends_the_journey(
+    tmp_path: Path, step: Step, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_user_steps, "_GRACE_S", 0.5)
     with pytest.raises(StepFailed, match=what):
         Shell(tmp_path, {}).take(step, 1)
 

@@ -16,9 +16,9 @@ from tests.hostile import changed
 
 from tuneyard.api import Cluster, JobStatus, NodeInventory, Schedule
 from tuneyard.api.limits import LONGEST_MESSAGE
-from tuneyard.api.salvage import salvaged
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard.api.team import TeamStatus
+from tuneyard.api.wire import read
 from tuneyard.federation import POLICIES, ask_of, attempts_of, member_of, read_team
 from tuneyard_operators.hub import last_resort
 from tuneyard_operators.hub.cron import advance_schedule
@@ -55,7 +55,7 @@ def test_a_refusal_that_is_longer_than_a_condition_is_cut() -> None:
     made = item({**hostile.SMALL_JOB, "storage": {"output": "x" * 5000}}, None)
     goal = goal_of(made, DEFAULTS)
     assert len(goal.problem) > LONGEST_MESSAGE
-    after = advance(goal, status_of(made), {}, NOON, Settings()).status
+    after = advance(goal, status_of(made).value, {}, NOON, Settings()).status
     (valid,) = [condition for condition in after.conditions if condition.type == "Valid"]
     assert len(valid.message) == LONGEST_MESSAGE
 
@@ -70,7 +70,7 @@ def test_a_refusal_that_is_longer_than_a_condition_is_cut() -> None:
 )
 def test_a_job(spec: Any, status: Any, report: Any, ray: Any, deleted: bool) -> None:
     made = item(spec, status, finalizers=["tuneyard.dev/members"], **({"deletionTimestamp": hostile.NOON} if deleted else {}))
-    goal, before = goal_of(made, DEFAULTS), status_of(made)
+    goal, before = goal_of(made, DEFAULTS), status_of(made).value
     told, unreadable = _report({"metadata": {"name": "nobody-1"}, "status": report})
     look = seen(
         report=told, unreadable=unreadable, rayjob={"metadata": {"name": "nobody-1"}, "status": ray if isinstance(ray, dict) else {}}
@@ -98,7 +98,7 @@ def test_a_schedule(spec: Any, status: Any) -> None:
         schedule = Schedule.model_validate({"metadata": {"name": "nightly"}, "spec": spec})
     except ValidationError:
         return
-    step = advance_schedule("nightly", schedule.spec, salvaged(ScheduleStatus, status)[0], NOON, (), NOON.replace(year=2027))
+    step = advance_schedule("nightly", schedule.spec, read(ScheduleStatus, status).value, NOON, (), NOON.replace(year=2027))
     ScheduleStatus.model_validate(step.status.model_dump(mode="json", by_alias=True))
 
 

@@ -52,6 +52,12 @@ def test_chosen_rows_count_from_zero_again(tmp_path: Path) -> None:
     assert rows.batch([0])["labels"].tolist() == [[1.0]]
 
 
+def test_rows_with_equal_features_have_one_hash_whatever_their_labels(tmp_path: Path) -> None:
+    hashes = stored(tmp_path, clicked=[0, 1, 0, 1, 1]).hashes
+    assert hashes[0] == hashes[4]
+    assert len(set(hashes.tolist())) == 4
+
+
 def test_a_sequence_gives_its_last_ids_alone(tmp_path: Path) -> None:
     batch = stored(tmp_path).batch([0, 1, 2])
     assert batch["seen.ids"].tolist() == [3, 4, 5, 6]

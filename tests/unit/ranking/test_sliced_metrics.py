@@ -157,8 +157,8 @@ def test_windows_may_be_merged_in_any_order_and_stay_few(one: Rows, two: Rows, t
 
 def test_rows_without_a_time_are_in_no_window() -> None:
     metrics = WindowedMetrics(60.0)
-    metrics.update(np.zeros(3), np.array([0, 1, 1]), np.array([0.0, np.nan, 61.0]))
-    assert metrics.unplaced == 1
+    metrics.update(np.zeros(6), np.array([0, 1, 1, 0, 1, 0]), np.array([0.0, np.nan, 61.0, 1e300, -1e25, np.inf]))
+    assert metrics.unplaced == 4
     assert [(window.start, window.figures.rows) for window in metrics.figures()] == [(0.0, 1), (60.0, 1)]
 
 

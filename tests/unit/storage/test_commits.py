@@ -30,7 +30,8 @@ from tests.promises import violations
 from tuneyard.api import StorageError
 from tuneyard.storage import AlreadyExists, Commit, CommitLog, Fenced
 
-INTERLEAVINGS = 1000
+INTERLEAVINGS = 300
+"""The long tests try a thousand on disk and on S3."""
 WRITE_OF_THE_COMMIT = 5
 """Number of that operation in an attempt that opens an empty log: list, get, create; get (check), get, create."""
 ONE_COMMIT = (Deed("commit"),)
@@ -49,8 +50,8 @@ def test_no_promise_is_broken_in_random_interleavings() -> None:
     assert {seed: found for seed, history in histories.items() if (found := violations(history))} == {}
     # The cases that matter did occur.
     told = [(told.call, told.outcome) for history in histories.values() for told in history.told]
-    assert told.count(("commit", "done")) > 1000
-    assert told.count(("commit", "fenced")) > 100
+    assert told.count(("commit", "done")) > INTERLEAVINGS
+    assert told.count(("commit", "fenced")) > INTERLEAVINGS / 10
     faults = sum((history.faults for history in histories.values()), start=History().faults)
     assert min(faults[fault] for fault in Fault) > 10
 

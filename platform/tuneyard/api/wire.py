@@ -1,0 +1,87 @@
+"""The one door for what programs write: statuses and reports, of this version, an older or a newer one.
+
+What people write is strict: a JobSpec with a field that is not known is refused. What programs write is read as far as it goes. Fields
+that are not known, at any depth, are no problem, and are written back as they came. Texts, lists and mappings that are too long are cut.
+Other fields that break a rule are left to their defaults, and with them the item or group that cannot do without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from tuneyard.api.base import Fields, StatusFields
+
+FieldsT = TypeVar("FieldsT", bound=Fields)
+_ROUNDS = 8
+_NAMED = 3
+_CUT = ("string_too_long", "too_long")
+
+
+@dataclass(frozen=True)
+class Reading(Generic[FieldsT]):
+    """`value`: what could be read. `problems`: what could not, in words. `lost`: the first problem of a field that decisions hang on."""
+
+    value: FieldsT
+    problems: str = ""
+    lost: str = ""
+
+
+def read(model: type[FieldsT], found: Any) -> Reading[FieldsT]:
+    """`found` (None: nothing) as a `model`. Raises ValidationError where nothing is left that one could be made of."""
+    if found is None:
+        found = {}
+    if not isinstance(found, Mapping):
+        return Reading(model.model_validate({}), "it is no mapping", "it is no mapping")
+    try:
+        return Reading(model.model_validate(found))
+    except ValidationError as error:
+        wrong = error.errors(include_input=False)
+    problems = "; ".join(map(_in_words, wrong[:_NAMED]))
+    vital = model.vital if issubclass(model, StatusFields) else frozenset()
+    lost = next((_in_words(each) for each in wrong if _place(each["loc"]) in vital), "")
+    return Reading(_mended(model, found), problems, lost)
+
+
+def _mended(model: type[FieldsT], found: Mapping[str, Any]) -> FieldsT:
+    rest: dict[str, Any] = deepcopy(dict(found))
+    for _ in range(_ROUNDS):
+        try:
+            return model.model_validate(rest)
+        except ValidationError as error:
+            for each in reversed(error.errors(include_input=False)):  # of a list, the last items first: the places before stay theirs
+                _mend(rest, each["loc"], each["type"], each.get("ctx") or {})
+    return model.model_validate({})
+
+
+def _in_words(error: Any) -> str:
+    return f"{'.'.join(map(str, error['loc']))[:100]}: {error['msg'][:200]}"
+
+
+def _place(place: Sequence[int | str]) -> str:
+    """Such as `attempts.*.token`."""
+    return ".".join("*" if isinstance(step, int) else step for step in place)
+
+
+def _mend(value: dict[str, Any], place: Sequence[int | str], kind: str, context: Mapping[str, Any]) -> None:
+    """Cut what stands at `place`, or take it out; where it is missing, what it is missing from."""
+    *above, last = place[:-1] if kind == "missing" and len(place) > 1 else place or ("",)
+    holder: Any = value
+    for step in above:
+        try:
+            holder = holder[step]
+        except (KeyError, IndexError, TypeError):
+            return  # taken out already
+    most = context.get("max_length")
+    try:
+        if kind in _CUT and isinstance(most, int):
+            found = holder[last]
+            holder[last] = dict(list(found.items())[:most]) if isinstance(found, dict) else found[:most]
+        else:
+            del holder[last]
+    except (KeyError, IndexError, TypeError):
+        return

@@ -1,0 +1,15 @@
+"""What a report says of a task in sentences: why it ended before its last step, and why it was not faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_TOLD = ("early_stop", "bottleneck")
+"""Of a task's details, those that have a sentence."""
+
+
+def remarks_of(task: Mapping[str, Any], *, also_expected: bool = True) -> list[str]:
+    """Of a task of report.json; a report of an earlier version may lack any. `also_expected`: that the trainer sets the speed, too."""
+    found = [(task.get("details") or {}).get(name) or {} for name in _TOLD]
+    return [each["sentence"] for each in found if "sentence" in each and (also_expected or each.get("cause") != "trainer")]
