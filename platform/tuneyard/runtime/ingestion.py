@@ -18,18 +18,18 @@ from typing import Any
 from tuneyard.api import DataService
 from tuneyard.runtime.ingest_fetcher import ANSWER_LIMIT_S, Fetcher
 from tuneyard.runtime.ingest_master import Account, IngestMaster
-from tuneyard.runtime.ingest_worker import DataWorker
+from tuneyard.runtime.ingest_worker import TABLES, TOKENIZERS, DataWorker
 from tuneyard.runtime.stacks import DATA_RESOURCE
 
-__all__ = ["Account", "Fetcher", "Ingestion"]
+__all__ = ["TABLES", "TOKENIZERS", "Account", "Fetcher", "Ingestion"]
 
 
 class Ingestion:
     """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
 
-    def __init__(self, job: str, task: str, service: DataService, *, loads: str = "transformers") -> None:
-        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time. `loads`: the module that
-        data workers need for their first split."""
+    def __init__(self, job: str, task: str, service: DataService, *, loads: str = TOKENIZERS) -> None:
+        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time. `loads`: what data
+        workers need for their first split."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

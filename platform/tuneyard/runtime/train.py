@@ -75,9 +75,9 @@ def run_train(request: TrainRequest, setting: TrainSetting, emit: Emit, should_s
     """
     if request.task.data.service is None:
         return _run_attempts(request, setting, emit, should_stop)
-    from tuneyard.runtime.ingestion import Ingestion
+    from tuneyard.runtime.ingestion import TABLES, TOKENIZERS, Ingestion
 
-    loads = "tuneyard.ranking.stream.recipe" if request.rank is not None else "transformers"
+    loads = TABLES if request.rank is not None else TOKENIZERS
     ingestion = Ingestion(request.job, request.name, request.task.data.service, loads=loads)
     try:
         result = _run_attempts(replace(request, ingestion=ingestion.name), setting, emit, should_stop)

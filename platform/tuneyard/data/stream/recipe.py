@@ -86,7 +86,7 @@ class Recipe:
         return Shard(path)
 
     def begin_worker(self) -> None:
-        """In a process that does nothing but build shards: one thread."""
+        """In a fork that does nothing but build shards: one thread."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
     def _build(self, data: SplitData, path: Path, clock: _Clock, content: str) -> None:

@@ -35,4 +35,4 @@ class ShardMaker(Protocol[ShardT_co]):
         """Raises OSError where there is no shard, ValueError where it is damaged."""
 
     def begin_worker(self) -> None:
-        """In a process that does nothing but build shards: one thread."""
+        """In a fork that does nothing but build shards: one thread."""

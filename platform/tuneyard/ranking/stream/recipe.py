@@ -99,7 +99,7 @@ class TableRecipe:
         return open_table_shard(path, self.config)
 
     def begin_worker(self) -> None:
-        """In a process that does nothing but build shards: one thread. After a fork, torch could wait for threads that are not there."""
+        """In a fork that does nothing but build shards: one thread. Torch could wait for threads that the fork does not have."""
         torch.set_num_threads(1)
 
     def _arrays(self, split: Split, seconds: dict[str, float]) -> tuple[Arrays, ColumnCounts]:
