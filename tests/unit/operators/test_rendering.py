@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.attempts import UID, attempt, job, process, train
+from tests.rankers import rank_task
 
 from tuneyard.api import BadInput, Cluster, PlacementStatus
 from tuneyard_operators.rendering import Defaults, attempt_name, labels_of, network_policy, rayjob, secret, wants_autoscaler
@@ -179,6 +180,14 @@ def test_data_pods_come_and_go_where_they_can(service: dict[str, Any] | None, wh
     data = {"source": "s3://corpus/texts"} | ({} if service is None else {"service": service})
     one = job(tasks=[train("train", 16) | {"train": {**train("train", 16)["train"], "data": data}}])
     assert wants_autoscaler(one, "train", cluster(**where), image) is wanted
+
+
+def test_a_rank_task_with_a_service_has_data_pods() -> None:
+    rank = rank_task("s3://ads/days", service={"minWorkers": 2, "maxWorkers": 2}).model_dump(mode="json", by_alias=True, exclude_none=True)
+    found = render(task={"name": "train", "rank": rank, "resources": {"workers": 16}})
+    gang, data = found["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert [data[each] for each in ("replicas", "minReplicas", "maxReplicas")] == [2, 2, 2]
+    assert gang["groupName"] != data["groupName"]
 
 
 def test_no_secret_stands_in_a_rayjob() -> None:

@@ -105,6 +105,17 @@ def test_every_row_comes_once_an_epoch_from_any_files(seed: int, tmp_path: Path,
         assert table.counts.rows == first
 
 
+def test_empty_row_groups_between_others_are_passed_over(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
+    rows = pq.read_table(write_day(tmp_path / "whole.parquet", 90))
+    (tmp_path / "t").mkdir()
+    with pq.ParquetWriter(tmp_path / "t" / "0.parquet", rows.schema) as writer:
+        for start, size in [(0, 0), (0, 30), (30, 0), (30, 0), (30, 45), (75, 15), (90, 0)]:
+            writer.write_table(rows.slice(start, size))
+    assert pq.read_metadata(tmp_path / "t" / "0.parquet").num_row_groups == 7
+    assert ages(opened(tmp_path / "t", shuffle=False), range(180)) == [*range(90), *range(90)]
+    assert sorted(ages(opened(tmp_path / "t"), range(90))) == list(range(90))
+
+
 def test_batches_of_any_size_and_place_are_parts_of_one_order(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
     table = opened(write_day(tmp_path / "t.parquet", 500))
     assert table.stream.windows.count(0) > 3
