@@ -52,6 +52,8 @@ def _arguments() -> argparse.Namespace:
     hub.add_argument("--namespace", default=own.namespace, help="of the hub's lease and of the Secrets with members' kubeconfigs")
     hub.add_argument("--output", default="", help="URI prefix for jobs that name no storage.output")
     hub.add_argument("--image", default="", help="image for jobs that name none")
+    grace = "seconds for a step and a checkpoint, before an attempt that is to stop is ended"
+    hub.add_argument("--stop-grace", type=float, default=own.stop_grace_s, metavar="S", help=grace)
     hub.add_argument("--metrics-port", type=int, default=9090, help="/metrics, /healthz, /readyz; 0: any free port")
     hub.add_argument("--logs-port", type=int, default=0, help="the aggregated API of logs, over TLS; default: it is not served")
     hub.add_argument("--qps", type=float, default=own.qps, help="requests a second to the hub's API server")
@@ -74,7 +76,7 @@ def main() -> int:
     logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
     settings = Settings(
         namespace=arguments.namespace,
-        defaults=Defaults(image=arguments.image, output=arguments.output),
+        defaults=Defaults(image=arguments.image, output=arguments.output, stop_grace_s=arguments.stop_grace),
         qps=arguments.qps,
         member_qps=arguments.member_qps,
         member_lost_s=arguments.member_lost_after,

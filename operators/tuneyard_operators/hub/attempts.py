@@ -14,7 +14,8 @@ from tuneyard_operators.hub.settings import Settings
 _KIND_OF_STOP = {"Cancelled": FailureKind.CANCELLED, "Preempted": FailureKind.PREEMPTED, "Deadline": FailureKind.DEADLINE}
 _WORTH_A_WORD_S = 30.0
 _LAST_WORDS_S = 15.0
-"""How long a report may be on its way: an attempt whose pods are gone may have said before why."""
+"""How long a report may be on its way: an attempt whose pods are gone may have said before why, and one that is asked to stop hears of it
+with its next report."""
 
 
 @dataclass
@@ -165,13 +166,13 @@ def _may_still_speak(attempt: Attempt, seen: Observed, failure: Failure) -> bool
 def _stop(attempt: Attempt, task: TaskStatus, seen: Observed, now: datetime, settings: Settings, step: AttemptStep) -> None:
     """Ask, wait, then end it: the RayJob goes with the clean-up."""
     asked_s = seconds_since(attempt.stop_asked_at, now) if attempt.stop_asked_at else 0.0
-    if seen.report is None or attempt.phase is Phase.STARTING or asked_s > settings.stop_grace_s:
+    if seen.report is None or attempt.phase is Phase.STARTING or asked_s > settings.stop_grace_s + _LAST_WORDS_S:
         _end(attempt, task, now, _stopped(attempt))
         return
     if seen.report.spec.stop is None:
         step.stop = True
     attempt.message = f"is being stopped ({attempt.stopping}): commits a checkpoint"
-    step.later.append(settings.stop_grace_s - asked_s + 0.5)
+    step.later.append(settings.stop_grace_s + _LAST_WORDS_S - asked_s + 0.5)
 
 
 def _stopped(attempt: Attempt) -> Failure:

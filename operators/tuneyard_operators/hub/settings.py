@@ -26,8 +26,12 @@ class Settings:
     image_grace_s: float = 30.0
     never_began_s: float = 1800.0
     """An attempt whose ranks have not begun after so long is tried elsewhere."""
-    stop_grace_s: float = 120.0
     backoff_s: float = 5.0
     """Pause before the second attempt after a failure; doubles with each."""
     longest_backoff_s: float = 300.0
     heartbeat_s: float = 10.0
+
+    @property
+    def stop_grace_s(self) -> float:
+        """What an attempt has to stop: one value for the hub, pods, reports and ranks."""
+        return self.defaults.stop_grace_s

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
+from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
 from tuneyard.runtime.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
@@ -35,9 +35,8 @@ USER = 10001
 SERVICE_ACCOUNT = "tuneyard-job"
 RAY_VERSION = "2.60.0"
 """Of the images, as locked in requirements/: KubeRay chooses cheap health checks by it."""
-STOP_GRACE_S = 120
-"""How long a pod that must go may take to commit a checkpoint; clouds give a reclaimed machine 30 to 120 s."""
-_DEADLINE_SLACK_S = 600
+_DEADLINE_SLACK_S = 480
+"""Beside the grace."""
 _RAY_TOKEN = "RAY_AUTH_TOKEN"
 """KubeRay's variable with the token: a secret like any other to what copies logs."""
 _GIB = 1024**3
@@ -45,10 +44,14 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What the hub fills in where JobSpec and Cluster say nothing. `output`: URI prefix; jobs get a folder of their own below it."""
+    """What the hub fills in where JobSpec and Cluster say nothing. `output`: URI prefix; jobs get a folder of their own below it.
+
+    `stop_grace_s`: seconds that an attempt has to stop, and a pod of it that must go.
+    """
 
     image: str = ""
     output: str = ""
+    stop_grace_s: float = STOP_GRACE_S
 
 
 def rayjob(
@@ -68,7 +71,18 @@ def rayjob(
     Raises BadInput where no image is known.
     """
     assert attempt.placement is not None
-    pods = _Pods(job, uid, attempt, attempt.placement, cluster, output, _image(job, cluster, defaults), isolated, autoscaled)
+    pods = _Pods(
+        job,
+        uid,
+        attempt,
+        attempt.placement,
+        cluster,
+        output,
+        _image(job, cluster, defaults),
+        isolated,
+        autoscaled,
+        defaults.stop_grace_s,
+    )
     labels = labels_of(job.metadata.name, job.metadata.namespace, uid, attempt.task, attempt.number)
     queue = cluster.spec.local_queue
     spec: dict[str, Any] = {
@@ -86,7 +100,7 @@ def rayjob(
         },
     }
     if job.spec.deadline is not None:  # the hub ends it in time, with a checkpoint; this is for a hub that is gone
-        spec["activeDeadlineSeconds"] = math.ceil(job.spec.deadline) + _DEADLINE_SLACK_S
+        spec["activeDeadlineSeconds"] = math.ceil(job.spec.deadline + defaults.stop_grace_s) + _DEADLINE_SLACK_S
     if queue is not None:
         labels["kueue.x-k8s.io/queue-name"] = queue
         spec["suspend"] = True
@@ -116,6 +130,7 @@ class _Pods:
     image: str
     isolated: bool
     autoscaled: bool
+    stop_grace_s: float
 
     @property
     def sku(self) -> Sku:
@@ -217,7 +232,7 @@ class _Pods:
     def _spec(self, container: dict[str, Any], node_selector: Mapping[str, str]) -> dict[str, Any]:
         spec: dict[str, Any] = {
             "restartPolicy": "Never",  # a pod that has failed is evidence; KubeRay makes another
-            "terminationGracePeriodSeconds": STOP_GRACE_S,
+            "terminationGracePeriodSeconds": math.ceil(self.stop_grace_s),
             "enableServiceLinks": False,
             "securityContext": {
                 "runAsNonRoot": True,
@@ -318,6 +333,7 @@ class _Pods:
                 "TUNEYARD_OUTPUT": self.output,
                 "TUNEYARD_SKU": self.placement.sku,
                 "TUNEYARD_WORKERS": str(self.placement.workers),
+                "TUNEYARD_STOP_GRACE_S": f"{self.stop_grace_s:g}",
                 **({"TUNEYARD_PREFLIGHT_GB_PER_S": str(bandwidth)} if several else {}),
             }
         )

@@ -4,7 +4,7 @@ This room imports nothing of ours but the table of metrics, and nothing heavy: i
 other room share.
 """
 
-from tuneyard.api.attempt_report import AttemptReport, AttemptState, Failure, RankPlace, StopRequest
+from tuneyard.api.attempt_report import STOP_GRACE_S, AttemptReport, AttemptState, Failure, RankPlace, StopRequest
 from tuneyard.api.base import API_VERSION, EnvVar, Fields, KeyRef, Metadata, Resource
 from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
@@ -24,6 +24,7 @@ from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimi
 __all__ = [
     "API_VERSION",
     "CPU",
+    "STOP_GRACE_S",
     "STORED",
     "Adapter",
     "Attempt",

@@ -16,13 +16,16 @@ from tuneyard.api.moments import MomentOrEmpty
 from tuneyard.api.status import Phase, Progress
 
 StopReason = Literal["Cancelled", "Preempted", "Deadline"]
+STOP_GRACE_S = 120.0
+"""What an attempt has to end its step and commit a checkpoint, where the hub's chart says nothing else; clouds give a reclaimed machine
+30 to 120 s. The hub's value travels from its settings to pods, reports and ranks."""
 
 
 class StopRequest(StatusFields):
     """The hub's wish: commit a checkpoint and end. After `grace_s` the RayJob is deleted."""
 
     reason: StopReason = Field(description="why it is asked to stop")
-    grace_s: float = Field(default=120.0, ge=0, description="seconds for the last checkpoint")
+    grace_s: float = Field(default=STOP_GRACE_S, ge=0, description="seconds for the last checkpoint")
 
 
 class AttemptGoal(Fields):

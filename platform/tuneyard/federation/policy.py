@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from tuneyard.api import STOP_GRACE_S
 from tuneyard.catalog import Gpu, kinds
 from tuneyard.federation.world import Ask
 
@@ -95,7 +96,7 @@ class Policy:
     """Usage counts half after so long."""
     longest_settled_s: float = 8 * 3600.0
     """It runs for twice as long each time that it was asked to go before, up to this."""
-    grace_s: float = 120.0
+    grace_s: float = STOP_GRACE_S
     """What a victim has to checkpoint and to stop."""
     restart_s: float = 60.0
     """From the placement of an attempt to its first step: GPUs are held, and nothing is gained."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,12 +53,14 @@ def run_assigned(
     out: str,
     listener: Listener,
     should_stop: ShouldStop,
+    stop_grace_s: Callable[[], float],
     scratch: Path,
     logs: LogShipper,
 ) -> str:
     """Run the assigned task to its end (`succeeded`), or to a stop that `should_stop` asks for (`stopped`).
 
-    `setup` has run in every container before, and the job's variables are set. `scratch`: a folder for this attempt, on each machine.
+    `setup` has run in every container before, and the job's variables are set. `stop_grace_s`: what it has to stop once it is asked, in
+    seconds. `scratch`: a folder for this attempt, on each machine.
     `logs`: copies what this one writes. What earlier attempts committed is gone on from, and a task that has succeeded is not run
     again. Raises TuneyardError; in every case from the
     moment that the output was taken, the report is written.
@@ -84,6 +87,7 @@ def run_assigned(
             scratch=scratch,
             emit=emit,
             should_stop=should_stop,
+            stop_grace_s=stop_grace_s,
             logs=logs,
             report=JointReport(output, job, task.name, assignment.attempt),
             recorder=recorder,
@@ -103,6 +107,7 @@ class _Run:
     scratch: Path
     emit: Listener
     should_stop: ShouldStop
+    stop_grace_s: Callable[[], float]
     logs: LogShipper
     report: JointReport
     recorder: Recorder
@@ -206,6 +211,7 @@ class _Run:
                 nodes=nodes,
                 network=network,
                 logs_uri=join(self.output.uri, task_folder(target.task), str(target.attempt)),
+                stop_grace_s=self.stop_grace_s,
             ),
         )
         if self.task.kind == "process":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tuneyard.api import STORED, BadInput, EnvVar, JobSpec, Task
+from tuneyard.api import STOP_GRACE_S, STORED, BadInput, EnvVar, JobSpec, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,13 @@ class Assignment:
     workers: int | None = None
     promised_gb_per_s: float | None = None
     repair_limit_s: float = 90.0
+    stop_grace_s: float = STOP_GRACE_S
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Assignment:
         """Raises BadInput that names the variable which is missing or wrong."""
         workers, promised = environment.get("TUNEYARD_WORKERS"), environment.get("TUNEYARD_PREFLIGHT_GB_PER_S")
-        repair = environment.get("TUNEYARD_REPAIR_LIMIT_S")
+        repair, grace = environment.get("TUNEYARD_REPAIR_LIMIT_S"), environment.get("TUNEYARD_STOP_GRACE_S")
         try:
             return cls(
                 task=_needed(environment, "TUNEYARD_TASK"),
@@ -46,6 +47,7 @@ class Assignment:
                 workers=int(workers) if workers else None,
                 promised_gb_per_s=float(promised) if promised else None,
                 **({"repair_limit_s": float(repair)} if repair else {}),
+                **({"stop_grace_s": float(grace)} if grace else {}),
             )
         except ValueError as error:
             raise BadInput(f"a TUNEYARD_ variable is not a number: {error}", _WHO_SETS) from error

@@ -103,6 +103,7 @@ class _Attempt:
                     out=out,
                     listener=listener,
                     should_stop=lambda: interrupted() or self._reporter.stop is not None or notice.given,
+                    stop_grace_s=lambda: self._reporter.stop.grace_s if self._reporter.stop is not None else assignment.stop_grace_s,
                     scratch=scratch,
                     logs=logs,
                 )

@@ -27,7 +27,7 @@ from tuneyard.runtime.process import ProcessRequest, process_log, run_process, w
 from tuneyard.runtime.rankers import ranker_of
 from tuneyard.runtime.references import Start, resolved
 from tuneyard.runtime.stacks import WarmStacks
-from tuneyard.runtime.train import TrainSetting, run_train
+from tuneyard.runtime.train import ASKED_HERE_S, TrainSetting, run_train
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.storage import open_store
 from tuneyard.tracking import Emit, Event, Placed, Preflighted, TaskEvent
@@ -74,6 +74,7 @@ class HubAttempt:
     nodes: Nodes | None
     network: NetworkChecks | None
     logs_uri: str
+    stop_grace_s: Callable[[], float]
 
 
 def run_task(task: Task, context: TaskContext) -> Result:
@@ -231,6 +232,7 @@ def _setting(context: TaskContext) -> TrainSetting:
         logs_uri=context.hub.logs_uri if context.hub else "",
         secrets=context.secrets,
         repair_limit_s=context.hub.assignment.repair_limit_s if context.hub else 0.0,
+        stop_grace_s=context.hub.stop_grace_s if context.hub else lambda: ASKED_HERE_S,
     )
 
 

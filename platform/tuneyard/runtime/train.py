@@ -25,7 +25,8 @@ from tuneyard.training.request import TrainRequest, TrainResult
 ShouldStop = Callable[[], bool]
 
 _POLL_S = 0.2
-STOP_GRACE_S = 600.0
+ASKED_HERE_S = 600.0
+"""What ranks have to stop on one machine: a person who has asked, and waits, can ask again."""
 """A step, and the checkpoint after it, may take so long after a stop was asked for."""
 _SHOWN_LINES = 12
 _SETTLE_S = 15.0
@@ -55,7 +56,8 @@ class TrainSetting:
     logs_uri: str = ""
     source: str = "rank"
     """What logs of ranks are called there, before the number of the rank."""
-    stop_grace_s: float = STOP_GRACE_S
+    stop_grace_s: Callable[[], float] = lambda: ASKED_HERE_S
+    """What ranks have to stop, once they are asked."""
     repair_limit_s: float = 0.0
     """So long a lost pod may take to be replaced in place, before a hub looks for another member."""
     secrets: Sequence[str] = ()
@@ -164,7 +166,7 @@ class _Attempt:
         self._gang = gang = self.setting.gangs.of(self.request.plan.workers, use_gpu=self.setting.use_gpu)
         self.emit(Stage(task=self.request.name, name=f"starting {gang.workers} rank{'' if gang.workers == 1 else 's'}"))
         gang.order(self.request, self.setting.logs)
-        stop_deadline: float | None = None
+        grace_s, stop_deadline = 0.0, None
         while True:
             self._read()
             if len(self._ended) == gang.workers and all(end.result is not None for end in self._ended.values()):
@@ -174,11 +176,12 @@ class _Attempt:
             self._check()
             if stop_deadline is None and self.should_stop():
                 gang.ask_stop()
-                stop_deadline = time.monotonic() + self.setting.stop_grace_s
+                grace_s = self.setting.stop_grace_s()
+                stop_deadline = time.monotonic() + grace_s
             if stop_deadline is not None and time.monotonic() > stop_deadline:
                 self._give_up()
                 raise JobFailed(
-                    f"task {self.request.name} did not stop within {self.setting.stop_grace_s:g} s; its processes were ended",
+                    f"task {self.request.name} did not stop within {grace_s:g} s; its processes were ended",
                     "go on with --resume from the last committed checkpoint",
                     kind=FailureKind.INTERNAL,
                 )

@@ -115,7 +115,7 @@ def run_trial(
 
     tell("started", plan=request.plan.to_dict(), settings=settings)
     failure, message = "", ""
-    alone = replace(setting, retries=Retries(max=0), stop_grace_s=_STOP_GRACE_S, source=f"trial-{number}-rank")
+    alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
     try:
         result = run_train(request, alone, listener, stop)
     except BadInput as error:

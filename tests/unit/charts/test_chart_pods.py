@@ -79,6 +79,7 @@ def test_the_operator_is_told_what_it_needs() -> None:
         "--namespace=tuneyard-system",
         "--output=s3://models/jobs",
         "--image=registry.example.com/tuneyard:0.1.0-gpu",
+        f"--stop-grace={Settings().stop_grace_s:g}",
         "--metrics-port=9090",
         "--logs-port=9443",
         f"--qps={Settings().qps:g}",

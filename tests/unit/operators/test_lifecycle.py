@@ -189,7 +189,10 @@ def stop_spec() -> Any:
 def test_an_attempt_that_does_not_stop_is_ended_after_its_grace() -> None:
     aim = goal(job(cancelled=True))
     asked = look(aim, status(running()), at_s=120, _1=seen()).status
-    late = look(aim, asked, at_s=120 + SETTINGS.stop_grace_s + 1, _1=seen())
+    assert Verb.CLEAN not in verbs(
+        look(aim, asked, at_s=120 + SETTINGS.stop_grace_s + 10, _1=seen())
+    )  # it hears of it with its next report
+    late = look(aim, asked, at_s=120 + SETTINGS.stop_grace_s + 16, _1=seen())
     assert verbs(late) == [Verb.CLEAN]
 
 
