@@ -156,8 +156,9 @@ def page(rounds: Sequence[dict[str, Found]], log_bytes: int) -> list[str]:
         ),
         f"- Losses of streamed and service are {'equal bit for bit' if equal else '**not equal**'}.",
         "",
-        "Stored rows are on the disk as a whole before the first step. Streamed ones are those of the windows so far; from 2 GB on (or four",
-        "windows, where row groups are large), old ones are removed. Memory is the largest resident set, which counts mapped pages of these files.",
+        "Stored rows are on the disk as a whole before the first step. Streamed ones are those of the windows so far; from 2 GB on (or",
+        "four windows, where row groups are large), old ones are removed. Memory is the largest resident set, which counts mapped pages",
+        "of these files.",
     ]
 
 
