@@ -13,35 +13,59 @@ import pyarrow as pa
 import torch
 
 from tuneyard.api import BadInput
-from tuneyard.data.tables import Table, TableReader
-from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.data.tables import Pipeline, Table, TableReader
+from tuneyard.ranking.batches import LABELS, tensors_of
 from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
+from tuneyard.ranking.transforms import kinds_of, schema_of, transformed
 
 ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 6
 _READ_ROWS = 65_536
+_NUMBER = "\0number"
+"""A column with the number of each row, beside those of the table: it tells which rows a sampling has left."""
 
 
 def write_flat(
-    table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]
+    table: Table,
+    config: RankerConfig,
+    steps: Pipeline,
+    slices: Sequence[str],
+    rows: int,
+    folder: Path,
+    on_rows: Callable[[int, int], None],
 ) -> None:
-    """Write the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and describes them.
+    """Write what `steps` make of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
+    describes them.
 
-    `on_rows` hears of rows written, of how many. Raises BadInput as `batch_of` does, with the row of a bad label.
+    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label, and where sampling leaves no
+    row.
     """
-    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
-    reader, writer, done = TableReader(table, names, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
-    for read in reader:
-        columns = read.slice(0, rows - done)
-        writer.add(columns, batch_of(columns, config, first_row=done))
-        done += columns.num_rows
+    names = list(dict.fromkeys([*config.features, *config.tasks, *slices]))
+    read = steps.reads(names)
+    reader, writer, done = TableReader(table, read, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
+    made = schema_of(reader.schema, steps, names, config.text_inputs)
+    for batch in reader:
+        columns = batch.slice(0, rows - done)
+        numbers = range(done, done + columns.num_rows)
+        if steps.samples:
+            columns = transformed(columns.append_column(_NUMBER, pa.array(numbers, pa.int64())), steps, names, config.text_inputs)
+            writer.add(columns, tensors_of(columns, config, numbers=columns.column(_NUMBER).to_numpy()))
+        else:
+            columns = transformed(columns, steps, names, config.text_inputs)
+            writer.add(columns, tensors_of(columns, config, numbers=numbers))
+        done += len(numbers)
         on_rows(done, rows)
         if done >= rows:
             break
-    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
-    (folder / ABOUT).write_text(json.dumps({**writer.about, "texts": texts, "lacking": lacking(table, names)}))
+    if not writer.rows:
+        raise BadInput(
+            f"{table.uri}: sampling leaves none of {rows:,} rows", "raise the rate of sampling, or name another key: its column may be null"
+        )
+    texts = {feature.name: holds_texts(made.field(feature.name).type) for feature in config.sparse}
+    found = {"texts": texts, "text_inputs": kinds_of(reader.schema, steps.making(names).without_sampling), "lacking": lacking(table, read)}
+    (folder / ABOUT).write_text(json.dumps(writer.about | found))
 
 
 class _Writer:
@@ -60,13 +84,15 @@ class _Writer:
             self._arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
         self._hashes = folder / HASHES
         self._values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
-        self._missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
+        self._missing = dict.fromkeys(config.features, 0)
         self._ids = dict.fromkeys((feature.name for feature in config.sparse), 0)
         self._outside = dict(self._ids)
         self._positives = np.zeros(len(config.tasks), dtype=np.int64)
+        self.rows = 0
 
     def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
-        """Rows as Arrow's columns, and as `batch_of` made them."""
+        """Rows as Arrow's columns, and as tensors of the same rows."""
+        self.rows += columns.num_rows
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
@@ -90,8 +116,9 @@ class _Writer:
 
     @property
     def about(self) -> dict[str, Any]:
-        """By column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
+        """Rows, and by column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
         return {
+            "rows": self.rows,
             "arrays": {name: array.about for name, array in self._arrays.items()},
             "slices": {column: list(found) for column, found in self._values.items()},
             "missing": self._missing,
