@@ -24,6 +24,7 @@ from tuneyard.data.tables.transforms import Sampling
 from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
+from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.sliced_metrics import Coded
 
 Ints = npt.NDArray[np.int64]
@@ -144,28 +145,15 @@ def stored_rows(
     rows = min(table.rows, limit or table.rows)
     if not rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
-    steps = config.transforms if steps is None else steps
-    key = {
-        "code": VERSION,
-        "files": [file.file.identity() for file in table.files],
-        "config": _columns_of(config),
-        "transforms": steps.model_dump_json(),
-        "slices": list(slices),
-        "rows": rows,
-    }
+    flattening = Flattening(config, config.transforms if steps is None else steps, tuple(slices))
+    key = {"code": VERSION, "files": [file.file.identity() for file in table.files], **flattening.about, "rows": rows}
     root = cache_root(cache_dir) / "ranking-rows"
-    folder, _ = cached_folder(root, key, lambda into: write_flat(table, config, steps, slices, rows, into, on_rows))
+    folder, _ = cached_folder(root, key, lambda into: write_flat(table, flattening, rows, into, on_rows))
     about = json.loads((folder / ABOUT).read_text())
     arrays = {name: _mapped(folder / file, dtype, shape) for name, (file, dtype, shape) in about["arrays"].items()}
     rows = about["rows"]
     hashes = _mapped(folder / HASHES, "uint64", [rows])
     return FlatRows(config, rows, arrays, hashes, about["slices"], about)
-
-
-def _columns_of(config: RankerConfig) -> dict[str, Any]:
-    """What of a ranker the stored rows depend on."""
-    sparse = [[feature.name, feature.rows, feature.texts] for feature in config.sparse]
-    return {"dense": config.dense, "sparse": sparse, "labels": config.tasks, "text_inputs": dict(config.text_inputs)}
 
 
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:

@@ -13,49 +13,34 @@ import pyarrow as pa
 import torch
 
 from tuneyard.api import BadInput
-from tuneyard.data.tables import Pipeline, Table, TableReader
-from tuneyard.ranking.batches import LABELS, tensors_of
+from tuneyard.data.tables import Table, TableReader
+from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
-from tuneyard.ranking.transforms import kinds_of, schema_of, transformed
+from tuneyard.ranking.transforms import check_outputs, kinds_of
 
-ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 6
+ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 7
 _READ_ROWS = 65_536
-_NUMBER = "\0number"
-"""A column with the number of each row, beside those of the table: it tells which rows a sampling has left."""
 
 
-def write_flat(
-    table: Table,
-    config: RankerConfig,
-    steps: Pipeline,
-    slices: Sequence[str],
-    rows: int,
-    folder: Path,
-    on_rows: Callable[[int, int], None],
-) -> None:
-    """Write what `steps` make of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
+def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
+    """Write what is made of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
     describes them.
 
-    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label, and where sampling leaves no
-    row.
+    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label; for a step whose output
+    hides a column of the table; and where sampling leaves no row.
     """
-    names = list(dict.fromkeys([*config.features, *config.tasks, *slices]))
-    read = steps.reads(names)
-    reader, writer, done = TableReader(table, read, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
-    made = schema_of(reader.schema, steps, names, config.text_inputs)
+    config, steps = flattening.config, flattening.steps
+    reader, writer, done = TableReader(table, flattening.columns, batch_rows=_READ_ROWS), _Writer(folder, config, flattening.slices), 0
+    check_outputs(table, steps, reader.schema)
+    made = flattening.schema(reader.schema)
     for batch in reader:
-        columns = batch.slice(0, rows - done)
-        numbers = range(done, done + columns.num_rows)
-        if steps.samples:
-            columns = transformed(columns.append_column(_NUMBER, pa.array(numbers, pa.int64())), steps, names, config.text_inputs)
-            writer.add(columns, tensors_of(columns, config, numbers=columns.column(_NUMBER).to_numpy()))
-        else:
-            columns = transformed(columns, steps, names, config.text_inputs)
-            writer.add(columns, tensors_of(columns, config, numbers=numbers))
-        done += len(numbers)
+        read = batch.slice(0, rows - done)
+        writer.add(*flattening.flat(read, done))
+        done += read.num_rows
         on_rows(done, rows)
         if done >= rows:
             break
@@ -64,7 +49,8 @@ def write_flat(
             f"{table.uri}: sampling leaves none of {rows:,} rows", "raise the rate of sampling, or name another key: its column may be null"
         )
     texts = {feature.name: holds_texts(made.field(feature.name).type) for feature in config.sparse}
-    found = {"texts": texts, "text_inputs": kinds_of(reader.schema, steps.making(names).without_sampling), "lacking": lacking(table, read)}
+    inputs = kinds_of(reader.schema, steps.making(flattening.names).without_sampling)
+    found = {"texts": texts, "text_inputs": inputs, "lacking": lacking(table, flattening.columns)}
     (folder / ABOUT).write_text(json.dumps(writer.about | found))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tuneyard.api import BadInput, RankTask
-from tuneyard.data.tables import Pipeline, Table, TableReader, open_table
+from tuneyard.data.tables import TableReader, open_table
 from tuneyard.ranking.columns import check_ids, check_numbers
 from tuneyard.ranking.task import training_steps
-from tuneyard.ranking.transforms import schema_of
+from tuneyard.ranking.transforms import check_outputs, schema_of
 
 
 def check_table(task: RankTask, uri: str, *, held_out: bool = False) -> None:
@@ -20,7 +20,7 @@ def check_table(task: RankTask, uri: str, *, held_out: bool = False) -> None:
     if held_out:
         steps = steps.without_sampling
     read = TableReader(table, steps.reads(task.named)).schema
-    _check_outputs(table, steps, read)
+    check_outputs(table, steps, read)
     schema = schema_of(read, steps, task.named)
     for name in [*task.features.dense, *task.labels]:
         check_numbers(schema.field(name).type, name)
@@ -33,13 +33,3 @@ def check_table(task: RankTask, uri: str, *, held_out: bool = False) -> None:
             )
     if not table.rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
-
-
-def _check_outputs(table: Table, steps: Pipeline, read: pa.Schema) -> None:
-    """Raises BadInput for a transform that hides a column of the table without reading it."""
-    for _, output in steps.made:
-        if output in table.schema.names and output not in read.names:
-            raise BadInput(
-                f"{table.uri}: the table has a column {output}, which a transform of that output would hide",
-                "give the output another name, or name the column among the inputs",
-            )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tuneyard.api import BadInput
-from tuneyard.data.tables import Pipeline
+from tuneyard.data.tables import Pipeline, Table
 from tuneyard.ranking.columns import is_list, is_text
 
 Columns: TypeAlias = pa.RecordBatch | pa.Table
@@ -49,6 +49,16 @@ def check_kinds(schema: pa.Schema, kinds: Mapping[str, bool]) -> None:
             seen, here = ("texts", kind) if texts else ("numbers", "texts")
             raise BadInput(
                 f"column {name} holds {here}, and the ranker's transforms know it as {seen}", f"cast the column to {seen}, as in training"
+            )
+
+
+def check_outputs(table: Table, steps: Pipeline, read: pa.Schema) -> None:
+    """Raises BadInput for a transform that hides a column of the table without reading it."""
+    for _, output in steps.made:
+        if output in table.schema.names and output not in read.names:
+            raise BadInput(
+                f"{table.uri}: the table has a column {output}, which a transform of that output would hide",
+                "give the output another name, or name the column among the inputs",
             )
 
 
