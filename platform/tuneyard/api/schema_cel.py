@@ -116,6 +116,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
         _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
+        _rule(
+            "self.negativeRate == 1.0 || !has(self.moreLabels) || size(self.moreLabels) == 0",
+            "with moreLabels, probabilities of rows that were drawn by one label cannot be corrected: give negativeRate 1",
+        ),
     ),
     "ScoreTask": (
         _rule(

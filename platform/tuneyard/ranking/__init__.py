@@ -13,9 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.ranking.batches import batch_of, batch_of_rows
+    from tuneyard.ranking.batches import batch_of, batch_of_rows, tensors_of
     from tuneyard.ranking.click_log import Effects, generated_clicks
-    from tuneyard.ranking.columns import check_table
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
     from tuneyard.ranking.files import export, load, save, write_ranker, write_table
     from tuneyard.ranking.flat_rows import FlatRows, stored_rows
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
     from tuneyard.ranking.sliced_metrics import Coded, SlicedFigures, SlicedMetrics, coded
+    from tuneyard.ranking.table_check import check_table
     from tuneyard.ranking.tables import (
         PREFETCHED,
         Costs,
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
         shapes_of,
         table_names,
     )
-    from tuneyard.ranking.task import config_of_task
+    from tuneyard.ranking.task import config_of_task, training_steps
+    from tuneyard.ranking.transforms import kinds_of, schema_of, transformed
     from tuneyard.ranking.windowed_metrics import WindowedMetrics, WindowFigures
 
 _AT = {
-    **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
+    **dict.fromkeys(("batch_of", "batch_of_rows", "tensors_of"), "batches"),
     **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
-    "check_table": "columns",
+    "check_table": "table_check",
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
     **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
     **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
@@ -65,7 +66,8 @@ _AT = {
         ),
         "tables",
     ),
-    "config_of_task": "task",
+    **dict.fromkeys(("config_of_task", "training_steps"), "task"),
+    **dict.fromkeys(("kinds_of", "schema_of", "transformed"), "transforms"),
 }
 __all__ = [
     "PREFETCHED",
@@ -97,13 +99,18 @@ __all__ = [
     "export",
     "generated_clicks",
     "holds_ranker",
+    "kinds_of",
     "load",
     "placed",
     "read_config",
     "save",
+    "schema_of",
     "shapes_of",
     "stored_rows",
     "table_names",
+    "tensors_of",
+    "training_steps",
+    "transformed",
     "write_ranker",
     "write_table",
 ]

@@ -14,34 +14,44 @@ import torch
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Table, TableReader
-from tuneyard.ranking.batches import LABELS, batch_of
+from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
+from tuneyard.ranking.transforms import check_outputs, kinds_of
 
-ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 6
+ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 7
 _READ_ROWS = 65_536
 
 
-def write_flat(
-    table: Table, config: RankerConfig, slices: Sequence[str], rows: int, folder: Path, on_rows: Callable[[int, int], None]
-) -> None:
-    """Write the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and describes them.
+def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
+    """Write what is made of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
+    describes them.
 
-    `on_rows` hears of rows written, of how many. Raises BadInput as `batch_of` does, with the row of a bad label.
+    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label; for a step whose output
+    hides a column of the table; and where sampling leaves no row.
     """
-    names = list(dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse), *config.tasks, *slices]))
-    reader, writer, done = TableReader(table, names, batch_rows=_READ_ROWS), _Writer(folder, config, slices), 0
-    for read in reader:
-        columns = read.slice(0, rows - done)
-        writer.add(columns, batch_of(columns, config, first_row=done))
-        done += columns.num_rows
+    config, steps = flattening.config, flattening.steps
+    reader, writer, done = TableReader(table, flattening.columns, batch_rows=_READ_ROWS), _Writer(folder, config, flattening.slices), 0
+    check_outputs(table, steps, reader.schema)
+    made = flattening.schema(reader.schema)
+    for batch in reader:
+        read = batch.slice(0, rows - done)
+        writer.add(*flattening.flat(read, done))
+        done += read.num_rows
         on_rows(done, rows)
         if done >= rows:
             break
-    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in config.sparse}
-    (folder / ABOUT).write_text(json.dumps({**writer.about, "texts": texts, "lacking": lacking(table, names)}))
+    if not writer.rows:
+        raise BadInput(
+            f"{table.uri}: sampling leaves none of {rows:,} rows", "raise the rate of sampling, or name another key: its column may be null"
+        )
+    texts = {feature.name: holds_texts(made.field(feature.name).type) for feature in config.sparse}
+    inputs = kinds_of(reader.schema, steps.making(flattening.names).without_sampling)
+    found = {"texts": texts, "text_inputs": inputs, "lacking": lacking(table, flattening.columns)}
+    (folder / ABOUT).write_text(json.dumps(writer.about | found))
 
 
 class _Writer:
@@ -60,13 +70,15 @@ class _Writer:
             self._arrays[f"{feature.name}.offsets"].add(np.zeros(1, np.int64))
         self._hashes = folder / HASHES
         self._values: dict[str, dict[str | None, int]] = {column: {} for column in slices}
-        self._missing = dict.fromkeys([*config.dense, *(feature.name for feature in config.sparse)], 0)
+        self._missing = dict.fromkeys(config.features, 0)
         self._ids = dict.fromkeys((feature.name for feature in config.sparse), 0)
         self._outside = dict(self._ids)
         self._positives = np.zeros(len(config.tasks), dtype=np.int64)
+        self.rows = 0
 
     def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
-        """Rows as Arrow's columns, and as `batch_of` made them."""
+        """Rows as Arrow's columns, and as tensors of the same rows."""
+        self.rows += columns.num_rows
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
@@ -90,8 +102,9 @@ class _Writer:
 
     @property
     def about(self) -> dict[str, Any]:
-        """By column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
+        """Rows, and by column: its arrays, rows without a value, ids, ids outside of their table, values of slices, positive labels."""
         return {
+            "rows": self.rows,
             "arrays": {name: array.about for name, array in self._arrays.items()},
             "slices": {column: list(found) for column, found in self._values.items()},
             "missing": self._missing,

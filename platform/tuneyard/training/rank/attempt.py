@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +13,14 @@ import numpy as np
 from transformers import set_seed
 
 from tuneyard import data
-from tuneyard.api import BadInput, RankTask
+from tuneyard.api import BadInput, RankTask, Transform
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.report import DataReport
 from tuneyard.data.stream.windows import Windows
+from tuneyard.data.tables import Pipeline
 from tuneyard.planning import steps_of_epochs
-from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows
+from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows, training_steps
 from tuneyard.tracking.events import Stage, Warned
 from tuneyard.training.arguments import training_arguments
 from tuneyard.training.artifacts import Artifacts
@@ -38,6 +41,9 @@ from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
 
+_LONGEST_STEP = 300
+"""Characters of a transform in a checkpoint's account of what made it."""
+
 
 class RankAttempt(ProgramAttempt):
     """Rows of a table, a ranker with sharded tables, and figures of held-out rows."""
@@ -49,7 +55,7 @@ class RankAttempt(ProgramAttempt):
 
     @cached_property
     def loaded(self) -> Loaded:
-        return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task)), Path(), ())
+        return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task), self.rank_task.negative_rate), Path(), ())
 
     def run(self) -> TrainResult:
         try:
@@ -81,9 +87,11 @@ class RankAttempt(ProgramAttempt):
         task = self.rank_task
         self._stage("reading rows")
         refuse_too_large(task, self.loaded.program.config, self.world)
-        rows, held_out = self._stored(task.table.source or "", task.table.limit), None
+        rows, held_out = self._stored(task.table.source or "", task.table.limit, training_steps(task)), None
         program = self.loaded.program
-        program.config = program.config.with_texts(rows.texts)  # held-out rows, and tables to score, must be of the same kind
+        program.config = program.config.with_texts(
+            rows.texts, rows.text_inputs
+        )  # held-out rows, and tables to score, must be of the same kind
         said = rows.warnings()
         size_bytes = sum(array.nbytes for array in rows.arrays.values())
         if task.validation is not None:
@@ -94,6 +102,9 @@ class RankAttempt(ProgramAttempt):
             rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
         if not len(rows):
             raise BadInput(f"{task.table.source}: no row is left to train on", "lower validationFraction, or add rows")
+        samples = len(rows) + (len(held_out) if held_out is not None and task.validation is None else 0)
+        if task.negative_rate < 1:
+            rows = self._drawn(rows)
         if held_out is not None and not len(held_out):
             raise BadInput(f"{task.table.source}: all rows are equal, so that none can be held out", "leave validationFraction out")
         report = DataReport(
@@ -101,7 +112,7 @@ class RankAttempt(ProgramAttempt):
             format="table",
             why="a ranker reads columns",
             files=0,
-            samples=len(rows) + (len(held_out) if held_out is not None and task.validation is None else 0),
+            samples=samples,
             rows=len(rows),
             validation_rows=len(held_out) if held_out is not None else 0,
             max_length=0,
@@ -111,11 +122,22 @@ class RankAttempt(ProgramAttempt):
         order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
         return data.Prepared(BatchesOfRows(rows, order), None if held_out is None else BatchesOfRows(held_out), report, False, order)
 
-    def _stored(self, uri: str, limit: int | None) -> FlatRows:
+    def _drawn(self, rows: FlatRows) -> FlatRows:
+        """The rows to train on where negatives are drawn. Raises BadInput where none is left."""
+        task = self.rank_task
+        drawn = rows.with_negatives(task.negative_rate, task.seed)
+        if not (drawn.batch(np.arange(len(drawn)))["labels"] == 0).any():
+            raise BadInput(
+                f"{task.table.source}: negativeRate {task.negative_rate:g} leaves no row with label 0", "raise negativeRate, or add rows"
+            )
+        return drawn
+
+    def _stored(self, uri: str, limit: int | None, steps: Pipeline | None = None) -> FlatRows:
         def tell(done: int, of: int) -> None:
             self.emit(Stage(task=self.request.name, name="reading rows", done=done, of=of, unit="rows"))
 
-        return stored_rows(uri, self.loaded.program.config, slices=self.rank_task.slices, limit=limit, on_rows=tell)
+        config, slices = self.loaded.program.config, self.rank_task.slices
+        return stored_rows(uri, config, steps=steps, slices=slices, limit=limit, on_rows=tell)
 
     def _build_trainer(self, material: Material) -> RankTrainer:
         task, plan = self.request.task, self.request.plan
@@ -126,7 +148,7 @@ class RankAttempt(ProgramAttempt):
         rows, config = material.data.train.rows, self.loaded.program.config
         tables = placed_tables(self.rank_task, config, rows, self.world, grad_accum=plan.grad_accum)
         set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
-        ranker = config.build(tables)
+        ranker = self.loaded.program.starting(config.build(tables))
         ranker.recompute = plan.recompute
         self.trainer = RankTrainer(
             model=ProgramModule(self.loaded, ranker),
@@ -146,6 +168,8 @@ class RankAttempt(ProgramAttempt):
         tables = {f"table of {each.name}": f"{each.rows} rows, {each.length or each.pooling}" for each in task.features.sparse}
         return {name: value for name, value in super()._made_by().items() if name != "program"} | {
             "labels": ", ".join(task.labels),
+            "transforms": "; ".join(map(_described, task.transforms)) or None,  # none: as checkpoints that know no transforms
+            "share of rows with label 0": task.negative_rate if task.negative_rate < 1 else None,
             "dense features": ", ".join(task.features.dense),
             "sparse features": len(task.features.sparse),
             **tables,
@@ -174,3 +198,9 @@ class RankAttempt(ProgramAttempt):
         metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
         slices = {label: shown_slices(figures) for label, figures in self.trainer.judged.items() if figures.slices}
         return {"tables": load_account(self.trainer.tables.placement), **metrics, **({"slices": slices} if slices else {})}
+
+
+def _described(step: Transform) -> str:
+    """All of a step; a long mapping or list of borders by its hash."""
+    text = json.dumps(step.as_step(), sort_keys=True)
+    return text if len(text) <= _LONGEST_STEP else f"{step.op} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
