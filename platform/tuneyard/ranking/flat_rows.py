@@ -151,4 +151,4 @@ def _columns_of(config: RankerConfig) -> dict[str, Any]:
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
     if not all(shape):
         return np.zeros(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape))
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape)))  # look-ups in a memmap itself run through Python
