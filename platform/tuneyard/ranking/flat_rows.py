@@ -20,7 +20,7 @@ from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.tables import open_table
 from tuneyard.ranking.batches import LABELS
-from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.config import RankerConfig, SparseFeature
 from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
 from tuneyard.ranking.sliced_metrics import Coded
 
@@ -61,6 +61,13 @@ class FlatRows:
             found, ends = _lists(ids, offsets, rows, feature.length)
             made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
+
+    def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
+        """The ids of a feature in these rows, end to end; of a sequence, the ids that count alone."""
+        rows = numbers if self.chosen is None else self.chosen[numbers]
+        ids, offsets = self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"]
+        found: Ints = ids[rows] if self._has_one_id(feature.name) else _lists(ids, offsets, rows, feature.length)[0]
+        return found
 
     def _has_one_id(self, name: str) -> bool:
         """Whether each row has exactly one id of the feature."""
