@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuneyard.ranking.click_log import Effects, generated_clicks
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
     from tuneyard.ranking.files import export, load, save, write_ranker, write_table
+    from tuneyard.ranking.flat_accesses import access_curves
     from tuneyard.ranking.flat_rows import FlatRows, stored_rows
     from tuneyard.ranking.folder import holds_ranker, read_config
     from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
@@ -45,6 +46,7 @@ _AT = {
     "check_table": "table_check",
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
     **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
+    "access_curves": "flat_accesses",
     **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
     **dict.fromkeys(("holds_ranker", "read_config"), "folder"),
     **dict.fromkeys(("JudgedRows", "RankFigures", "RankMetrics"), "metrics"),
@@ -91,6 +93,7 @@ __all__ = [
     "WholeTables",
     "WindowFigures",
     "WindowedMetrics",
+    "access_curves",
     "batch_of",
     "batch_of_rows",
     "check_table",

@@ -22,7 +22,7 @@ from tuneyard.data.cache import cache_root, cached_folder
 from tuneyard.data.tables import Pipeline, open_table
 from tuneyard.data.tables.transforms import Sampling
 from tuneyard.ranking.batches import LABELS
-from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.config import RankerConfig, SparseFeature
 from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
 from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.sliced_metrics import Coded
@@ -72,6 +72,13 @@ class FlatRows:
             found, ends = _lists(ids, offsets, rows, feature.length)
             made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
+
+    def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
+        """The ids of a feature in these rows, end to end; of a sequence, the ids that count alone."""
+        rows = numbers if self.chosen is None else self.chosen[numbers]
+        ids, offsets = self.arrays[f"{feature.name}.ids"], self.arrays[f"{feature.name}.offsets"]
+        found: Ints = ids[rows] if self._has_one_id(feature.name) else _lists(ids, offsets, rows, feature.length)[0]
+        return found
 
     def _has_one_id(self, name: str) -> bool:
         """Whether each row has exactly one id of the feature."""
@@ -159,4 +166,4 @@ def stored_rows(
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
     if not all(shape):
         return np.zeros(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape))
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape)))  # look-ups in a memmap itself run through Python

@@ -35,7 +35,8 @@ from tuneyard.training.program.loading import Loaded
 from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.progress import Progress
 from tuneyard.training.rank.artifacts import save_ranker
-from tuneyard.training.rank.rows import BatchesOfRows, as_made
+from tuneyard.training.rank.heap import keep_freed_memory
+from tuneyard.training.rank.rows import BatchesOfRows, OrderInBlocks, as_made
 from tuneyard.training.rank.tables import close_tables, load_account, placed_tables, refuse_too_large
 from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
@@ -120,7 +121,9 @@ class RankAttempt(ProgramAttempt):
             notes=said,
         )
         order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
-        return data.Prepared(BatchesOfRows(rows, order), None if held_out is None else BatchesOfRows(held_out), report, False, order)
+        return data.Prepared(
+            BatchesOfRows(rows, OrderInBlocks(order)), None if held_out is None else BatchesOfRows(held_out), report, False, order
+        )
 
     def _drawn(self, rows: FlatRows) -> FlatRows:
         """The rows to train on where negatives are drawn. Raises BadInput where none is left."""
@@ -144,6 +147,10 @@ class RankAttempt(ProgramAttempt):
         arguments = training_arguments(task, replace(plan, recompute=False), steps=material.steps, scratch=self.scratch)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
+        if arguments.use_cpu:
+            keep_freed_memory()
+            if arguments.optim == "adamw_torch" and arguments.deepspeed is None:
+                arguments.optim = "adamw_torch_fused"  # the same update; one by one, small parameters cost a small batch its time
         self._stage("placing tables")
         rows, config = material.data.train.rows, self.loaded.program.config
         tables = placed_tables(self.rank_task, config, rows, self.world, grad_accum=plan.grad_accum)
