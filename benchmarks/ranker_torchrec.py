@@ -86,7 +86,10 @@ def write(found: Mapping[str, list[dict[str, Any]]]) -> None:
     )
     ratios = [
         f"Ours over theirs, the same DLRM on other tables: **{ratio('tables: ours', 'tables: TorchRec')}**.",
-        f"A `rank` task, one layer of AdvancedDLRM, over TorchRec's loop: **{ratio('product: rank task', 'tables: TorchRec')}**.",
+        f"A `rank` task, one layer of AdvancedDLRM, over TorchRec's loop: **{ratio('product: rank task', 'tables: TorchRec')}**; "
+        "over the same with the task's settings of glibc (`keep_freed_memory`): "
+        f"{ratio('product: rank task', 'tables: TorchRec, freed memory kept')}.",
+        f"Load of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, with other work on them.",
     ]
     write_page("ranker_torchrec", "Rankers beside TorchRec's DLRM", [text, "", *ratios, "", *rows])
 
@@ -191,6 +194,14 @@ def torchrec_side(log: Path, steps: int) -> dict[str, Any]:
     return run(step, log, steps, sum(value.numel() for value in dense))
 
 
+def torchrec_kept_side(log: Path, steps: int) -> dict[str, Any]:
+    """TorchRec with the allocator's settings of a rank task."""
+    from tuneyard.training.rank.heap import keep_freed_memory
+
+    keep_freed_memory()
+    return torchrec_side(log, steps)
+
+
 def tables_side(log: Path, steps: int) -> dict[str, Any]:
     """TorchRec's dense modules on our tables."""
     warnings.filterwarnings("ignore")
@@ -279,6 +290,7 @@ def joined() -> None:
 
 SIDES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "tables: TorchRec": torchrec_side,
+    "tables: TorchRec, freed memory kept": torchrec_kept_side,
     "tables: ours": tables_side,
     "product: rank task": task_side,
 }

@@ -20,6 +20,7 @@ from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementS
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
+from tuneyard.api.transforms import Transform
 
 __all__ = [
     "API_VERSION",
@@ -83,6 +84,7 @@ __all__ = [
     "Tracking",
     "TrainData",
     "TrainTask",
+    "Transform",
     "TuneTask",
     "TuneyardError",
     "Violation",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from tuneyard.api.base import Fields
+from tuneyard.api.base import Fields, located
 from tuneyard.api.data import DataService, Source, TrainData
 from tuneyard.api.train import Auto, Batch, Checkpoint, Evaluation, Optimizer, Strategy, TrainTask
+from tuneyard.api.transforms import Column, Transform, check_steps, leak
 
-Column = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
 Size = Annotated[int, Field(ge=1, le=65536)]
 _PROGRAM = "tuneyard.ranking:RankerProgram"
@@ -76,10 +76,16 @@ class RankTask(Fields):
     table: Source = Field(description="Parquet with the features and labels in columns")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their features")
     validation: Source | None = Field(default=None, description="a table of its own for evaluation, such as the next day; default: none")
+    transforms: list[Transform] = Field(
+        default_factory=list, max_length=1000, description="steps that make features from columns; the ranker keeps them for scoring"
+    )
     features: RankFeatures
     label: Column = Field(default="label", description="column with 0 or 1 that is predicted")
     more_labels: list[Column] = Field(
         default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by an output of its own"
+    )
+    negative_rate: float = Field(
+        default=1.0, gt=0, le=1, description="share of the rows with label 0 to train on; probabilities stay those of all rows"
     )
     model: RankModel
     tables: EmbeddingTables = Field(default_factory=EmbeddingTables)
@@ -124,8 +130,23 @@ class RankTask(Fields):
                 "validationFraction needs all rows before the first step, and the table is streamed: hold rows out as a table of their own "
                 "(validation), such as the next day"
             )
+        if self.is_streamed and (self.negative_rate < 1 or any(step.op == "sampling" for step in self.transforms)):
+            raise ValueError(
+                "sampling and negativeRate leave a number of rows that is known only once all are read, and the table is streamed: "
+                "leave them out, or draw the rows in a process task"
+            )
         if self.slices and self.validation is None and not self.validation_fraction:
             raise ValueError("slices are of held-out rows: give validation or validationFraction")
+        return self
+
+    @model_validator(mode="after")
+    def _makes_what_is_read(self) -> Self:
+        if self.negative_rate < 1 and self.more_labels:
+            raise located("with moreLabels, probabilities of rows that were drawn by one label cannot be corrected: give 1", "negativeRate")
+        check_steps(self.transforms, self.features.names, self.labels, self.slices)
+        steps = [(step.inputs, step.output) for step in self.transforms if step.output is not None]
+        if said := leak(steps, self.features.names, self.labels):
+            raise ValueError(said)
         return self
 
     @property
@@ -138,8 +159,8 @@ class RankTask(Fields):
         return bool(self.streaming) or self.service is not None
 
     @property
-    def columns(self) -> list[str]:
-        """All that is read of the table, each once."""
+    def named(self) -> list[str]:
+        """All that is read of the rows once they are transformed, each once."""
         return list(dict.fromkeys([*self.features.names, *self.labels, *self.slices]))
 
     def sources(self) -> dict[str, Source]:

@@ -124,6 +124,10 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
             "!(has(self.service) || (has(self.streaming) && self.streaming)) || self.validationFraction == 0.0",
             "validationFraction needs all rows before the first step, and the table is streamed: give validation",
         ),
+        _rule(
+            "self.negativeRate == 1.0 || !has(self.moreLabels) || size(self.moreLabels) == 0",
+            "with moreLabels, probabilities of rows that were drawn by one label cannot be corrected: give negativeRate 1",
+        ),
     ),
     "ScoreTask": (
         _rule(

@@ -42,7 +42,7 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     task = job.tasks[int(file.path[2])]
     ranker = ranker_of(job, task, base_dir)
     if file.what == "data" and task.rank is not None:
-        check_table(task.rank, absolute(file.text, base_dir))
+        check_table(task.rank, absolute(file.text, base_dir), held_out="validation" in file.path)
     elif file.what == "data" and ranker is not None:
         check_scored_table(task, ranker, absolute(file.text, base_dir))
     elif file.what == "data":

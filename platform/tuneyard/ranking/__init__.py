@@ -13,17 +13,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuneyard.ranking.batches import batch_of, batch_of_rows
+    from tuneyard.ranking.batches import batch_of, batch_of_rows, tensors_of
     from tuneyard.ranking.click_log import Effects, generated_clicks
-    from tuneyard.ranking.columns import check_table
     from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
     from tuneyard.ranking.files import export, load, save, write_ranker, write_table
+    from tuneyard.ranking.flat_accesses import access_curves
     from tuneyard.ranking.flat_rows import FlatRows, stored_rows
     from tuneyard.ranking.folder import holds_ranker, read_config
     from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
     from tuneyard.ranking.program import RankerProgram
     from tuneyard.ranking.ranker import Ranker
     from tuneyard.ranking.sliced_metrics import Coded, SlicedFigures, SlicedMetrics, coded
+    from tuneyard.ranking.table_check import check_table
     from tuneyard.ranking.tables import (
         PREFETCHED,
         Costs,
@@ -35,15 +36,17 @@ if TYPE_CHECKING:
         shapes_of,
         table_names,
     )
-    from tuneyard.ranking.task import config_of_task
+    from tuneyard.ranking.task import config_of_task, training_steps
+    from tuneyard.ranking.transforms import kinds_of, schema_of, transformed
     from tuneyard.ranking.windowed_metrics import WindowedMetrics, WindowFigures
 
 _AT = {
-    **dict.fromkeys(("batch_of", "batch_of_rows"), "batches"),
+    **dict.fromkeys(("batch_of", "batch_of_rows", "tensors_of"), "batches"),
     **dict.fromkeys(("Effects", "generated_clicks"), "click_log"),
-    "check_table": "columns",
+    "check_table": "table_check",
     **dict.fromkeys(("EnsembleLayer", "RankerConfig", "SparseFeature"), "config"),
     **dict.fromkeys(("export", "load", "save", "write_ranker", "write_table"), "files"),
+    "access_curves": "flat_accesses",
     **dict.fromkeys(("FlatRows", "stored_rows"), "flat_rows"),
     **dict.fromkeys(("holds_ranker", "read_config"), "folder"),
     **dict.fromkeys(("JudgedRows", "RankFigures", "RankMetrics"), "metrics"),
@@ -65,7 +68,8 @@ _AT = {
         ),
         "tables",
     ),
-    "config_of_task": "task",
+    **dict.fromkeys(("config_of_task", "training_steps"), "task"),
+    **dict.fromkeys(("kinds_of", "schema_of", "transformed"), "transforms"),
 }
 __all__ = [
     "PREFETCHED",
@@ -89,6 +93,7 @@ __all__ = [
     "WholeTables",
     "WindowFigures",
     "WindowedMetrics",
+    "access_curves",
     "batch_of",
     "batch_of_rows",
     "check_table",
@@ -97,13 +102,18 @@ __all__ = [
     "export",
     "generated_clicks",
     "holds_ranker",
+    "kinds_of",
     "load",
     "placed",
     "read_config",
     "save",
+    "schema_of",
     "shapes_of",
     "stored_rows",
     "table_names",
+    "tensors_of",
+    "training_steps",
+    "transformed",
     "write_ranker",
     "write_table",
 ]

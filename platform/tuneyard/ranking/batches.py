@@ -14,35 +14,42 @@ import xxhash
 from tuneyard.api import BadInput
 from tuneyard.ranking.columns import check_ids, check_numbers, is_list, is_text
 from tuneyard.ranking.config import RankerConfig, SparseFeature
+from tuneyard.ranking.transforms import Columns, no_column, transformed
 
 LABELS = "labels"
 
 
-def batch_of(
-    columns: pa.RecordBatch | pa.Table, config: RankerConfig, *, labels: bool = True, first_row: int = 0
-) -> dict[str, torch.Tensor]:
+def batch_of(columns: Columns, config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
     """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], of rows in Arrow's columns.
 
-    Null, NaN and infinite dense numbers are missing; a null category or list is an empty one. `first_row`: number of the first row, for
-    errors. Raises BadInput for a column that is not there or is of another type, and for labels other than 0 and 1.
+    The ranker's transforms run first. Null, NaN and infinite dense numbers are missing; a null category or list is an empty one. Raises
+    BadInput for a column that is not there or is of another type, and for labels other than 0 and 1.
     """
+    names = [*config.features, *(config.tasks if labels else ())]
+    return tensors_of(transformed(columns, config.transforms, names, config.text_inputs), config, labels=labels)
+
+
+def tensors_of(
+    columns: Columns, config: RankerConfig, *, labels: bool = True, numbers: Sequence[int] | None = None
+) -> dict[str, torch.Tensor]:
+    """`batch_of` for rows that are transformed already. `numbers`: of the rows, for errors."""
     made: dict[str, torch.Tensor] = {}
     if config.dense:
         made["dense"] = torch.stack([_numbers(_column(columns, name), name) for name in config.dense], dim=1)
     for feature in config.sparse:
         made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = _ids(_column(columns, feature.name), feature)
     if labels:
-        made[LABELS] = torch.stack([_labels(_column(columns, name), name, first_row) for name in config.tasks], dim=1)
+        rows = range(columns.num_rows) if numbers is None else numbers
+        made[LABELS] = torch.stack([_labels(_column(columns, name), name, rows) for name in config.tasks], dim=1)
     return made
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
     """`batch_of` for rows as dicts. Raises BadInput also where a column has values of several types."""
-    names = [*config.dense, *(feature.name for feature in config.sparse), *(config.tasks if labels else ())]
     arrays = {}
-    for name in names:
+    for name in config.transforms.reads([*config.features, *(config.tasks if labels else ())]):
         if not any(name in row for row in rows):
-            raise _missing(name, sorted({key for row in rows for key in row}))
+            raise no_column(name, sorted({key for row in rows for key in row}))
         try:
             arrays[name] = pa.array([row.get(name) for row in rows])
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -50,15 +57,11 @@ def batch_of_rows(rows: Sequence[Mapping[str, Any]], config: RankerConfig, *, la
     return batch_of(pa.table(arrays), config, labels=labels)
 
 
-def _column(columns: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+def _column(columns: Columns, name: str) -> pa.Array:
     if name not in columns.schema.names:
-        raise _missing(name, columns.schema.names)
+        raise no_column(name, columns.schema.names)
     found = columns.column(name)
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-def _missing(name: str, there: Sequence[str]) -> BadInput:
-    return BadInput(f"the data have no column {name}", f"name one of: {', '.join(there[:20])}" if there else "give rows with columns")
 
 
 def _numbers(column: pa.Array, name: str) -> torch.Tensor:
@@ -99,13 +102,13 @@ def _hashes(texts: pa.Array) -> pa.Array:
     return pa.array(found[coded.indices.to_numpy(zero_copy_only=False)] if len(found) else np.zeros(0, np.int64))
 
 
-def _labels(column: pa.Array, name: str, first_row: int) -> torch.Tensor:
+def _labels(column: pa.Array, name: str, numbers: Sequence[int]) -> torch.Tensor:
     found = _numbers(column, name)
     wrong = ~((found == 0) | (found == 1))
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
         raise BadInput(
-            f"label {name} is {column[at].as_py()!r} in row {first_row + at}, and not 0 or 1",
+            f"label {name} is {column[at].as_py()!r} in row {numbers[at]}, and not 0 or 1",
             "give each row a label of 0 or 1, or leave the row out",
         )
     return found

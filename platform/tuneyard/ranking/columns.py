@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tuneyard.api import BadInput, RankTask
-from tuneyard.data.tables import Table, TableReader, open_table
+from tuneyard.api import BadInput
+from tuneyard.data.tables import Table
 from tuneyard.data.tables.features import layout
 
 
@@ -69,20 +69,3 @@ def lacking(table: Table, names: Sequence[str]) -> list[str]:
         if without:
             said.append(f"{len(without)} of {len(table.files)} files have no column {name}, such as {without[0]}: null there")
     return said
-
-
-def check_table(task: RankTask, uri: str) -> None:
-    """Raises BadInput for a table without one of the task's columns, or with one of another type. Reads its footers alone."""
-    table = open_table(uri)
-    schema = TableReader(table, task.columns).schema
-    for name in [*task.features.dense, *task.labels]:
-        check_numbers(schema.field(name).type, name)
-    for column in task.features.sparse:
-        check_ids(schema.field(column.name).type, column.name)
-    for name in task.slices:
-        if pa.types.is_nested(schema.field(name).type):
-            raise BadInput(
-                f"{name}, by whose values rows are judged apart, holds {schema.field(name).type}", "name a column of single values"
-            )
-    if not table.rows:
-        raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")

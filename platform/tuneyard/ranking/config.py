@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuneyard.api import BadInput
+from tuneyard.api.transforms import leak
+from tuneyard.data.tables import Pipeline
 
 if TYPE_CHECKING:
     from tuneyard.ranking.ranker import Ranker
@@ -63,6 +65,9 @@ class RankerConfig:
 
     `dense`: names of numbers; `sparse`: categories and sequences; `width`: of every embedding; `layers`: input side first; `hidden`: widths
     of the network on top; `tasks`: names of the labels, each with a logit of its own. Raises BadInput for a ranker without features.
+
+    `transforms`: steps that make features and labels from the columns of a table, whose names the others are after these steps.
+    `text_inputs`: of each column that they read, whether it held texts in the rows that the ranker was trained on.
     """
 
     dense: tuple[str, ...]
@@ -71,9 +76,11 @@ class RankerConfig:
     width: int = 16
     hidden: tuple[int, ...] = (64,)
     tasks: tuple[str, ...] = ("label",)
+    transforms: Pipeline = field(default_factory=Pipeline, hash=False)
+    text_inputs: Mapping[str, bool] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        names = [*self.dense, *(feature.name for feature in self.sparse), *self.tasks]
+        names = [*self.features, *self.tasks]
         if not self.dense and not self.sparse:
             raise BadInput("the ranker has no features", "name dense or sparse columns")
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -82,6 +89,17 @@ class RankerConfig:
             raise BadInput("the ranker has no label", "name the column with the label in tasks")
         if any(type(size) is not int or size < 1 for size in (self.width, *self.hidden)):
             raise BadInput("a width of the ranker is no whole number, or below 1", "give widths of 1 and more")
+        if self.transforms.samples:
+            raise BadInput(
+                "a ranker's transforms hold sampling, and a ranker predicts of every row", "sample the rows that it is trained on"
+            )
+        if said := leak(self.transforms.made, self.features, self.tasks):
+            raise BadInput(said, "leave the feature out, or make it from another column")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Their names, dense ones first."""
+        return (*self.dense, *(feature.name for feature in self.sparse))
 
     def build(self, tables: Tables | None = None) -> Ranker:
         """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from the seed that torch was given."""
@@ -89,12 +107,18 @@ class RankerConfig:
 
         return Ranker(self, tables)
 
-    def with_texts(self, texts: Mapping[str, bool]) -> RankerConfig:
-        """The same, which knows whether the ids of each sparse feature are texts."""
-        return replace(self, sparse=tuple(replace(feature, texts=texts.get(feature.name)) for feature in self.sparse))
+    def with_texts(self, texts: Mapping[str, bool], inputs: Mapping[str, bool] | None = None) -> RankerConfig:
+        """The same, which knows whether the ids of each sparse feature, and the `inputs` of its transforms, are texts."""
+        sparse = tuple(replace(feature, texts=texts.get(feature.name)) for feature in self.sparse)
+        return replace(self, sparse=sparse, text_inputs=dict(inputs or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON can hold it. Without transforms it has no key for them: versions that know none can read it."""
+        values = asdict(replace(self, transforms=Pipeline()))
+        del values["transforms"], values["text_inputs"]
+        if not self.transforms.steps:
+            return values
+        return values | {"transforms": [step.model_dump() for step in self.transforms.steps], "text_inputs": dict(self.text_inputs)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RankerConfig:
@@ -107,6 +131,8 @@ class RankerConfig:
                 width=values["width"],
                 hidden=tuple(values["hidden"]),
                 tasks=tuple(values["tasks"]),
+                transforms=Pipeline.of(values.get("transforms", ())),
+                text_inputs={str(name): bool(texts) for name, texts in values.get("text_inputs", {}).items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise BadInput(f"this is no ranker's config: {error}", "load a folder that tuneyard.ranking.save wrote") from error

@@ -12,7 +12,7 @@ import torch
 
 from tuneyard.api import BadInput
 from tuneyard.ranking.config import RankerConfig
-from tuneyard.ranking.folder import CONFIG, VERSION, WEIGHTS, read_config
+from tuneyard.ranking.folder import CONFIG, WEIGHTS, read_config, version_of
 from tuneyard.ranking.ranker import Ranker
 from tuneyard.storage import MANIFEST, Manifest
 
@@ -42,7 +42,7 @@ def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch
 
     (folder / CONFIG).unlink(missing_ok=True)
     save_file({name: weight.detach().contiguous() for name, weight in weights.items()}, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps({"version": VERSION, **config.to_dict()}, indent=1) + "\n")
+    (folder / CONFIG).write_text(json.dumps({"version": version_of(config), **config.to_dict()}, indent=1) + "\n")
 
 
 def load(folder: str | Path) -> Ranker:

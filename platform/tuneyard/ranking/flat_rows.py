@@ -14,19 +14,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from tuneyard.api import BadInput
 from tuneyard.data.cache import cache_root, cached_folder
-from tuneyard.data.tables import open_table
+from tuneyard.data.tables import Pipeline, open_table
+from tuneyard.data.tables.transforms import Sampling
 from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.column_counts import ColumnCounts
-from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.config import RankerConfig, SparseFeature
 from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
 from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.sliced_metrics import Coded
 
 Ints = npt.NDArray[np.int64]
+_DRAWN = 1 << 32
+"""Seeds of drawn negatives begin here: those of a JobSpec's samplings lie below, as a rule, and the draws of both are independent."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,12 @@ class FlatRows:
         """Some rows, which count from 0 again."""
         return replace(self, chosen=chosen if self.chosen is None else self.chosen[chosen])
 
+    def with_negatives(self, rate: float, seed: int) -> FlatRows:
+        """The rows with label 1, and a share `rate` of those with label 0, drawn by their numbers: equal rows are drawn each for itself."""
+        numbers = np.arange(self.rows) if self.chosen is None else self.chosen
+        drawn = Sampling(key="number", rate=rate, seed=_DRAWN + seed).mask(pa.array(numbers))
+        return replace(self, chosen=numbers[drawn | (self.arrays[LABELS][numbers, 0] == 1)])
+
     def batch(self, numbers: Sequence[int] | Ints) -> dict[str, torch.Tensor]:
         """The rows with these numbers as `batches.batch_of` makes them. Of a sequence, the ids that count alone."""
         rows = np.asarray(numbers, dtype=np.int64)
@@ -65,6 +75,14 @@ class FlatRows:
             made[f"{feature.name}.ids"], made[f"{feature.name}.offsets"] = torch.from_numpy(found), torch.from_numpy(ends)
         return made
 
+    def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
+        """The ids of a feature in these rows, end to end; of a sequence, the ids that count alone."""
+        rows = numbers if self.chosen is None else self.chosen[numbers]
+        ids = self.arrays[f"{feature.name}.ids"]
+        if self._has_one_id(feature.name):
+            return ids[rows].astype(np.int64, copy=False)
+        return lists_of(ids, self.arrays[f"{feature.name}.offsets"], rows, feature.length)[0]
+
     def _has_one_id(self, name: str) -> bool:
         """Whether each row has exactly one id of the feature."""
         return bool(self.about["missing"][name] == 0 and self.about["ids"][name] == self.rows)
@@ -73,6 +91,11 @@ class FlatRows:
         """The values of a slice column in these rows."""
         rows = np.asarray(numbers, dtype=np.int64)
         return Coded(self.arrays[f"{column}.codes"][rows if self.chosen is None else self.chosen[rows]], self.slices[column])
+
+    @property
+    def counted(self) -> FlatRows:
+        """Rows whose ids are counted before training: all of them."""
+        return self
 
     @property
     def counts(self) -> ColumnCounts:
@@ -88,6 +111,11 @@ class FlatRows:
     def texts(self) -> dict[str, bool]:
         """Whether the ids of each sparse feature are hashes of texts; features without any id are left out."""
         return {name: texts for name, texts in self.about["texts"].items() if self.about["ids"][name]}
+
+    @property
+    def text_inputs(self) -> dict[str, bool]:
+        """Whether each column that the transforms read holds texts."""
+        return dict(self.about["text_inputs"])
 
     def warnings(self) -> list[str]:
         """What a person should know of the columns, a sentence each."""
@@ -109,13 +137,15 @@ def stored_rows(
     uri: str,
     config: RankerConfig,
     *,
+    steps: Pipeline | None = None,
     slices: Sequence[str] = (),
     limit: int | None = None,
     cache_dir: str | Path | None = None,
     on_rows: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> FlatRows:
-    """The rows of the Parquet table at `uri`. Several processes may call it at once: one reads, the others wait.
+    """The rows of the Parquet table at `uri`, transformed. Several processes may call it at once: one reads, the others wait.
 
+    `steps`: the transforms of the config with sampling among them, for rows to train on; by default without.
     `on_rows` hears of rows read, of how many. Raises BadInput as `open_table` and `batch_of` do, with the row of a bad label; for a table
     without rows; StorageError where the source is not reachable or the disk is full.
     """
@@ -123,12 +153,13 @@ def stored_rows(
     rows = min(table.rows, limit or table.rows)
     if not rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
-    flattening = Flattening(config, tuple(slices))
+    flattening = Flattening(config, config.transforms if steps is None else steps, tuple(slices))
     key = {"code": VERSION, "files": [file.file.identity() for file in table.files], **flattening.about, "rows": rows}
     root = cache_root(cache_dir) / "ranking-rows"
     folder, _ = cached_folder(root, key, lambda into: write_flat(table, flattening, rows, into, on_rows))
     about = json.loads((folder / ABOUT).read_text())
     arrays = {name: _mapped(folder / file, dtype, shape) for name, (file, dtype, shape) in about["arrays"].items()}
+    rows = about["rows"]
     hashes = _mapped(folder / HASHES, "uint64", [rows])
     return FlatRows(config, rows, arrays, hashes, about["slices"], about)
 
@@ -136,4 +167,4 @@ def stored_rows(
 def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
     if not all(shape):
         return np.zeros(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape))
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=tuple(shape)))  # look-ups in a memmap itself run through Python

@@ -20,26 +20,39 @@ from tuneyard.ranking.columns import holds_texts, lacking
 from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.row_hashes import row_hashes
 from tuneyard.ranking.sliced_metrics import coded
+from tuneyard.ranking.transforms import check_outputs, kinds_of
 
-ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 6
+ABOUT, HASHES, VERSION = "about.json", "hashes.u8", 7
 _READ_ROWS = 65_536
 
 
 def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
-    """Write the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and describes them.
+    """Write what is made of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
+    describes them.
 
-    `on_rows` hears of rows written, of how many. Raises BadInput as `batch_of` does, with the row of a bad label.
+    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label; for a step whose output
+    hides a column of the table; and where sampling leaves no row.
     """
+    config, steps = flattening.config, flattening.steps
     reader = TableReader(table, flattening.columns, batch_rows=_READ_ROWS)
-    texts = {feature.name: holds_texts(reader.schema.field(feature.name).type) for feature in flattening.config.sparse}
+    check_outputs(table, steps, reader.schema)
+    made = flattening.schema(reader.schema)
+    texts = {feature.name: holds_texts(made.field(feature.name).type) for feature in config.sparse}
     writer, done = _Writer(folder, flattening, texts), 0
-    for read in reader:
-        writer.add(*flattening.flat(read.slice(0, rows - done), done))
-        done = writer.rows
+    for batch in reader:
+        read = batch.slice(0, rows - done)
+        writer.add(*flattening.flat(read, done))
+        done += read.num_rows
         on_rows(done, rows)
         if done >= rows:
             break
-    (folder / ABOUT).write_text(json.dumps({**writer.about, "lacking": lacking(table, flattening.columns)}))
+    if not writer.rows:
+        raise BadInput(
+            f"{table.uri}: sampling leaves none of {rows:,} rows", "raise the rate of sampling, or name another key: its column may be null"
+        )
+    inputs = kinds_of(reader.schema, steps.making(flattening.names).without_sampling)
+    found = {"text_inputs": inputs, "lacking": lacking(table, flattening.columns)}
+    (folder / ABOUT).write_text(json.dumps(writer.about | found))
 
 
 class _Writer:
@@ -67,7 +80,7 @@ class _Writer:
         return self._counts.rows
 
     def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
-        """Rows as Arrow's columns, and as `batch_of` made them."""
+        """Rows as Arrow's columns, and as tensors of the same rows."""
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
@@ -86,8 +99,9 @@ class _Writer:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Where the arrays are, values of slices, and the counts of columns."""
+        """Rows, where the arrays are, values of slices, and the counts of columns."""
         return {
+            "rows": self.rows,
             "arrays": {name: array.about for name, array in self._arrays.items()},
             "slices": {column: list(found) for column, found in self._values.items()},
             **self._counts.to_dict(),

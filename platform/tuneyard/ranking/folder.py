@@ -11,7 +11,13 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
-VERSION = 2
+_PLAIN, _TRANSFORMING = 2, 3
+"""Versions of `ranker.json`. Readers that know no transforms refuse 3, and read 2, which rankers without transforms keep."""
+
+
+def version_of(config: RankerConfig) -> int:
+    """The least version whose readers score this ranker right."""
+    return _TRANSFORMING if config.transforms.steps else _PLAIN
 
 
 def holds_ranker(uri: str) -> bool:
@@ -29,6 +35,6 @@ def read_config(uri: str | Path) -> RankerConfig:
         raise BadInput(f"{uri} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
     if not isinstance(values, dict):
         raise BadInput(f"{uri}/{CONFIG} is no ranker's config", f"name a folder with {CONFIG} and {WEIGHTS}")
-    if values.pop("version", None) != VERSION:
+    if values.pop("version", None) not in (_PLAIN, _TRANSFORMING):
         raise BadInput(f"{uri}/{CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
     return RankerConfig.from_dict(values)

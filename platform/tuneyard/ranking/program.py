@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,19 +15,30 @@ from tuneyard.ranking.ranker import Ranker
 
 
 class RankerProgram:
-    """The four functions of a program, for one config. The loss is the mean log loss over rows and tasks."""
+    """The four functions of a program, for one config. The loss is the mean log loss over rows and tasks.
 
-    def __init__(self, config: RankerConfig) -> None:
+    `negative_rate`: the share w of the rows with label 0 that it is given. Among the given rows the odds of label 1 are 1/w times those of
+    all rows (He et al. 2014, section 6.3). So the loss adds -log w to the logit, and the ranker itself predicts for all rows.
+    """
+
+    def __init__(self, config: RankerConfig, negative_rate: float = 1.0) -> None:
         self.config = config
+        self._log_rate = math.log(negative_rate)
 
     def model(self) -> Ranker:
-        return self.config.build()
+        return self.starting(self.config.build())
+
+    def starting(self, ranker: Ranker) -> Ranker:
+        """The same, whose first predictions are one half of the rows that it is given."""
+        with torch.no_grad():
+            ranker.head[-1].bias += self._log_rate
+        return ranker
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         return batch_of_rows(rows, self.config)
 
     def loss(self, model: Ranker, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return binary_cross_entropy_with_logits(model(batch), batch[LABELS])
+        return binary_cross_entropy_with_logits(model(batch) - self._log_rate, batch[LABELS])
 
     def predict(self, model: Ranker, batch: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """The probability of each task."""

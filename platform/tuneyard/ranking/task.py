@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuneyard.api import RankTask
+from tuneyard.data.tables import Pipeline
 from tuneyard.ranking.config import EnsembleLayer, RankerConfig, SparseFeature
 
 
@@ -15,4 +16,10 @@ def config_of_task(task: RankTask) -> RankerConfig:
         width=task.model.width,
         hidden=tuple(task.model.hidden),
         tasks=tuple(task.labels),
+        transforms=training_steps(task).without_sampling,
     )
+
+
+def training_steps(task: RankTask) -> Pipeline:
+    """The transforms of a task with their sampling, which drops rows to train on. Raises BadInput."""
+    return Pipeline.of(step.as_step() for step in task.transforms)

@@ -131,7 +131,7 @@ def _check_source(job: JobSpec, task: Task, source: Source, base_dir: Path) -> N
         if task.rank is not None:
             from tuneyard.ranking import check_table
 
-            check_table(task.rank, uri)
+            check_table(task.rank, uri, held_out=source == task.rank.validation)
             return
         ranker = ranker_of(job.spec, task, base_dir)
         if ranker is not None:

@@ -64,6 +64,8 @@ def ranker_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
     model = {
         "features": f"{len(rank.features.dense)} dense, {len(rank.features.sparse)} sparse",
         "labels": ", ".join(rank.labels),
+        **({"transforms": ", ".join(step.op for step in rank.transforms)} if rank.transforms else {}),
+        **({"rows with label 0": f"a share of {rank.negative_rate:g}; predictions are for all rows"} if rank.negative_rate < 1 else {}),
         "layers": f"{layers}, {rank.model.outputs} outputs of each module, width {rank.model.width}",
         "table rows": f"{rank.tables.rows}, row-wise Adagrad, learning rate {rank.tables.learning_rate:g}",
     }

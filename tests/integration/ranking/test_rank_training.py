@@ -48,6 +48,9 @@ def test_a_ranker_learns_and_is_judged_on_rows_that_it_has_not_seen(clicks: Path
     assert result.details["rows"] == 60 * 512
     assert result.details["rows_per_s"] > 0
     assert result.mfu > 0
+    accesses = result.details["tables"]["accesses"]
+    assert set(accesses) == {each.name for each in task_of(clicks).features.sparse}
+    assert all(0 < each["hottest_1_percent"] <= 1 and 0 <= each["rows_never_read"] < 1 for each in accesses.values())
 
     ranker = load(tmp_path / "out" / "model")
     rows = batch_of(next(iter(generated_clicks(1_000, seed=3, first_row=40_000, batch=1_000))), ranker.config)

@@ -52,6 +52,8 @@ def test_a_service_is_that_of_its_training(limit: int | None) -> None:
         ({"service": {}, "streaming": False}, "leave streaming: false out"),
         ({"service": {}, "validationFraction": 0.1}, "a table of their own"),
         ({"streaming": True, "validationFraction": 0.1}, "a table of their own"),
+        ({"streaming": True, "negativeRate": 0.5}, "sampling and negativeRate"),
+        ({"service": {}, "transforms": [{"op": "sampling", "key": "user", "rate": 0.5}]}, "sampling and negativeRate"),
         ({"slices": ["device", "device"], "validationFraction": 0.1}, "device is named twice in slices"),
         ({"model": {"layers": []}}, "layers"),
         ({"model": {"layers": [["mlp"]]}}, "dlrm"),

@@ -21,7 +21,8 @@ from tests.rankers import rank_task, small_windows, write_clicks
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.stream.windows import Windows
-from tuneyard.ranking import FlatRows, RankerConfig, SparseFeature, config_of_task, stored_rows
+from tuneyard.data.tables import Pipeline
+from tuneyard.ranking import FlatRows, RankerConfig, SparseFeature, access_curves, config_of_task, stored_rows
 from tuneyard.ranking.stream import StreamedTable, open_table_stream, opening
 
 CONFIG = RankerConfig(
@@ -77,6 +78,7 @@ def test_a_table_of_one_window_has_the_order_of_stored_rows(tmp_path: Path) -> N
     positions = np.arange(2_900, 3_300)
     assert same(streamed.batch(positions), stored.batch(order.at_each(positions)))
     assert streamed.ids_per_row == stored.ids_per_row
+    assert access_curves(streamed.counted) == access_curves(stored)
     assert streamed.warnings() == stored.warnings()
 
 
@@ -276,6 +278,16 @@ def test_entries_of_a_map_column_are_read(tmp_path: Path) -> None:
     table, stored = opened(path, config=config), stored_rows(str(path), config)
     made, expected = table.batch(range(60)), stored.batch(table.order.at_each(np.arange(60)))
     assert torch.equal(made["dense"].nan_to_num(-1), expected["dense"].nan_to_num(-1))
+
+
+def test_transforms_are_those_of_stored_rows(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
+    path = write_day(tmp_path / "t.parquet", 300)
+    steps = Pipeline.of([{"op": "sigrid_hash", "inputs": ["item"], "output": "hashed", "table_size": 50}])
+    sparse = (SparseFeature("hashed", 50), SparseFeature("seen", 50, length=3))
+    config = RankerConfig(dense=("age",), sparse=sparse, layers=(), tasks=("clicked",), transforms=steps)
+    table, stored = opened(path, config=config), stored_rows(str(path), config)
+    assert same(table.batch(range(300)), stored.batch(table.order.at_each(np.arange(300))))
+    assert (table.texts, table.text_inputs) == (stored.texts, stored.text_inputs)
 
 
 def test_a_table_without_rows_and_one_without_files_are_refused(tmp_path: Path) -> None:

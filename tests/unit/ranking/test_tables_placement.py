@@ -131,11 +131,11 @@ def test_costs_are_asked_for_ids_bytes_and_memory() -> None:
     free = Costs(0.0, 0.0, 0.0, 0.0)
     shape = table("t", rows=100, width=32, ids=10.0)
 
-    assert Costs(1.0, 0.0, 0.0, 0.0).of(shape, 50, 32, 4) == 5.0
-    assert Costs(0.0, 1.0, 0.0, 0.0).of(shape, 100, 16, 4) == 160.0
-    assert Costs(0.0, 0.0, 1.0, 0.0).of(shape, 100, 32, 4) == 0.75 * (10 * 4 + 2 * 32 * 4)
-    assert Costs(0.0, 0.0, 0.0, 1.0).of(shape, 100, 32, 4) == 100 * (32 * 4 + 2 * 4)
-    assert free.of(shape, 100, 32, 4) == 0.0
+    assert Costs(1.0, 0.0, 0.0, 0.0).of(shape, (0, 50), 32, 4) == 5.0
+    assert Costs(0.0, 1.0, 0.0, 0.0).of(shape, (0, 100), 16, 4) == 160.0
+    assert Costs(0.0, 0.0, 1.0, 0.0).of(shape, (0, 100), 32, 4) == 0.75 * (10 * 4 + 2 * 32 * 4)
+    assert Costs(0.0, 0.0, 0.0, 1.0).of(shape, (0, 100), 32, 4) == 100 * (32 * 4 + 2 * 4)
+    assert free.of(shape, (0, 100), 32, 4) == 0.0
 
 
 def test_shapes_are_those_of_the_config() -> None:

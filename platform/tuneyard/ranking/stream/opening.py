@@ -41,7 +41,7 @@ def open_table_stream(
 
     Raises BadInput as `open_table` does, and for a table without rows; StorageError where it cannot be reached.
     """
-    table, flattening = open_table(uri), Flattening(config)
+    table, flattening = open_table(uri), Flattening(config, config.transforms)
     cut = CutTable.of(table, config, limit)
     if not cut.splits:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")
@@ -49,6 +49,7 @@ def open_table_stream(
     largest = max(split.size_bytes for split in cut.splits)
     kept = max(KEPT_BYTES, _KEPT_WINDOWS * windows.most * largest)
     recipe = TableRecipe(table, flattening, cut.firsts, kept)
+    recipe.check()
     folder = cache_root(cache_dir) / "shards"
     remove_leftovers(folder)
     claims = Claims(folder / "claims" / recipe.stream_key)

@@ -27,6 +27,7 @@ from tuneyard.ranking.columns import holds_texts
 from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.stream.shards import Arrays, TableShard, open_table_shard, write_table_shard
+from tuneyard.ranking.transforms import check_outputs, kinds_of
 
 PREFIX = "table-"
 """Of the files of shards, which share their folder with those of texts."""
@@ -65,8 +66,19 @@ class TableRecipe:
     @cached_property
     def texts(self) -> dict[str, bool]:
         """Whether the ids of each sparse feature are texts, by the type of its column; a column of nothing but nulls is left out."""
-        types = {feature.name: self._schema.field(feature.name).type for feature in self.config.sparse}
+        made = self.flattening.schema(self._schema)
+        types = {feature.name: made.field(feature.name).type for feature in self.config.sparse}
         return {name: holds_texts(kind) for name, kind in types.items() if not pa.types.is_null(kind)}
+
+    @cached_property
+    def text_inputs(self) -> dict[str, bool]:
+        """Whether each column that the transforms read holds texts."""
+        return kinds_of(self._schema, self.flattening.steps.making(self.flattening.names))
+
+    def check(self) -> None:
+        """Raises BadInput for transforms that the columns of the table do not fit, or that hide one of them."""
+        check_outputs(self.table, self.flattening.steps, self._schema)
+        self.flattening.schema(self._schema)
 
     @cached_property
     def are_texts(self) -> dict[str, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from tuneyard.data.stream.windows import Place
 from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.columns import lacking
-from tuneyard.ranking.config import RankerConfig
-from tuneyard.ranking.flat_rows import lists_of
+from tuneyard.ranking.config import RankerConfig, SparseFeature
+from tuneyard.ranking.flat_rows import FlatRows, lists_of
 from tuneyard.ranking.stream.recipe import TableRecipe
 from tuneyard.ranking.stream.shards import TableShard
 
@@ -31,6 +31,26 @@ Ints = npt.NDArray[np.int64]
 Batch = dict[str, torch.Tensor]
 _LESS_PATIENCE = 4.0
 """A service whose workers still start would cost the first step its patience for each split of the first window."""
+
+
+@dataclass(frozen=True)
+class FirstWindow:
+    """The rows of some splits, end to end."""
+
+    config: RankerConfig
+    parts: Sequence[FlatRows]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
+        """The ids of a feature in these rows, which ascend, end to end."""
+        found, start = [np.zeros(0, np.int64)], 0
+        for rows in self.parts:
+            first, end = np.searchsorted(numbers, (start, start + len(rows)))
+            found.append(rows.ids(feature, numbers[first:end] - start))
+            start += len(rows)
+        return np.concatenate(found)
 
 
 class StreamedTable:
@@ -45,7 +65,7 @@ class StreamedTable:
     ) -> None:
         """`recipe`: that of the stream. `announce`: see there."""
         self.stream, self.order = stream, order
-        self.config, self.texts = recipe.config, recipe.texts
+        self.config, self.texts, self.text_inputs = recipe.config, recipe.texts, recipe.text_inputs
         self.tally = StreamTally()
         self.counts = ColumnCounts.of(self.config, recipe.are_texts)
         """Of the splits that this process has read."""
@@ -53,7 +73,7 @@ class StreamedTable:
         self._identity, self._announce = recipe.table.identity, announce
         self._announced: Place | None = None
         self._open: OrderedDict[int, TableShard] = OrderedDict()
-        self._first_ids: dict[str, float] | None = None
+        self._first: FirstWindow | None = None
         self._leave_s = stream.leave_s
 
     def __len__(self) -> int:
@@ -65,16 +85,21 @@ class StreamedTable:
         return self.order.epoch_rows
 
     @property
-    def ids_per_row(self) -> dict[str, float]:
-        """Mean number of ids in a row of the first window of the first epoch, by sparse feature: the same on every rank and in every
+    def counted(self) -> FirstWindow:
+        """Rows whose ids are counted before training: those of the first window of the first epoch, the same on every rank and in every
         attempt. Reads that window."""
-        if self._first_ids is None:
-            place, counts = Place(0, 0), ColumnCounts.of(self.config, {})
-            self._tell(place)
-            for split in self.stream.windows.splits_at(place):
-                counts.merge(self._shard(split).rows.counts)
-            self._first_ids = counts.ids_per_row
-        return self._first_ids
+        if self._first is None:
+            self._tell(Place(0, 0))
+            self._first = FirstWindow(self.config, [self._shard(split).rows for split in self.stream.windows.splits_at(Place(0, 0))])
+        return self._first
+
+    @property
+    def ids_per_row(self) -> dict[str, float]:
+        """Mean number of ids in a row of the first window, by sparse feature."""
+        counts = ColumnCounts.of(self.config, {})
+        for rows in self.counted.parts:
+            counts.merge(rows.counts)
+        return counts.ids_per_row
 
     def warnings(self) -> list[str]:
         """What a person should know of the columns, as far as this process has read them, a sentence each."""

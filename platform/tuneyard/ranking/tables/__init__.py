@@ -2,7 +2,8 @@
 
 `whole` has a parameter for each table. `sharded` sends ids to the ranks that own the rows, sums there, and sends the sums back; gradients
 take the same way, and `adagrad` updates rows where they are. `placement` decides, without torch, which rank owns which cells, by their
-costs. `flight` is one batch between ranks: `routes` is the sender's side of it, `owned` the owner's, `exchange` the collectives.
+costs and, from `accesses`, how often which rows are read. `flight` is one batch between ranks: `routes` is the sender's side of it,
+`owned` the owner's, `exchange` the collectives.
 `initial` draws weights that do not depend on the placement, and `ids` makes rows of tables from ids.
 """
 

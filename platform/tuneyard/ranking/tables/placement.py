@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
 from tuneyard.api import BadInput
+from tuneyard.ranking.tables.accesses import AccessCurve
 
 BLOCK_COLUMNS = 16
 _STATE_BYTES = 4
@@ -31,7 +32,7 @@ Balance = Literal["lpt", "round-robin"]
 @dataclass(frozen=True)
 class TableShape:
     """`ids_per_row`: mean number of ids in a row of data; `vectors_per_row`: mean number of embeddings that these become: as many in a
-    sequence, and at most one in a bag."""
+    sequence, and at most one in a bag. `accesses`: how often which rows are read; None: all equally often."""
 
     name: str
     rows: int
@@ -39,6 +40,18 @@ class TableShape:
     ids_per_row: float = 1.0
     vectors_per_row: float = 1.0
     weight_bytes: int = 4
+    accesses: AccessCurve | None = field(default=None, repr=False)
+
+    def share_of(self, start: int, stop: int) -> float:
+        """Of the accesses, those of a range of rows."""
+        if self.accesses is None:
+            return (stop - start) / self.rows
+        return self.accesses.below(stop) - self.accesses.below(start)
+
+    def ranges(self, parts: int, *, by_accesses: bool) -> list[tuple[int, int]]:
+        """Ranges of rows with equal numbers of accesses, or of rows."""
+        curve = self.accesses if by_accesses else None
+        return list(pairwise([self.rows * at // parts for at in range(parts + 1)] if curve is None else curve.cut(parts)))
 
     def bytes_of(self, rows: int, columns: int) -> int:
         """Memory of so many cells, with the states of row-wise Adagrad."""
@@ -63,14 +76,18 @@ class Costs:
     byte_s: float = 8e-10
     memory_byte_s: float = 1e-17
 
-    def of(self, table: TableShape, rows: int, columns: int, ranks: int) -> float:
-        """Cost of `rows` x `columns` cells, where each row of the table is asked for equally often."""
-        share = rows / table.rows
+    def of(self, table: TableShape, rows: tuple[int, int], columns: int, ranks: int) -> float:
+        """Cost of a range of rows, and of so many columns of it."""
+        share = table.share_of(*rows)
         ids = table.ids_per_row * share
         vectors = min(table.vectors_per_row, ids)
         away = (ranks - 1) / ranks
         sent = ids * _SENT_BYTES + 2 * vectors * columns * _SENT_BYTES  # embeddings, and later their gradients
-        return ids * (self.id_s + columns * self.cell_s) + away * sent * self.byte_s + self.memory_byte_s * table.bytes_of(rows, columns)
+        return (
+            ids * (self.id_s + columns * self.cell_s)
+            + away * sent * self.byte_s
+            + self.memory_byte_s * table.bytes_of(rows[1] - rows[0], columns)
+        )
 
 
 @dataclass(frozen=True)
@@ -159,13 +176,13 @@ class _Policy:
 
     def _parts(self, table: TableShape, tables: Sequence[TableShape], ranks: int, limit: int | None) -> list[Shard]:
         if self.how == "row":
-            return self._cut(table, ranks, (min(ranks, table.rows), 1))
+            return self._cut(table, ranks, (min(ranks, table.rows), 1), limit)
         if self.how == "column":
             return self._cut(table, ranks, (1, min(ranks, blocks(table.width))))
         whole = self._cut(table, ranks, (1, 1))
         if self.how == "table":
             return whole
-        mean = sum(self.costs.of(each, each.rows, each.width, ranks) for each in tables) / ranks
+        mean = sum(self.costs.of(each, (0, each.rows), each.width, ranks) for each in tables) / ranks
         if whole[0].cost <= mean and _fits(whole, limit):
             return whole
         least = max(2, -(-whole[0].memory // limit) if limit else 2)
@@ -173,29 +190,38 @@ class _Policy:
         by_rows = [(parts, 1) for parts in range(least, min(most, table.rows) + 1)]
         by_columns = [(1, parts) for parts in range(least, min(most, blocks(table.width)) + 1)]
         cuts = [cut for each in (by_rows, by_columns) if (cut := self._first(table, ranks, limit, mean, each))]
-        tried = [self._cut(table, ranks, cut) for cut in cuts]
+        tried = [self._cut(table, ranks, cut, limit) for cut in cuts]
         return min(tried, key=lambda parts: (not _fits(parts, limit), _largest(parts) > mean, _total(parts)), default=whole)
 
     def _first(
         self, table: TableShape, ranks: int, limit: int | None, mean: float, cuts: Sequence[tuple[int, int]]
     ) -> tuple[int, int] | None:
         """The first of `cuts` whose largest part is small enough, or the last one."""
+        alike = replace(table, accesses=None)
         for cut in cuts:
             height = -(-table.rows // cut[0])
             columns = min(-(-blocks(table.width) // cut[1]) * BLOCK_COLUMNS, table.width)
-            if (limit is None or table.bytes_of(height, columns) <= limit) and self.costs.of(table, height, columns, ranks) <= mean:
+            if limit is not None and table.bytes_of(height, columns) > limit:
+                continue
+            if self.costs.of(alike, (0, height), columns, ranks) > mean:
+                continue
+            if table.accesses is None or _largest(self._cut(table, ranks, cut, limit)) <= mean:
                 return cut
         return cuts[-1] if cuts else None
 
-    def _cut(self, table: TableShape, ranks: int, parts: tuple[int, int]) -> list[Shard]:
-        """So many ranges of rows times so many of columns, nearly equal; on no rank yet."""
-        heights = [table.rows * at // parts[0] for at in range(parts[0] + 1)]
+    def _cut(self, table: TableShape, ranks: int, parts: tuple[int, int], limit: int | None = None) -> list[Shard]:
+        """So many ranges of rows times so many of columns; on no rank yet. Ranges have equal accesses, where these fit into `limit`, else
+        equal heights: ranges that are seldom read are long."""
+        by_accesses = self._cells(table, ranks, parts, by_accesses=True)
+        return by_accesses if _fits(by_accesses, limit) else self._cells(table, ranks, parts, by_accesses=False)
+
+    def _cells(self, table: TableShape, ranks: int, parts: tuple[int, int], *, by_accesses: bool) -> list[Shard]:
         edges = [min(blocks(table.width) * at // parts[1] * BLOCK_COLUMNS, table.width) for at in range(parts[1] + 1)]
         made = []
-        for rows in pairwise(heights):
+        for rows in table.ranges(parts[0], by_accesses=by_accesses):
             for columns in pairwise(edges):
                 height, width = rows[1] - rows[0], columns[1] - columns[0]
-                cost = self.costs.of(table, height, width, ranks)
+                cost = self.costs.of(table, rows, width, ranks)
                 made.append(Shard(table.name, rows, columns, -1, cost, table.bytes_of(height, width)))
         return made
 

@@ -6,20 +6,28 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tuneyard.ranking.config import RankerConfig
+from tuneyard.ranking.tables.accesses import AccessCurve
 from tuneyard.ranking.tables.placement import TableShape
 
 Rows = Literal["fp32", "fp16"]
 WEIGHT_BYTES: Mapping[Rows, int] = {"fp32": 4, "fp16": 2}
 
 
-def shapes_of(config: RankerConfig, *, ids_per_row: Mapping[str, float] | None = None, rows: Rows = "fp32") -> tuple[TableShape, ...]:
+def shapes_of(
+    config: RankerConfig,
+    *,
+    ids_per_row: Mapping[str, float] | None = None,
+    rows: Rows = "fp32",
+    accesses: Mapping[str, AccessCurve] | None = None,
+) -> tuple[TableShape, ...]:
     """A table for each sparse feature. `ids_per_row`: mean number of ids of a row of data, by feature, as counted in the data; by default
-    one of a bag, and `length` of a sequence."""
+    one of a bag, and `length` of a sequence. `accesses`: by feature, as `access_curves` counts them; else rows are read equally often."""
     shapes = []
     for feature in config.sparse:
         ids = (ids_per_row or {}).get(feature.name, float(feature.length or 1))
         if feature.length:
             ids = min(ids, float(feature.length))
+        curve = (accesses or {}).get(feature.name)
         vectors = ids if feature.length else min(ids, 1.0)
-        shapes.append(TableShape(feature.name, feature.rows, config.width, ids, vectors, WEIGHT_BYTES[rows]))
+        shapes.append(TableShape(feature.name, feature.rows, config.width, ids, vectors, WEIGHT_BYTES[rows], curve))
     return tuple(shapes)

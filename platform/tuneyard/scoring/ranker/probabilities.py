@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from tuneyard.ranking import Ranker, batch_of
+from tuneyard.ranking import Ranker, tensors_of
 from tuneyard.ranking.columns import is_list
 
 _BATCH_BYTES = 64 << 20
@@ -23,11 +23,10 @@ class Scorer:
     def __init__(self, ranker: Ranker, batch_rows: int, device: torch.device) -> None:
         self.config = ranker.config
         self._ranker, self._batch_rows, self._device = ranker.to(device).eval(), batch_rows, device
-        self._features = [*self.config.dense, *(feature.name for feature in self.config.sparse)]
 
     def logits(self, columns: pa.RecordBatch) -> tuple[npt.NDArray[np.float32], list[str | None]]:
-        """Logits [rows, tasks], NaN where there is an error, and the error of each row."""
-        features = columns.select(self._features)
+        """`columns`: transformed. Logits [rows, tasks], NaN where there is an error, and the error of each row."""
+        features = columns.select(list(self.config.features))
         found = np.full((features.num_rows, len(self.config.tasks)), np.nan, dtype=np.float32)
         errors = row_errors(features, [feature.name for feature in self.config.sparse])
         at = 0
@@ -41,7 +40,7 @@ class Scorer:
         return found, errors
 
     def _forward(self, batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
-        tensors = {name: tensor.to(self._device) for name, tensor in batch_of(batch, self.config, labels=False).items()}
+        tensors = {name: tensor.to(self._device) for name, tensor in tensors_of(batch, self.config, labels=False).items()}
         with torch.inference_mode():
             logits: npt.NDArray[np.float32] = self._ranker(tensors).float().cpu().numpy()
         return logits

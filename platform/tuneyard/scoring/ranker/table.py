@@ -13,7 +13,7 @@ import pyarrow as pa
 from tuneyard.api import BadInput, Engine, Generation, ScoreData, ScoreTask
 from tuneyard.data.tables import Table, TableReader, open_table
 from tuneyard.data.tables.features import layout
-from tuneyard.ranking import RankerConfig, coded
+from tuneyard.ranking import RankerConfig, coded, schema_of, transformed
 from tuneyard.ranking.columns import check_ids, check_numbers, lacking
 from tuneyard.scoring.ranker.rows import RowsByNumber
 
@@ -44,7 +44,7 @@ class RankedTable:
         if uri is None:
             raise BadInput(f"data.from: {task.data.from_task} is not resolved", "run it through `tuneyard run`, or give data.source")
         table, windows = open_table(uri), task.ranking.windows
-        labels = tuple(name for name in config.tasks if not layout([name], table.schema).missing)
+        labels = tuple(name for name in config.tasks if not layout(config.transforms.reads([name]), table.schema).missing)
         place = windows.column if windows is not None else None
         found = cls(table, config, labels, tuple(task.data.keep), tuple(task.ranking.slices), place, _rows(table, task.data), ())
         found._check_types()
@@ -53,23 +53,29 @@ class RankedTable:
         return cls(**{**found.__dict__, "notes": tuple(found._remarks())})
 
     @property
-    def features(self) -> tuple[str, ...]:
-        return (*self.config.dense, *(feature.name for feature in self.config.sparse))
+    def columns(self) -> tuple[str, ...]:
+        """All that is read, each once: what the ranker's transforms need, and `keep` and `place`, which are of the table as it is."""
+        place = () if self.place is None else (self.place,)
+        return tuple(dict.fromkeys((*self.config.transforms.reads(self._made), *self.keep, *place)))
+
+    def transformed(self, columns: pa.RecordBatch) -> pa.RecordBatch:
+        """Features, labels and slices of rows that were read."""
+        return transformed(columns, self.config.transforms, self._made, self.config.text_inputs)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """All that is read, each once."""
-        place = () if self.place is None else (self.place,)
-        return tuple(dict.fromkeys((*self.features, *self.labels, *self.keep, *self.slices, *place)))
+    def _made(self) -> tuple[str, ...]:
+        return (*self.config.features, *self.labels, *self.slices)
 
     def frequent_values(self, most: int) -> dict[str, list[str | None]]:
         """The most frequent values of each slice column, in row groups from all over the table that have a million rows at most."""
         if not self.slices:
             return {}
         counts: dict[str, Counter[str | None]] = {name: Counter() for name in self.slices}
-        rows = RowsByNumber(self.table, self.slices)
+        steps = self.config.transforms
+        rows = RowsByNumber(self.table, steps.reads(self.slices))
         for start, stop in rows.sample(min(self.rows, _SAMPLE_ROWS)):
-            for columns in (piece.columns for piece in rows.read(start, min(stop, self.rows)) if piece.columns is not None):
+            for read in (piece.columns for piece in rows.read(start, min(stop, self.rows)) if piece.columns is not None):
+                columns = transformed(read, steps, self.slices, self.config.text_inputs)
                 for name, counter in counts.items():
                     column = coded(columns.column(name))
                     numbers = np.bincount(column.codes, minlength=len(column.values))
@@ -77,7 +83,8 @@ class RankedTable:
         return {name: [value for value, _ in _ordered(counter)[:most]] for name, counter in counts.items()}
 
     def _check_types(self) -> None:
-        schema = TableReader(self.table, self.columns).schema
+        read = TableReader(self.table, self.columns).schema
+        schema = schema_of(read, self.config.transforms, self._made, self.config.text_inputs)
         for name in (*self.config.dense, *self.labels):
             check_numbers(schema.field(name).type, name)
         for feature in self.config.sparse:
@@ -85,12 +92,12 @@ class RankedTable:
         for name in self.slices:
             if pa.types.is_nested(schema.field(name).type):
                 raise BadInput(f"column {name} holds {schema.field(name).type}", "name columns of single values in ranking.slices")
-        if self.place is not None and not is_place(schema.field(self.place).type):
-            kind = schema.field(self.place).type
+        if self.place is not None and not is_place(read.field(self.place).type):
+            kind = read.field(self.place).type
             raise BadInput(f"column {self.place} holds {kind}", "name a column of numbers or timestamps in ranking.windows.column")
 
     def _remarks(self) -> list[str]:
-        said = lacking(self.table, self.features)
+        said = lacking(self.table, self.config.transforms.reads(self.config.features))
         if unjudged := [name for name in self.config.tasks if name not in self.labels]:
             said.append(f"the table has no column {', '.join(unjudged)}: its scores are not judged")
         return said

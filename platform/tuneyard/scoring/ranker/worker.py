@@ -108,18 +108,24 @@ class RankerWorker:
                 found.append(np.full((piece.count, len(table.config.tasks)), np.nan, dtype=np.float32))
                 errors += [piece.error] * piece.count
                 continue
-            logits, wrong = self._scorer.logits(piece.columns)
+            columns = table.transformed(piece.columns)
+            logits, wrong = self._scorer.logits(columns)
             found.append(_probabilities(logits))
             errors += wrong
-            self._judge(labels, piece, logits)
+            if labels:
+                places = places_of(piece.columns.column(table.place) if table.place is not None else None, piece.first, piece.count)
+                self._judge(labels, columns, places, logits)
         return _Scored(np.concatenate(found), errors, RankedSums.of(errors, labels))
 
-    def _judge(self, labels: dict[str, LabelSums], piece: Piece, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-        table, columns = self._order.table, piece.columns
-        if not labels or columns is None:
-            return
+    def _judge(
+        self,
+        labels: dict[str, LabelSums],
+        columns: pa.RecordBatch,
+        places: np.ndarray[Any, Any],
+        logits: np.ndarray[Any, np.dtype[np.float32]],
+    ) -> None:
+        table = self._order.table
         slices = {name: coded(columns.column(name)) for name in table.slices}
-        places = places_of(columns.column(table.place) if table.place is not None else None, piece.first, piece.count)
         for at, name in enumerate(table.config.tasks):
             if name in labels:
                 judged = JudgedRows.of(logits[:, at], numbers_of(columns.column(name)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -12,14 +14,15 @@ import numpy as np
 from transformers import set_seed
 
 from tuneyard import data
-from tuneyard.api import BadInput, RankTask
+from tuneyard.api import BadInput, RankTask, Transform
 from tuneyard.data.holdout import held_out_items
 from tuneyard.data.prepared_order import PreparedOrder
 from tuneyard.data.report import DataReport
 from tuneyard.data.stream.windows import Windows
 from tuneyard.data.streaming import StreamedOrder
+from tuneyard.data.tables import Pipeline
 from tuneyard.planning import steps_of_epochs
-from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows
+from tuneyard.ranking import FlatRows, RankerProgram, config_of_task, stored_rows, training_steps
 from tuneyard.ranking.stream import StreamedTable, open_table_stream
 from tuneyard.tracking.events import Stage, Warned
 from tuneyard.training.arguments import training_arguments
@@ -35,13 +38,16 @@ from tuneyard.training.program.loading import Loaded
 from tuneyard.training.program.module import ProgramModule
 from tuneyard.training.progress import Progress
 from tuneyard.training.rank.artifacts import save_ranker
-from tuneyard.training.rank.rows import BatchesOfRows, as_made
+from tuneyard.training.rank.heap import keep_freed_memory
+from tuneyard.training.rank.rows import BatchesOfRows, OrderInBlocks, as_made
 from tuneyard.training.rank.tables import close_tables, load_account, placed_tables, refuse_too_large
 from tuneyard.training.rank.trainer import RankTrainer, shown_slices
 from tuneyard.training.request import TrainResult
 from tuneyard.training.throughput import Throughput
 
 _OF_HELD_OUT = "held-out rows: "
+_LONGEST_STEP = 300
+"""Characters of a transform in a checkpoint's account of what made it."""
 
 
 class RankAttempt(ProgramAttempt):
@@ -54,7 +60,7 @@ class RankAttempt(ProgramAttempt):
 
     @cached_property
     def loaded(self) -> Loaded:
-        return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task)), Path(), ())
+        return Loaded("the ranker", RankerProgram(config_of_task(self.rank_task), self.rank_task.negative_rate), Path(), ())
 
     def run(self) -> TrainResult:
         try:
@@ -89,8 +95,8 @@ class RankAttempt(ProgramAttempt):
 
     def _prepared_whole(self) -> data.Prepared:
         task = self.rank_task
-        rows = self._stored(task.table.source or "", task.table.limit)
-        self._know_texts(rows.texts)
+        rows = self._stored(task.table.source or "", task.table.limit, training_steps(task))
+        self._know_texts(rows)
         said, held_out = rows.warnings(), self._validation()
         size_bytes = sum(array.nbytes for array in rows.arrays.values())
         if held_out is not None:
@@ -100,11 +106,14 @@ class RankAttempt(ProgramAttempt):
             rows, held_out = rows.select(np.flatnonzero(~aside)), rows.select(np.flatnonzero(aside))
         if not len(rows):
             raise BadInput(f"{task.table.source}: no row is left to train on", "lower validationFraction, or add rows")
+        samples = len(rows) + (len(held_out) if held_out is not None and task.validation is None else 0)
+        if task.negative_rate < 1:
+            rows = self._drawn(rows)
         if held_out is not None and not len(held_out):
             raise BadInput(f"{task.table.source}: all rows are equal, so that none can be held out", "leave validationFraction out")
-        report = self._report(rows, held_out, said)
+        report = replace(self._report(rows, held_out, said), samples=samples)
         order = PreparedOrder(Windows.over([size_bytes], task.seed, shuffle=task.shuffle), (len(rows),))
-        return data.Prepared(BatchesOfRows(rows, order), _batches(held_out), report, False, order)
+        return data.Prepared(BatchesOfRows(rows, OrderInBlocks(order)), _batches(held_out), report, False, order)
 
     def _prepared_stream(self) -> data.Prepared:
         """Reads footers, the held-out table and the first window."""
@@ -112,7 +121,7 @@ class RankAttempt(ProgramAttempt):
         service = Path(request.streams) if request.streams else None
         how: Any = {"seed": task.seed, "shuffle": task.shuffle, "limit": task.table.limit, "service": service}
         rows = open_table_stream(task.table.source or "", self.loaded.program.config, **how)
-        self._know_texts(rows.texts)
+        self._know_texts(rows)
         held_out = self._validation()
         if rows.ids_per_row:
             self._stage(f"streaming {len(rows):,} rows an epoch")
@@ -123,10 +132,10 @@ class RankAttempt(ProgramAttempt):
         order = StreamedOrder(rows)
         return data.Prepared(BatchesOfRows(rows), _batches(held_out), report, False, order, streams=(("", rows),))
 
-    def _know_texts(self, texts: Mapping[str, bool]) -> None:
+    def _know_texts(self, rows: FlatRows | StreamedTable) -> None:
         """Held-out rows, and tables to score, must be of the same kind."""
         program = self.loaded.program
-        program.config = program.config.with_texts(texts)
+        program.config = program.config.with_texts(rows.texts, rows.text_inputs)
 
     def _validation(self) -> FlatRows | None:
         """The table of held-out rows; None where the task has none."""
@@ -140,7 +149,7 @@ class RankAttempt(ProgramAttempt):
             format="table",
             why="a ranker reads columns",
             files=0,
-            samples=len(rows) + (len(held_out) if held_out is not None and task.validation is None else 0),
+            samples=len(rows),
             rows=len(rows),
             validation_rows=len(held_out) if held_out is not None else 0,
             max_length=0,
@@ -148,22 +157,37 @@ class RankAttempt(ProgramAttempt):
             notes=notes,
         )
 
-    def _stored(self, uri: str, limit: int | None) -> FlatRows:
+    def _drawn(self, rows: FlatRows) -> FlatRows:
+        """The rows to train on where negatives are drawn. Raises BadInput where none is left."""
+        task = self.rank_task
+        drawn = rows.with_negatives(task.negative_rate, task.seed)
+        if not (drawn.batch(np.arange(len(drawn)))["labels"] == 0).any():
+            raise BadInput(
+                f"{task.table.source}: negativeRate {task.negative_rate:g} leaves no row with label 0", "raise negativeRate, or add rows"
+            )
+        return drawn
+
+    def _stored(self, uri: str, limit: int | None, steps: Pipeline | None = None) -> FlatRows:
         def tell(done: int, of: int) -> None:
             self.emit(Stage(task=self.request.name, name="reading rows", done=done, of=of, unit="rows"))
 
-        return stored_rows(uri, self.loaded.program.config, slices=self.rank_task.slices, limit=limit, on_rows=tell)
+        config, slices = self.loaded.program.config, self.rank_task.slices
+        return stored_rows(uri, config, steps=steps, slices=slices, limit=limit, on_rows=tell)
 
     def _build_trainer(self, material: Material) -> RankTrainer:
         task, plan = self.request.task, self.request.plan
         arguments = training_arguments(task, replace(plan, recompute=False), steps=material.steps, scratch=self.scratch)
         # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
+        if arguments.use_cpu:
+            keep_freed_memory()
+            if arguments.optim == "adamw_torch" and arguments.deepspeed is None:
+                arguments.optim = "adamw_torch_fused"  # the same update; one by one, small parameters cost a small batch its time
         self._stage("placing tables")
         rows, config = material.data.train.rows, self.loaded.program.config
         tables = placed_tables(self.rank_task, config, rows, self.world, grad_accum=plan.grad_accum)
         set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
-        ranker = config.build(tables)
+        ranker = self.loaded.program.starting(config.build(tables))
         ranker.recompute = plan.recompute
         self.trainer = RankTrainer(
             model=ProgramModule(self.loaded, ranker),
@@ -184,6 +208,8 @@ class RankAttempt(ProgramAttempt):
         return {name: value for name, value in super()._made_by().items() if name != "program"} | {
             **({"rows": "streamed"} if task.is_streamed else {}),
             "labels": ", ".join(task.labels),
+            "transforms": "; ".join(map(_described, task.transforms)) or None,  # none: as checkpoints that know no transforms
+            "share of rows with label 0": task.negative_rate if task.negative_rate < 1 else None,
             "dense features": ", ".join(task.features.dense),
             "sparse features": len(task.features.sparse),
             **tables,
@@ -228,3 +254,9 @@ class RankAttempt(ProgramAttempt):
 
 def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:
     return None if rows is None else BatchesOfRows(rows)
+
+
+def _described(step: Transform) -> str:
+    """All of a step; a long mapping or list of borders by its hash."""
+    text = json.dumps(step.as_step(), sort_keys=True)
+    return text if len(text) <= _LONGEST_STEP else f"{step.op} {hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tuneyard.data.order import RowOrder
+from tuneyard.data.order import Positions, RowOrder
+from tuneyard.ranking.flat_accesses import CountedRows
 from tuneyard.training.program.contract import COUNT
+
+_BLOCK = 16_384
+"""Places whose rows are found at once: the order takes as long for 256 places as for some thousands."""
+
+
+@dataclass(frozen=True)
+class OrderInBlocks:
+    """The rows at places of an order, found in blocks of places. Steps read places in ascending order, so that one block is kept."""
+
+    order: RowOrder
+    _kept: dict[int, Positions] = field(default_factory=dict, compare=False, repr=False)
+
+    def at_each(self, places: Positions) -> Positions:
+        if len(places) >= _BLOCK:
+            return self.order.at_each(places)
+        numbers = places // _BLOCK
+        found = np.empty_like(places)
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            found[chosen] = self._block(number)[places[chosen] - number * _BLOCK]
+        return found
+
+    def _block(self, number: int) -> Positions:
+        if number not in self._kept:
+            self._kept.clear()
+            self._kept[number] = self.order.at_each(np.arange(number * _BLOCK, (number + 1) * _BLOCK, dtype=np.int64))
+        return self._kept[number]
 
 
 class TableRows(Protocol):
@@ -22,6 +50,10 @@ class TableRows(Protocol):
     @property
     def ids_per_row(self) -> dict[str, float]:
         """Mean number of ids in a row, by sparse feature: the same on every rank and in every attempt."""
+
+    @property
+    def counted(self) -> CountedRows:
+        """Rows whose ids are counted before training."""
 
     def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, torch.Tensor]: ...
 
@@ -35,7 +67,7 @@ class BatchesOfRows(Generic[RowsT]):
     finds its rows by their places itself."""
 
     rows: RowsT
-    order: RowOrder | None = None
+    order: OrderInBlocks | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -9,8 +9,8 @@ import torch.distributed as dist
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog.cpu import machine_memory_gb
-from tuneyard.ranking import Placement, RankerConfig, ShardedTables, TableShape, placed, shapes_of
-from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, World, gather_objects
+from tuneyard.ranking import Placement, RankerConfig, ShardedTables, TableShape, access_curves, placed, shapes_of
+from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, World, broadcast_object, gather_objects
 from tuneyard.training.rank.rows import TableRows
 
 _SHARE = 0.7
@@ -33,7 +33,8 @@ def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: 
     Raises BadInput where the tables are too large for all ranks together.
     """
     wanted, limit = task.tables, _limit_bytes(task, world)
-    shapes = shapes_of(config, ids_per_row=rows.ids_per_row, rows=wanted.rows)
+    accesses = broadcast_object(world, access_curves(rows.counted) if world.is_first else None)
+    shapes = shapes_of(config, ids_per_row=rows.ids_per_row, rows=wanted.rows, accesses=accesses)
     try:
         placement = placed(shapes, world.size, memory_bytes=limit, how=wanted.sharding)
     except BadInput as error:
@@ -68,11 +69,17 @@ def _limit_bytes(task: RankTask, world: World) -> int:
 
 
 def load_account(placement: Placement) -> dict[str, object]:
-    """What a report tells of a placement: how many shards, and the largest load and memory over their means."""
+    """What a report tells of a placement: how many shards, the largest load and memory over their means, and of each table the share of
+    accesses that its hottest rows have, and of rows that no training row reads."""
     loads, memory = placement.loads(), placement.memory()
     return {
         "shards": len(placement.shards),
         "largest_load_over_mean": max(loads) / (sum(loads) / len(loads)) if sum(loads) else 1.0,
         "largest_memory_over_mean": max(memory) / (sum(memory) / len(memory)) if sum(memory) else 1.0,
         "memory_gb": [each / 1e9 for each in memory],
+        "accesses": {
+            table.name: {"hottest_1_percent": table.accesses.hottest, "rows_never_read": table.accesses.unread}
+            for table in placement.tables
+            if table.accesses is not None
+        },
     }

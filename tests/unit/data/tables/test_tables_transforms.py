@@ -268,3 +268,53 @@ def test_a_step_that_cannot_work_is_refused_before_the_first_batch(step: dict[st
 def test_a_time_zone_that_does_not_exist_is_refused(zone: str, advice: str) -> None:
     with pytest.raises(BadInput, match=f"there is no time zone '{zone}': give an IANA name, {advice}"):
         Pipeline.of([{"op": "get_local_hour", "inputs": ["t"], "output": "h", "time_zone": zone}])
+
+
+def test_times_of_another_unit_have_no_hour() -> None:
+    hour = Pipeline.of([{"op": "get_local_hour", "inputs": ["t"], "output": "h", "time_zone": "Europe/Vienna"}])
+    for times in (
+        pa.array([1_700_000_000_000_000, 0, None, -(2**62)]),
+        pa.array([2**63, 0, None, 2**64 - 1], pa.uint64()),
+        pa.array([2**62, 0, None, -(2**62)], pa.timestamp("s")),
+    ):
+        assert hour.run(pa.RecordBatch.from_arrays([times], ["t"])).column("h").to_pylist() == [None, 1, None, None]
+
+
+NAMED = Pipeline.of(
+    [
+        {"op": "first_x", "inputs": ["clicks"], "output": "recent", "count": 2},
+        {"op": "sigrid_hash", "inputs": ["recent"], "output": "recent", "table_size": 9},
+        {"op": "clamp", "inputs": ["age"], "output": "age", "low": 0, "high": 9},
+        {"op": "sampling", "key": "age", "rate": 0.5},
+        {"op": "log1p", "inputs": ["price"], "output": "price_log"},
+    ]
+)
+
+
+def test_a_pipeline_knows_what_some_outputs_are_made_from() -> None:
+    assert NAMED.reads(["recent", "country"]) == ("country", "age", "clicks")  # sampling needs the clamped age
+    assert NAMED.without_sampling.reads(["recent", "country"]) == ("country", "clicks")
+    assert [step.op for step in NAMED.without_sampling.making(["recent"]).steps] == ["first_x", "sigrid_hash"]
+    assert NAMED.without_sampling.reads(["price_log", "price"]) == ("price",)
+    assert not NAMED.without_sampling.making(["price"]).steps
+
+
+@pytest.mark.parametrize(("step", "inputs", "reference"), CASES, ids=[f"{number}-{case[0]['op']}" for number, case in enumerate(CASES)])
+def test_columns_without_a_type_give_nulls_and_no_rows_give_none(step: dict[str, Any], inputs: Any, reference: Any) -> None:  # noqa: ARG001
+    names = [f"in{number}" for number in range(len(inputs))]
+    pipeline = Pipeline.of([{**step, "inputs": names, "output": "out"}])
+    kinds = [kind for kind, _ in inputs]
+    empty = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds], names)
+    assert pipeline.run(empty).column("out").to_pylist() == []
+    for missing in range(len(inputs)):
+        arrays = [pa.nulls(3) if number == missing else pa.nulls(3, kind) for number, kind in enumerate(kinds)]
+        made = pipeline.run(pa.RecordBatch.from_arrays(arrays, names))
+        assert made.schema.equals(pipeline.check(made.schema))
+        assert made.column("out").to_pylist() == [None] * 3
+
+
+def test_dictionary_encoded_texts_hash_as_texts() -> None:
+    texts = pa.array(["ann", None, "bob", "ann"])
+    steps = Pipeline.of([{"op": "sigrid_hash", "inputs": ["x"], "output": "y", "table_size": 1000}])
+    plain, coded = (steps.run(pa.RecordBatch.from_arrays([each], ["x"])).column("y") for each in (texts, texts.dictionary_encode()))
+    assert coded.equals(plain)

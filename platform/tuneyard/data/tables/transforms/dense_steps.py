@@ -19,6 +19,9 @@ from tuneyard.data.tables.transforms.lists import item_type
 from tuneyard.data.tables.transforms.steps import Step, each, is_number, like, need, numbers
 
 _NUMBERS = "numbers or lists of numbers"
+_FIRST_S, _END_S = -62_135_596_800, 253_402_300_800
+"""The years 1 to 9999, in seconds since 1970."""
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 class _Real(Step):
@@ -94,7 +97,8 @@ class BoxCox(_Real):
 
     def kernel(self, values: npt.NDArray[np.float64]) -> Any:
         positive = np.maximum(values + self.shift, 1e-6)
-        return np.log(positive) if self.power == 0 else (np.power(positive, self.power) - 1) / self.power
+        with np.errstate(over="ignore"):
+            return np.log(positive) if self.power == 0 else (np.power(positive, self.power) - 1) / self.power
 
 
 class Logit(_Real):
@@ -140,7 +144,7 @@ class OneHot(Step):
 class GetLocalHour(Step):
     """The hour of the day, 0 to 23, in a time zone (`Europe/Vienna`), of timestamps or seconds since 1970 in UTC.
 
-    From 2038 on, Arrow knows no summer time.
+    From 2038 on, Arrow knows no summer time. Null for times outside of the years 1 to 9999: numbers of another unit, such as milliseconds.
     """
 
     op: Literal["get_local_hour"] = "get_local_hour"
@@ -165,6 +169,10 @@ class GetLocalHour(Step):
         return self._hours(arrays[0])
 
     def _hours(self, array: pa.Array) -> Any:
-        if pa.types.is_integer(array.type):
-            array = pc.cast(array, pa.int64()).cast(pa.timestamp("s"))
-        return pc.hour(array.cast(pa.timestamp(array.type.unit, tz="UTC")).cast(pa.timestamp(array.type.unit, tz=self.time_zone)))
+        unit = "s" if pa.types.is_integer(array.type) else array.type.unit
+        times = numbers(array if pa.types.is_integer(array.type) else array.cast(pa.int64()))
+        known = (
+            (times >= _FIRST_S * _PER_SECOND[unit]) & (times < _END_S * _PER_SECOND[unit]) & array.is_valid().to_numpy(zero_copy_only=False)
+        )
+        moments = pa.array(np.where(known, times, 0).astype(np.int64), pa.timestamp(unit, tz="UTC"), mask=~known)
+        return pc.hour(moments.cast(pa.timestamp(unit, tz=self.time_zone)))

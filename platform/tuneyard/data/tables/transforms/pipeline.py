@@ -30,7 +30,7 @@ from tuneyard.data.tables.transforms.id_steps import (
     PositiveModulus,
     SigridHash,
 )
-from tuneyard.data.tables.transforms.steps import is_id, need, numbers
+from tuneyard.data.tables.transforms.steps import Step, is_id, need, numbers, settled
 
 
 class Sampling(BaseModel):
@@ -48,6 +48,8 @@ class Sampling(BaseModel):
 
     def mask(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """True for rows that are kept."""
+        if pa.types.is_null(keys.type):
+            return np.zeros(len(keys), np.bool_)
         ids = as_ids(keys)
         kept: npt.NDArray[np.bool_] = (mix(numbers(ids), self.seed) >> np.uint64(11)) < np.uint64(round(self.rate * (1 << 53)))
         valid: npt.NDArray[np.bool_] = ids.is_valid().to_numpy(zero_copy_only=False)
@@ -96,17 +98,50 @@ class Pipeline(BaseModel):
         made: set[str] = set()
         wanted: dict[str, None] = {}
         for step in self.steps:
-            inputs = (step.key,) if isinstance(step, Sampling) else step.inputs
-            wanted |= dict.fromkeys(name for name in inputs if name not in made)
-            if not isinstance(step, Sampling):
+            wanted |= dict.fromkeys(name for name in _inputs(step) if name not in made)
+            if isinstance(step, Step):
                 made.add(step.output)
         return tuple(wanted)
+
+    def reads(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """The columns of a table that `wanted` are made from: inputs of steps, and those of `wanted` that no step makes."""
+        return self._traced(wanted)[1]
+
+    def making(self, wanted: Iterable[str]) -> Pipeline:
+        """The steps that `wanted` depend on; all sampling among them."""
+        return Pipeline(steps=self._traced(wanted)[0])
+
+    @property
+    def made(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Inputs and output of each step that makes a feature."""
+        return tuple((step.inputs, step.output) for step in self.steps if isinstance(step, Step))
+
+    @property
+    def without_sampling(self) -> Pipeline:
+        return Pipeline(steps=tuple(step for step in self.steps if not isinstance(step, Sampling)))
+
+    @property
+    def samples(self) -> bool:
+        """Whether rows are dropped."""
+        return any(isinstance(step, Sampling) for step in self.steps)
+
+    def _traced(self, wanted: Iterable[str]) -> tuple[tuple[AnyStep, ...], tuple[str, ...]]:
+        """Steps and columns that `wanted` depend on, found from the end."""
+        needed, steps = dict.fromkeys(wanted), list[AnyStep]()
+        for step in reversed(self.steps):
+            if isinstance(step, Step):
+                if step.output not in needed:
+                    continue
+                del needed[step.output]
+            steps.append(step)
+            needed |= dict.fromkeys(_inputs(step))
+        return tuple(reversed(steps)), tuple(needed)
 
     def check(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the batches that come out. Raises BadInput for an input that is not there, and for one of another type."""
         kinds = {field.name: field.type for field in schema}
         for number, step in enumerate(self.steps, start=1):
-            inputs = (step.key,) if isinstance(step, Sampling) else step.inputs
+            inputs = _inputs(step)
             where = f"step {number} ({step.op})"
             for name in inputs:
                 if name not in kinds:
@@ -114,10 +149,10 @@ class Pipeline(BaseModel):
                     raise BadInput(f"{where}: there is no feature {name!r}", _advice(near))
             try:
                 if isinstance(step, Sampling):
-                    need(kinds[step.key], "whole numbers or texts", is_id(kinds[step.key]))
+                    need(kinds[step.key], "whole numbers or texts", is_id(kinds[step.key]) or pa.types.is_null(kinds[step.key]))
                 else:
                     need_count(step.takes, inputs)
-                    kinds[step.output] = step.output_type([kinds[name] for name in inputs])
+                    kinds[step.output] = _made_type(step, [settled(kinds[name]) for name in inputs])
             except ValueError as error:
                 raise BadInput(f"{where} of {', '.join(inputs)}: {error}", "give it another feature, or another operation") from error
         return pa.schema(list(kinds.items()))
@@ -131,12 +166,27 @@ class Pipeline(BaseModel):
                 mask = pa.array(step.mask(columns[step.key]))
                 columns = {name: column.filter(mask) for name, column in columns.items()}
             else:
-                columns[step.output] = step.run([columns[name] for name in step.inputs])
+                columns[step.output] = _made(step, [columns[name] for name in step.inputs])
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Transform batch after batch."""
         return (self.run(batch) for batch in batches)
+
+
+def _inputs(step: AnyStep) -> tuple[str, ...]:
+    return (step.key,) if isinstance(step, Sampling) else step.inputs
+
+
+def _made_type(step: Step, kinds: Sequence[pa.DataType]) -> pa.DataType:
+    """A column that has no type, because all of it is null, gives another one."""
+    return pa.null() if any(map(pa.types.is_null, kinds)) else step.output_type(kinds)
+
+
+def _made(step: Step, arrays: Sequence[pa.Array]) -> pa.Array:
+    if any(pa.types.is_null(array.type) for array in arrays):
+        return pa.nulls(len(arrays[0]))
+    return step.run([array.cast(settled(array.type)) if array.type != settled(array.type) else array for array in arrays])
 
 
 def need_count(takes: int, inputs: Sequence[str]) -> None:

@@ -46,8 +46,18 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Whole numbers or texts."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    """Whole numbers or texts, which may be dictionary-encoded."""
+    return bool(pa.types.is_integer(kind) or is_text(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(value) or pa.types.is_large_string(value))
+
+
+def settled(kind: pa.DataType) -> pa.DataType:
+    """The type, or lists of whole numbers for lists that no file has given a type: all of them are empty, or hold nulls."""
+    return pa.list_(pa.int64()) if is_list(kind) and pa.types.is_null(kind.value_type) else kind
 
 
 def like(kind: pa.DataType, item: pa.DataType) -> pa.DataType:

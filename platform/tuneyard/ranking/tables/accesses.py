@@ -1,0 +1,95 @@
+"""How the accesses of a table are spread over its rows: a curve of some hundred points, from counts of each row. Pure.
+
+Placement cuts by it, so that ranges of rows are read equally often. The whole counts would take as many numbers as the table has rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+_POINTS = 1_024
+"""Equal shares of the accesses, at whose borders the curve is exact. A row that is read more often has both of its borders."""
+_HOTTEST = 0.01
+_COUNTED_WHOLE = 1 << 24
+
+
+@dataclass(frozen=True)
+class AccessCurve:
+    """Below row `rows[i]` of the table lie `shares[i]` of its accesses; from (0, 0) to (number of rows, 1), ascending, straight between.
+
+    `hottest`: share of the accesses that the most frequent 1 % of the rows have; `unread`: share of the rows without any access.
+    """
+
+    rows: tuple[int, ...]
+    shares: tuple[float, ...]
+    hottest: float
+    unread: float
+
+    @classmethod
+    def of(cls, rows: Counts, counts: Counts, height: int) -> AccessCurve | None:
+        """`rows`: those with accesses, ascending; `counts`: of each; `height`: rows of the table. None without any access."""
+        total = int(counts.sum())
+        if not total:
+            return None
+        until = np.cumsum(counts)
+        at = np.unique(np.searchsorted(until, np.arange(1, _POINTS) * (total / _POINTS)).clip(max=len(rows) - 1))
+        borders = np.concatenate([[0], rows[at], rows[at] + 1, [height]])
+        below = np.concatenate([[0], until[at] - counts[at], until[at], [total]])
+        borders, first = np.unique(borders, return_index=True)
+        below[first[-1]] = total
+        most = max(1, int(height * _HOTTEST))
+        hot = np.partition(counts, len(counts) - most)[-most:] if most < len(counts) else counts
+        shares = below[first] / total
+        shares[0] = 0.0  # row 0 may have accesses; none lie below it
+        return cls(tuple(borders.tolist()), tuple(shares.tolist()), float(hot.sum() / total), 1 - len(rows) / height)
+
+    def below(self, row: int) -> float:
+        """Share of the accesses below a row."""
+        return float(np.interp(row, self.rows, self.shares))
+
+    def cut(self, parts: int) -> list[int]:
+        """Borders of `parts` ranges with nearly equal shares of the accesses, each of one row at the least."""
+        height, found = self.rows[-1], [0]
+        for at in range(1, parts):
+            row = self._nearest(at / parts)
+            found.append(min(max(row, found[-1] + 1), height - (parts - at)))
+        return [*found, height]
+
+    def _nearest(self, share: float) -> int:
+        """The row below which as nearly as possible this share lies."""
+        at = bisect_left(self.shares, share)
+        low, high = self.rows[at - 1], self.rows[at]
+        wide = self.shares[at] - self.shares[at - 1]
+        inside = low + (high - low) * (share - self.shares[at - 1]) / wide
+        return min((int(inside), int(inside) + 1), key=lambda row: abs(self.below(row) - share))
+
+
+class RowCounts:
+    """Counts of a table's rows, from parts of the data one after the other. Large tables keep those of the rows that were read alone."""
+
+    def __init__(self, height: int) -> None:
+        self._height = height
+        self._all: Counts | None = np.zeros(height, dtype=np.int64) if height <= _COUNTED_WHOLE else None
+        self._rows: Counts = np.zeros(0, dtype=np.int64)
+        self._counts: Counts = np.zeros(0, dtype=np.int64)
+
+    def add(self, rows: Counts) -> None:
+        """Rows of the table, as often as they are read."""
+        if self._all is not None:
+            self._all += np.bincount(rows, minlength=self._height)
+            return
+        once, counts = np.unique(rows, return_counts=True)
+        self._rows, back = np.unique(np.concatenate([self._rows, once]), return_inverse=True)
+        self._counts = np.bincount(back, np.concatenate([self._counts, counts]), len(self._rows)).astype(np.int64)
+
+    def curve(self) -> AccessCurve | None:
+        """None where nothing was read."""
+        if self._all is None:
+            return AccessCurve.of(self._rows, self._counts, self._height)
+        rows = np.flatnonzero(self._all)
+        return AccessCurve.of(rows, self._all[rows], self._height)
