@@ -12,6 +12,8 @@ def known_steps(rank: RankTask, base_dir: Path) -> int | None:
     """None for a table that a task makes, or that is in a store: plans read nothing over the network."""
     if rank.steps is not None:
         return rank.steps
+    if rank.negative_rate < 1 or any(step.output is None for step in rank.transforms):
+        return None  # rows that are drawn are counted when they are read
     rows = _rows_of(rank.table.source, base_dir)
     if rows is None:
         return None
