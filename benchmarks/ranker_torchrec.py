@@ -264,7 +264,7 @@ def task_side(log: Path, steps: int) -> dict[str, Any]:
     rate = BATCH * len(steps_alone) / sum(event.step_s for event in steps_alone)
     return {
         "samples_per_s": rate,
-        "parameters": RankerShape.of(task).total.parameters,
+        "parameters": RankerShape.of(task).parameters,
         "first": result.losses[0],
         "last": result.losses[-1],
     }

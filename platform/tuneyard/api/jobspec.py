@@ -123,12 +123,13 @@ class Job(Fields):
     def _is_a_dag(self) -> Self:
         self.task_order()
         for index, task in enumerate(self.tasks):
-            if task.tune is not None and (tuned := self.gang_of(task)).train is None:
-                others = ", ".join(other.name for other in self.tasks if other.train is not None)
+            if task.tune is not None and (tuned := self.gang_of(task)).training is None:
+                others = ", ".join(other.name for other in self.tasks if other.training is not None)
                 hint = f"name one of: {others}" if others else "the job has none"
-                raise located(f"names the {tuned.kind} task {tuned.name}, which is no train task: {hint}", "tasks", index, "tune", "task")
+                reason = f"names the {tuned.kind} task {tuned.name}, which is no train or rank task: {hint}"
+                raise located(reason, "tasks", index, "tune", "task")
             if task.tune is not None and tuned.train is not None and tuned.train.program is not None:
-                reason = f"names the task {tuned.name}, which trains by a program: settings are searched for language models alone"
+                reason = f"names the task {tuned.name}, which trains by a program: settings are searched for language models and rankers"
                 raise located(reason, "tasks", index, "tune", "task")
             self._check_start(task, index)
         return self

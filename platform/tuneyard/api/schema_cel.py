@@ -50,8 +50,9 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "Job": (
         _rule("!has(self.template)", "template: templates are not filled in yet; write the defaults of the ModelTemplate into the tasks"),
         _rule(
-            "self.tasks.all(t, !has(t.tune) || self.tasks.exists(other, other.name == t.tune.task && has(other.train)))",
-            "tune.task: only a train task can be tuned; name one",
+            "self.tasks.all(t, !has(t.tune) || "
+            "self.tasks.exists(other, other.name == t.tune.task && (has(other.train) || has(other.rank))))",
+            "tune.task: only a train or rank task can be tuned; name one",
         ),
     ),
     "Placement": (_rule("!has(self.spread) || self.spread == 'never'", f"spread: {ONE_CLUSTER}"),),

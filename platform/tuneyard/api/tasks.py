@@ -51,12 +51,12 @@ class Budget(Fields):
 
 
 class TuneTask(Fields):
-    """Search the settings under which a train task runs fastest; the winner becomes its strategy."""
+    """Search the settings under which a train or rank task runs fastest; the winner becomes its strategy."""
 
-    task: Name = Field(description="name of the train task to tune")
+    task: Name = Field(description="name of the train or rank task to tune")
     searcher: Literal["reinforce", "random", "tpe"] = Field(default="reinforce", description="how the next trials are chosen")
     objective: Literal["tokens_per_s", "cost"] = Field(
-        default="tokens_per_s", description="tokens per second of all workers, or of each worker (cost)"
+        default="tokens_per_s", description="tokens per second (of a rank task: rows) of all workers, or of each worker (cost)"
     )
     budget: Budget = Field(default_factory=Budget)
     steps_per_trial: int = Field(default=30, ge=5, description="optimizer steps of a trial; the first quarter, at least two, is warm-up")

@@ -26,7 +26,7 @@ COMMANDS = (
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
     Command("plan", "tuneyard.cli.plan:app", "Say how each train task would run, and whether it fits in memory"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
-    Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train task is fastest here"),
+    Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train or rank task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Put prompts to a model that a job has trained, and print its answers"),
     Command("submit", "tuneyard.cli.submit:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
     Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or all that is known of one", asks_hub=True),

@@ -17,6 +17,7 @@ from tuneyard.catalog.measured import known_measurement
 from tuneyard.cli.plan_data import Feeding
 from tuneyard.cli.plan_length import Known, known_length
 from tuneyard.cli.plan_mixture import mixture_fields
+from tuneyard.cli.plan_ranker import known_steps
 from tuneyard.planning import (
     DEFAULT,
     LIBRARIES_GB,
@@ -35,6 +36,7 @@ from tuneyard.planning import (
     plans,
     resolve,
     resolve_engine_plan,
+    room_gb,
 )
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.rankers import ranker_of
@@ -70,7 +72,7 @@ def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[di
         elif task.rank is not None:
             for sku in _skus(job, task, placements):
                 for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
-                    yield _ranker_row(task, task.rank, sku, count)
+                    yield _ranker_row(task, task.rank, sku, count, placements, known_steps(task.rank, base_dir))
 
 
 def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
@@ -107,22 +109,48 @@ def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
     return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
 
 
-def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int) -> dict[str, Any]:
-    """The layout of a ranker with its memory; its speed is not predicted."""
+def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: Placements, steps: int | None) -> dict[str, Any]:
+    """The layout of a ranker with its memory, speed, time and price. `steps`: None where the number of rows is not known."""
     head = {"task": task.name, "kind": "rank", "sku": sku, "workers": workers}
     try:
         kind = _kind(sku)
-        found = plan_of_ranker(rank, kind, workers, libraries_gb=measured_libraries_gb() or LIBRARIES_GB)
+        found = plan_of_ranker(
+            rank,
+            kind,
+            workers,
+            libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            gpus_per_node=placements.gpus_per_node,
+            network_gb_s=placements.network_gb_s,
+            calibration=placements.calibration,
+        )
     except BadInput as error:
         return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
     shape, total_gb = RankerShape.of(rank), found.memory.total_gb
-    room_gb = kind.memory_gb / (workers if kind.is_cpu else 1)  # ranks on cpu share the machine
-    fits = total_gb <= room_gb
+    room = room_gb(kind, workers)
+    fits = total_gb <= room
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
-    tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.total.parameters / 1e6:,.2f} M dense parameters"
+    tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.parameters / 1e6:,.2f} M dense parameters"
     more = "fewer table rows, or tables.rows: fp16" if kind.is_cpu else "more workers, tables.rows: fp16, or tables.offload: cpu"
-    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room_gb:,.1f} GB: take {more}"
-    return {**head, **_plan_fields(found), "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
+    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room:,.1f} GB: take {more}"
+    priced = _ranker_price_fields(found, steps, placements.prices)
+    return {**head, **_plan_fields(found), **priced, "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
+
+
+def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Rows in place of tokens."""
+    speed, price = found.speed, prices.get(found.sku)
+    assert speed is not None
+    per_hour = price * (1 if found.sku == CPU.sku else found.workers) if price is not None else None
+    duration_s = speed.step_s * steps if steps is not None else None
+    return {
+        "tokens_per_s": None,
+        "rows_per_s": speed.tokens_per_s,
+        "steps": {"likely": steps, "low": steps, "high": steps} if steps is not None else None,
+        "duration_s": duration_s,
+        "cost": duration_s / 3600 * per_hour if duration_s is not None and per_hour is not None else None,
+        "cost_per_hour": per_hour,
+        "cost_per_million_rows": 1e6 / speed.tokens_per_s / 3600 * per_hour if per_hour is not None else None,
+    }
 
 
 def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:

@@ -87,17 +87,24 @@ def train_table(rows: Sequence[Row]) -> list[str]:
 
 
 def rank_table(rows: Sequence[Row]) -> list[str]:
-    """The layouts of a ranker, whose speed is not predicted."""
+    """The layouts of a ranker, with rows in place of tokens."""
     cells = [
         {
             "on": f"{row['workers']} x {row['sku']}",
             "layout": layout_text(row),
             "batch": f"{row['micro_batch']} x {row['grad_accum']}",
             "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
+            "rows_per_s": rounded_text(row["rows_per_s"]),
+            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
+            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
+            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
         }
         for row in rows
     ]
-    return _narrow(list(cells[0]) if cells else [], cells, right=("gb_per_rank",))
+    columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
+    if "cost" in columns:
+        columns.remove("cost_per_hour")
+    return _narrow(columns, cells, right=("gb_per_rank", "rows_per_s", "time", "cost", "cost_per_hour"))
 
 
 def score_sentence(task: str, rows: Sequence[Row]) -> str:

@@ -14,7 +14,7 @@ def trial_line(event: Tried) -> str:
     if event.measured is None:
         parts.append(f"failed: {event.failure}")
     else:
-        parts.append(f"{event.measured:,.0f} tokens/s")
+        parts.append(f"{event.measured:,.0f} {event.unit}/s")
         if event.ratio is not None:
             parts.append(f"{event.ratio:.2f}x")
     if event.predicted is not None:

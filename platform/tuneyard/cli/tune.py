@@ -1,4 +1,4 @@
-"""`tuneyard tune`: search the settings under which a train task runs fastest on this machine, and write them down."""
+"""`tuneyard tune`: search the settings under which a train or rank task runs fastest on this machine, and write them down."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHOWN = 10
 
 
 def tune(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task or one train task")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JobSpec in YAML, with a tune task, or one train or rank task")],
     out: Annotated[str | None, typer.Option(metavar="DIR", help="folder for all output; default: runs/NAME-N")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on in DIR: trials that were measured are not run again")] = False,
     trials: Annotated[int | None, typer.Option(min=2, help="runs in all, pairs included, instead of the file's budget.trials")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="of the whole search, instead of the file's budget.minutes")] = None,
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
 ) -> int:
-    """Try settings in short runs, and find those under which a train task is fastest here.
+    """Try settings in short runs, and find those under which a train or rank task is fastest here.
 
     The plan of the file runs beside them, and the winner is confirmed against it in pairs. The job with the winner's settings is written
     beside FILE, as NAME.tuned.yaml.
@@ -69,11 +69,11 @@ def tune(
 def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, searcher: str | None) -> tuple[JobSpec, str]:
     """The job with a tune task, its own or a new one, and that task's name. Raises BadInput where it is not clear what to tune."""
     own = [task for task in job.spec.tasks if task.tune is not None]
-    trains = [task for task in job.spec.tasks if task.train is not None]
+    trains = [task for task in job.spec.tasks if task.training is not None]
     if len(own) > 1 or (not own and len(trains) != 1):
         raise BadInput(
-            f"{job.metadata.name} has {len(own)} tune tasks and {len(trains)} train tasks: it is not clear what to tune",
-            "add one tune task: {name: search, tune: {task: NAME-OF-THE-TRAIN-TASK}}",
+            f"{job.metadata.name} has {len(own)} tune tasks and {len(trains)} train or rank tasks: it is not clear what to tune",
+            "add one tune task: {name: search, tune: {task: NAME-OF-THE-TASK}}",
         )
     search = own[0] if own else Task(name="search", tune=TuneTask(task=trains[0].name))
     assert search.tune is not None
@@ -106,7 +106,7 @@ def _show_heard(heard: list[Tried]) -> None:
         {
             "trial": each.number,
             "settings": words(each.settings) or "of the file",
-            "tokens_per_s": each.measured,
+            f"{each.unit}_per_s": each.measured,
             "ratio": each.ratio,
             "failure": each.failure or None,
             "seconds": each.seconds,
@@ -115,7 +115,7 @@ def _show_heard(heard: list[Tried]) -> None:
     ]
     if rows:
         typer.echo("measured before the search ended:")
-        print_table(["trial", "settings", "tokens_per_s", "ratio", "failure", "seconds"], rows)
+        print_table(list(rows[0]), rows)
 
 
 def _show(found: dict[str, Any], budget: Budget) -> None:
@@ -124,9 +124,10 @@ def _show(found: dict[str, Any], budget: Budget) -> None:
 
     best = sorted(found["trials"], key=lambda trial: -(trial["ratio"] or 0.0))
     rows = [{**each, "settings": words(each["point"]) or "of the file"} for each in [*found["own"], *best[:_SHOWN]]]
+    rate = f"{found.get('unit', 'tokens')}_per_s"
     for row in rows:
-        row |= {"failure": row["failure"] or None, "tokens_per_s": _figure(row["tokens_per_s"]), "seconds": _figure(row["seconds"])}
-    print_table(["settings", "tokens_per_s", "ratio", "failure", "seconds"], rows, right=("tokens_per_s", "seconds"))
+        row |= {"failure": row["failure"] or None, rate: _figure(row["tokens_per_s"]), "seconds": _figure(row["seconds"])}
+    print_table(["settings", rate, "ratio", "failure", "seconds"], rows, right=(rate, "seconds"))
     for setting, values in _by_setting(found["effects"]).items():
         typer.echo(f"{setting}: {', '.join(values)}")
     typer.echo(verdict(found, budget))

@@ -9,7 +9,7 @@ from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory
 from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
-from tuneyard.planning.ranker import plan_of_ranker
+from tuneyard.planning.ranker import plan_of_ranker, refuse_without_room, room_gb
 from tuneyard.planning.ranker_shape import RankerShape
 from tuneyard.planning.resolve import best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
@@ -56,8 +56,10 @@ __all__ = [
     "plan_of_program",
     "plan_of_ranker",
     "plans",
+    "refuse_without_room",
     "resolve",
     "resolve_engine_plan",
+    "room_gb",
     "stall_share",
     "steps_of_epochs",
     "usual_rate",

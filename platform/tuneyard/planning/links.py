@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuneyard.catalog import Gpu
 from tuneyard.planning.calibration import Efficiency
 from tuneyard.planning.setup import Setup
 
@@ -27,14 +28,18 @@ class Links:
 
     @classmethod
     def of(cls, setup: Setup, efficiency: Efficiency) -> Links:
-        gpu = setup.gpu
+        return cls.between(setup.gpu, efficiency, setup.layout.workers, setup.ranks_per_host, setup.network_gb_s)
+
+    @classmethod
+    def between(cls, gpu: Gpu, efficiency: Efficiency, workers: int, ranks_per_host: int, network_gb_s: float | None = None) -> Links:
+        """Of ranks on hosts of `ranks_per_host`."""
         # Ranks on `cpu` talk through the machine's memory, which each byte crosses about four times (gloo copies in and out of sockets).
-        inside = gpu.memory_bandwidth_gb_s / (4 * min(setup.layout.workers, setup.ranks_per_host)) if gpu.is_cpu else gpu.link_gb_s / 2
-        network = setup.network_gb_s if setup.network_gb_s is not None else gpu.network_gb_s
+        inside = gpu.memory_bandwidth_gb_s / (4 * min(workers, ranks_per_host)) if gpu.is_cpu else gpu.link_gb_s / 2
+        network = network_gb_s if network_gb_s is not None else gpu.network_gb_s
         return cls(
             inside_gb_s=inside * efficiency.link,
             network_gb_s=network * efficiency.network,
-            gpus_per_node=setup.ranks_per_host,
+            gpus_per_node=ranks_per_host,
             inside_latency_s=efficiency.link_latency_s,
             network_latency_s=efficiency.network_latency_s,
         )
@@ -54,6 +59,17 @@ class Links:
         across = self.network_gb_s * here / self.gpus_per_node
         rate = min(self.inside_gb_s, across) if here > 1 else across
         return moved / rate + (ranks - 1) * self.network_latency_s
+
+    def scatter_s(self, size: float, ranks: int) -> float:
+        """Seconds of an all-to-all in which each rank sends `size` bytes, to each rank as much."""
+        if ranks == 1:
+            return 0.0
+        here = min(ranks, self.gpus_per_node)
+        inside = size * (here - 1) / ranks / GIGA / self.inside_gb_s + (here - 1) * self.inside_latency_s
+        if here == ranks:
+            return inside
+        across = size * (ranks - here) / ranks / GIGA / (self.network_gb_s / self.gpus_per_node)
+        return max(inside, across + (ranks - here) * self.network_latency_s)
 
     def send_s(self, size: float, stride: int) -> float:
         """Seconds that one rank takes to send `size` bytes to the rank `stride` further, while all others of its machine do the same."""

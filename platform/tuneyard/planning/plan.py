@@ -49,6 +49,10 @@ class StepTime:
     optimizer_s: float = 0.0
     launch_s: float = 0.0
     """The device waits for Python."""
+    tables_s: float = 0.0
+    """Of a ranker: look-ups in embedding tables, and updates of their rows."""
+    table_exchange_s: float = 0.0
+    """Of a ranker: ids, embeddings and their gradients between ranks."""
 
     @property
     def total_s(self) -> float:
@@ -57,7 +61,9 @@ class StepTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """`mfu`: model FLOPs (PaLM's convention, as in docs/mfu.md) over the peak of all devices at the precision, 0 to 1."""
+    """`tokens_per_s`: rows of a ranker.
+
+    `mfu`: model FLOPs (PaLM's convention, as in docs/mfu.md) over the peak of all devices at the precision, 0 to 1."""
 
     terms: StepTime
     tokens_per_s: float

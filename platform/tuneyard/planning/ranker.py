@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog import Gpu
-from tuneyard.planning.memory import LIBRARIES_GB
+from tuneyard.planning.calibration import DEFAULT, Calibration
+from tuneyard.planning.memory import GPU_CONTEXT_GB, LIBRARIES_GB
 from tuneyard.planning.plan import Memory, Plan
 from tuneyard.planning.program import least_stage, micro_batches
 from tuneyard.planning.ranker_shape import RankerShape
+from tuneyard.planning.ranker_speed import speed_of_ranker
 from tuneyard.planning.site import precision_of
 
 _FP32, _FP16 = 4, 2
@@ -18,14 +21,16 @@ _ADAM_STATES = {"fp32": 8, "bf16": 4}
 _UNSHARDED = ("sequenceParallel", "contextParallel", "tensorParallel")
 
 
-_PASSING, _OF_CONVOLUTION = 6, 6
-"""Gradients that pass through the widest layer, in elements over its width, and those of a convolution's channels besides. Fitted to
-measurements; docs/benchmarks/ranker_memory.md judges them by other rankers."""
-_HEAP, _MAPPED_BYTES = 1.4, 32 << 20
-"""What the C library's heap takes for tensors below this size, which it does not give back at once."""
-
-
-def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: float = LIBRARIES_GB) -> Plan:
+def plan_of_ranker(
+    task: RankTask,
+    gpu: Gpu,
+    workers: int,
+    *,
+    libraries_gb: float = LIBRARIES_GB,
+    gpus_per_node: int = 8,
+    network_gb_s: float | None = None,
+    calibration: Calibration = DEFAULT,
+) -> Plan:
     """`auto` means the dense part in plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of
     a worker as one micro-batch.
 
@@ -48,8 +53,10 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
     if within and zero != 3:
         raise BadInput("shardWithin: host shards the dense part by ZeRO-3", "set strategy.zero to 3, or leave it out")
     recompute = layout.recompute is True
-    held = memory_of_ranker(task, workers=workers, zero=zero, micro=micro, recompute=recompute, libraries_gb=libraries_gb, gpu=gpu)
-    return Plan(
+    held = memory_of_ranker(
+        task, workers=workers, zero=zero, micro=micro, accumulated=accumulated, recompute=recompute, libraries_gb=libraries_gb, gpu=gpu
+    )
+    plan = Plan(
         sku=gpu.sku,
         workers=workers,
         zero=zero,
@@ -66,6 +73,34 @@ def plan_of_ranker(task: RankTask, gpu: Gpu, workers: int, *, libraries_gb: floa
         memory=held.memory,
         host_memory_gb=held.host_gb,
     )
+    return replace(
+        plan, speed=speed_of_ranker(task, plan, gpu, gpus_per_node=gpus_per_node, network_gb_s=network_gb_s, calibration=calibration)
+    )
+
+
+def room_gb(gpu: Gpu, workers: int) -> float:
+    """Memory of a rank. Ranks on cpu share the machine."""
+    return gpu.memory_gb / (workers if gpu.is_cpu else 1)
+
+
+def refuse_without_room(plan: Plan, gpu: Gpu) -> None:
+    """Raises BadInput for a plan that does not fit."""
+    room = room_gb(gpu, plan.workers)
+    if plan.memory.total_gb > room:
+        raise BadInput(
+            f"{plan.memory.total_gb:,.1f} GB do not fit into {room:,.1f} GB of {gpu.sku}", "take more workers, or tables.rows: fp16"
+        )
+
+
+_ADAM_STEP = 2
+"""Copies of a matrix while Adam steps: the root of its squares, before and behind a division."""
+_HEAP_BYTES = 32 << 20
+"""Size from which the C library gives a tensor's memory back when it is freed (glibc: DEFAULT_MMAP_THRESHOLD_MAX)."""
+_HEAP_SLACK = 0.8
+"""What its heap takes for smaller tensors beside them: holes that the next pass cannot use. The peak of three rankers with all tensors
+below that size, over the same with MALLOC_MMAP_THRESHOLD_=1000000, where the heap holds none of them: 1.7 to 1.9."""
+_UPDATED = 3
+"""Copies of the gradients of a step's rows while tables step: sums, steps, and the scale of each column."""
 
 
 @dataclass(frozen=True)
@@ -77,31 +112,73 @@ class Held:
 
 
 def memory_of_ranker(
-    task: RankTask, *, workers: int, zero: int, micro: int, recompute: bool, gpu: Gpu, libraries_gb: float = LIBRARIES_GB
+    task: RankTask,
+    *,
+    workers: int,
+    zero: int,
+    micro: int,
+    recompute: bool,
+    gpu: Gpu,
+    accumulated: int = 1,
+    libraries_gb: float = LIBRARIES_GB,
 ) -> Held:
-    """Peak memory of one rank. Tables count as weights, and their states as the optimizer's; the copy of a checkpoint that is written while
-    training goes on is in host memory, which on cpu is the rank's (`other_gb`).
+    """Peak memory of one rank, at the fullest moment of a step: backward, the step of the optimizer, or that of the tables. Terms are those
+    of that moment.
+
+    Tables count as weights, and their states as the optimizer's. The copy of a checkpoint that is written while training goes on is in host
+    memory, which on cpu is the rank's (`other_gb`).
     """
     shape = RankerShape.of(task)
-    total, parts = shape.total, shape.parts
+    parameters = shape.parameters
     on_host = task.tables.offload == "cpu" and not gpu.is_cpu
-    row_bytes = _FP16 if task.tables.rows == "fp16" else _FP32
-    tables = shape.table_elements * row_bytes / workers
+    tables = shape.table_elements * (_FP16 if task.tables.rows == "fp16" else _FP32) / workers
     states = shape.state_elements * _FP32 / workers
-    weights = total.parameters * _FP32 / (workers if zero == 3 else 1)
-    gradients = total.parameters * _FP32 / (workers if zero >= 2 else 1)
-    adam = total.parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
-    kept = max(part.kept for part in parts) + shape.embeddings if recompute else total.kept
-    passing = _PASSING * shape.widest + (_OF_CONVOLUTION * shape.widest if shape.has_convolution else 0)
-    on_heap = gpu.is_cpu and micro * shape.widest * _FP32 < _MAPPED_BYTES
-    activations = micro * (kept + passing) * _FP32 * (_HEAP if on_heap else 1.0)
-    copied = tables + states + total.parameters * (_FP32 + _ADAM_STATES[task.optimizer.states]) / workers
+    weights = parameters * _FP32 / (workers if zero == 3 else 1)
+    adam = parameters * _ADAM_STATES[task.optimizer.states] / (workers if zero >= 1 else 1)
+    copied = tables + states + parameters * (_FP32 + _ADAM_STATES[task.optimizer.states]) / workers
+    fullest = max(
+        _moments(shape, is_cpu=gpu.is_cpu, workers=workers, zero=zero, micro=micro, accumulated=accumulated, recompute=recompute),
+        key=lambda each: each.total,
+    )
     memory = Memory(
         weights_gb=(weights + (0 if on_host else tables)) / 1e9,
-        gradients_gb=gradients / 1e9,
+        gradients_gb=fullest.gradients / 1e9,
         optimizer_gb=(adam + (0 if on_host else states)) / 1e9,
-        activations_gb=activations / 1e9,
+        optimizer_step_gb=fullest.step / 1e9,
+        activations_gb=fullest.activations / 1e9,
         libraries_gb=libraries_gb if gpu.is_cpu else 0.0,
-        other_gb=copied / 1e9 if gpu.is_cpu else 0.0,
+        other_gb=copied / 1e9 if gpu.is_cpu else GPU_CONTEXT_GB,
     )
     return Held(memory, 0.0 if gpu.is_cpu else (copied + (tables + states if on_host else 0)) / 1e9)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Bytes that change in the course of a step."""
+
+    gradients: float
+    activations: float = 0.0
+    step: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.gradients + self.activations + self.step
+
+
+def _moments(
+    shape: RankerShape, *, is_cpu: bool, workers: int, zero: int, micro: int, accumulated: int, recompute: bool
+) -> Iterator[_Moment]:
+    buckets = _FP32 * shape.parameters if workers > 1 else 0  # copies that are reduced
+    gradients = shape.parameters * _FP32 / (workers if zero >= 2 else 1)
+    rows = micro * accumulated
+    vectors = rows * shape.vectors * shape.width * _FP32  # gradients of embeddings, until the tables step
+    waiting = vectors * (accumulated - 1) / accumulated
+    limit = _HEAP_BYTES / (micro * _FP32)
+    for moment in shape.moments(recompute=recompute):
+        there = gradients if accumulated > 1 else min(moment.gradients * _FP32, gradients)
+        elements = moment.elements + (_HEAP_SLACK * moment.below(limit) if is_cpu else 0)
+        yield _Moment(there + buckets, waiting + elements * micro * _FP32)
+    # The sums of rows' gradients, their squares or steps, and what columns share of these where a row has several states.
+    updated = _UPDATED * min(rows * shape.vectors, sum(shape.table_rows) / workers) * shape.width * _FP32
+    yield _Moment(gradients + buckets, vectors, _ADAM_STEP * shape.largest * _FP32)
+    yield _Moment(gradients + buckets, vectors, updated)

@@ -1,28 +1,114 @@
-"""Parameters and activations of a ranker from its description alone: what `tuneyard.ranking` builds, counted (tests compare). Pure."""
+"""Parameters, activations and FLOPs of a ranker from its description: what `tuneyard.ranking` builds, counted (tests compare). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from tuneyard.api import RankTask
 
 _COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS = 8, 64, 8, 9, 2
 """As in `tuneyard.ranking.interactions`."""
+_BLOCK = 16
+"""Channels of a block of oneDNN's convolutions with AVX-512."""
 ADAGRAD_COLUMNS = 16
 """Columns of a row that share one state of row-wise Adagrad."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """`parameters` of a part, and the elements that its forward pass keeps for the backward pass for each row."""
+    """A part of the dense model. All but `parameters` are for a row of data.
 
-    parameters: int
-    kept: int
+    `kept`: elements that forward keeps for backward. `passing`: the most that backward holds beside what was kept, without the gradients
+    that come in and those of parameters. `flops`: of products, in a forward pass.
+    """
 
-    def __add__(self, other: Count) -> Count:
-        return Count(self.parameters + other.parameters, self.kept + other.kept)
+    parameters: int = 0
+    kept: int = 0
+    passing: int = 0
+    flops: int = 0
+    row_flops: int = 0
+    """Of `flops`: of products of each row by itself, with the weights of mixtures or with each other."""
+    attention_flops: int = 0
+    convolution_flops: int = 0
+    kept_tensor: int = 0
+    """Elements of a tensor in `kept`, and in `passing`; 0: as large as the layer's inputs."""
+    passing_tensor: int = 0
+
+    @property
+    def moved(self) -> int:
+        """Elements that are read or written beside products' own: what is kept is written, read twice, and has a gradient that is written
+        and read; what passes is written and read by two kernels."""
+        return 5 * self.kept + 4 * self.passing
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a rank holds at a moment of backward. `pieces`: elements of a row, and how many of them are one tensor. `gradients`: of
+    parameters, in elements, all in all."""
+
+    pieces: tuple[tuple[int, int], ...]
+    gradients: int
+
+    @property
+    def elements(self) -> int:
+        return sum(elements for elements, _ in self.pieces)
+
+    def below(self, limit: float) -> int:
+        """Elements in tensors that are smaller than `limit` elements of a row."""
+        return sum(elements for elements, tensor in self.pieces if tensor < limit)
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """An ensemble: `modules` in their order; `inputs` and `outputs` are elements of a row's embeddings before and behind it.
+
+    `norms`: kept means and deviations.
+    """
+
+    modules: tuple[Count, ...]
+    shortcut: Count
+    inputs: int
+    outputs: int
+    norms: int
+    norm_parameters: int
+
+    @property
+    def parameters(self) -> int:
+        return sum(part.parameters for part in self.modules) + self.shortcut.parameters + self.norm_parameters
+
+    @property
+    def kept(self) -> int:
+        return self.inputs + sum(part.kept for part in self.modules) + self.outputs + self.norms
+
+    @property
+    def norm(self) -> Count:
+        """The sum of modules and shortcut, and its norm."""
+        return Count(self.norm_parameters, self.inputs + self.outputs + self.norms, 2 * self.outputs)
+
+    @property
+    def parts(self) -> tuple[Count, ...]:
+        return (*self.modules, self.shortcut, self.norm)
+
+    def moments(self, *, recomputed: bool) -> Iterator[tuple[tuple[int, int], ...]]:
+        """What is there while the layer goes backward, of what it kept and what passes through it.
+
+        The norm is first, then the shortcut, then the modules from the last to the first: each adds its gradient of the inputs to the sum.
+        A recomputed layer has its sum and shortcut beside the gradient that has come in.
+        """
+        ends = (self.inputs + self.outputs, self.inputs)
+        inner = [(part.kept, part.kept_tensor or self.inputs) for part in self.modules]
+        yield (*inner, ends, ((3 if recomputed else 2) * self.outputs, self.outputs))
+        yield (*inner, ends, (self.shortcut.passing, self.inputs))
+        for part in reversed(self.modules):
+            yield (*inner, ends, (self.inputs, self.inputs), (part.passing, part.passing_tensor or self.inputs))
+            inner.pop()
+
+    def kept_pieces(self, *, recompute: bool) -> tuple[tuple[int, int], ...]:
+        inner = [] if recompute else [(part.kept, part.kept_tensor or self.inputs) for part in self.modules]
+        return (*inner, (self.inputs if recompute else self.norm.kept, self.inputs))
 
 
 @dataclass(frozen=True)
@@ -61,19 +147,9 @@ class RankerShape:
         return self.dense + self.bags + len(self.sequences)
 
     @property
-    def embeddings(self) -> int:
-        """Elements of a row's embeddings before each layer, added up."""
-        counts = [self.inputs, *(self.outputs * len(modules) for modules in self.layers[:-1])]
-        return sum(counts) * self.width
-
-    @property
     def widest(self) -> int:
         """Elements of a row's embeddings where they are most."""
         return max(self.inputs, *(self.outputs * len(modules) for modules in self.layers)) * self.width
-
-    @property
-    def has_convolution(self) -> bool:
-        return any("convolution" in modules for modules in self.layers)
 
     @property
     def table_elements(self) -> int:
@@ -85,57 +161,142 @@ class RankerShape:
         return sum(self.table_rows) * -(-self.width // ADAGRAD_COLUMNS)
 
     @property
-    def parts(self) -> list[Count]:
-        """Features, each layer, and the network on top."""
-        return [self._features, *self._ensembles(), self._head]
+    def vectors(self) -> int:
+        """Embeddings of a row of data, of which a sequence has as many as it is long."""
+        return self.bags + sum(self.sequences)
 
     @property
-    def total(self) -> Count:
+    def parameters(self) -> int:
         """Of all but the tables."""
-        return sum(self.parts, Count(0, 0))
+        return self.features.parameters + sum(layer.parameters for layer in self.ensembles) + self.head.parameters
 
     @property
-    def _features(self) -> Count:
+    def largest(self) -> int:
+        """Parameters of the largest matrix, or a bound for it: those of its part."""
+        parts = [part.parameters for layer in self.ensembles for part in (*layer.modules, layer.shortcut)]
+        return max(self.features.parameters, self.head.parameters, *parts)
+
+    @property
+    def parts(self) -> tuple[Count, ...]:
+        return (self.features, *(part for layer in self.ensembles for part in layer.parts), self.head)
+
+    @property
+    def features(self) -> Count:
         width = self.width
         dense = Count(3 * self.dense * width, self.dense)
-        sequences = (Count(length * width + width + width * width + width, length * (2 * width + 1)) for length in self.sequences)
-        return sum(sequences, dense)
+        sequences = [self._sequence(length) for length in self.sequences]
+        return Count(
+            sum(each.parameters for each in (dense, *sequences)),
+            sum(each.kept for each in (dense, *sequences)),
+            # The gradients of all embeddings, as they come and as they are sent; or those of a sequence.
+            max([2 * self.vectors * width, *(each.passing for each in sequences)]),
+            sum(each.flops for each in sequences),
+        )
 
-    def _ensembles(self) -> Iterator[Count]:
-        inputs, width = self.inputs, self.width
+    def _sequence(self, length: int) -> Count:
+        width = self.width
+        size = length * width
+        return Count(size + width + width * width + width, 2 * size + length, 2 * size, 2 * size * width)
+
+    @cached_property
+    def ensembles(self) -> tuple[LayerCount, ...]:
+        inputs, width, found = self.inputs, self.width, []
         for modules in self.layers:
             outputs = self.outputs * len(modules)
-            inner = sum((self._module(name, inputs) for name in modules), Count(0, 0))
-            shortcut = Count(0, 0) if outputs == inputs else _mixing(inputs, outputs)
-            yield inner + shortcut + Count(2 * width, inputs * width + outputs * width + 2 * outputs)
+            found.append(
+                LayerCount(
+                    modules=tuple(self._module(name, inputs) for name in modules),
+                    shortcut=Count(passing=inputs * width) if outputs == inputs else self._mixing(inputs, outputs),
+                    inputs=inputs * width,
+                    outputs=outputs * width,
+                    norms=2 * outputs,
+                    norm_parameters=2 * width,
+                )
+            )
             inputs = outputs
+        return tuple(found)
+
+    def _mixing(self, inputs: int, outputs: int) -> Count:
+        """Backward makes the gradient of the weights for each row, and that of the inputs."""
+        weights = inputs * outputs
+        flops = 2 * weights * self.width
+        return Count(weights + outputs, 0, weights + inputs * self.width, flops, row_flops=flops)
 
     def _module(self, name: str, inputs: int) -> Count:
+        """Backward passes are read off torch's, step by step; tests measure them."""
         width, outputs, size = self.width, self.outputs, inputs * self.width
-        mixed = _mixing(inputs, outputs)
+        mixed = self._mixing(inputs, outputs)
         if name == "linear":
             return mixed
         if name == "dlrm":
-            compressed = min(inputs, _COMPRESSED)
-            products, hidden = inputs * compressed, max(width, outputs * width // 2)
-            network = Count(products * hidden + hidden + hidden * outputs * width + outputs * width, products + hidden)
-            return _mixing(inputs, compressed) + Count(0, compressed * width) + network
+            return self._dlrm(inputs)
         if name == "attention":
             norms = 4 * width
             parameters = 4 * width * width + 4 * width + norms + 4 * width * width + 3 * width
             heads = _HEADS if width % _HEADS == 0 else 1
-            return mixed + Count(parameters, 11 * size + (heads + 4) * inputs)
+            attention = 4 * inputs * size
+            # Of the network: the gradient of its hidden values before and behind the ReLU, where the second norm's input is gone.
+            return Count(
+                mixed.parameters + parameters,
+                11 * size + (heads + 4) * inputs,
+                max(mixed.passing, 3 * size),
+                mixed.flops + 16 * size * width + attention,
+                row_flops=mixed.flops,
+                attention_flops=attention,
+            )
         if name == "convolution":
-            return mixed + Count(2 * _CHANNELS * _TAPS + _CHANNELS + 1, (_CHANNELS + 1) * size)
+            # oneDNN copies channels into blocks: the values and their gradient.
+            blocked = 2 * max(_CHANNELS, _BLOCK) * size
+            parameters, flops = 2 * _CHANNELS * _TAPS + _CHANNELS + 1, 2 * 2 * _TAPS * _CHANNELS * size
+            return Count(
+                mixed.parameters + parameters,
+                (_CHANNELS + 1) * size,
+                max(mixed.passing, blocked),
+                mixed.flops + flops,
+                row_flops=mixed.flops,
+                convolution_flops=flops,
+                kept_tensor=_CHANNELS * size,
+                passing_tensor=blocked // 2,
+            )
         rank = min(_CROSS_RANK, size)
-        return mixed + Count(size * rank + rank * size + size, 2 * size + rank)
+        return Count(
+            mixed.parameters + 2 * size * rank + size,
+            2 * size + rank,
+            max(mixed.passing, 2 * size),
+            mixed.flops + 4 * size * rank,
+            row_flops=mixed.flops,
+        )
+
+    def _dlrm(self, inputs: int) -> Count:
+        width, outputs, size = self.width, self.outputs, inputs * self.width
+        compressed = min(inputs, _COMPRESSED)
+        products, hidden, made = inputs * compressed, max(width, outputs * width // 2), outputs * width
+        mixed = self._mixing(inputs, compressed)
+        network = products * hidden + hidden * made
+        return Count(
+            mixed.parameters + network + hidden + made,
+            compressed * width + products + hidden,
+            made + max(2 * hidden, 2 * size - hidden),
+            2 * mixed.flops + 2 * network,
+            row_flops=2 * mixed.flops,
+        )
 
     @property
-    def _head(self) -> Count:
+    def head(self) -> Count:
         inputs = self.outputs * len(self.layers[-1]) * self.width
         sizes = [inputs, *self.hidden, self.labels]
-        return Count(sum(a * b + b for a, b in pairwise(sizes)), inputs + sum(self.hidden) + self.labels)
+        weights = sum(a * b for a, b in pairwise(sizes))
+        return Count(weights + sum(sizes[1:]), inputs + sum(self.hidden) + self.labels, inputs + 2 * max(sizes[1:]), 2 * weights)
 
-
-def _mixing(inputs: int, outputs: int) -> Count:
-    return Count(inputs * outputs + outputs, 0)
+    def moments(self, *, recompute: bool) -> Iterator[Moment]:
+        """Of a backward pass. With `recompute` a layer keeps its inputs alone, until its turn comes."""
+        inputs = self.inputs * self.width
+        before: tuple[tuple[int, int], ...] = ((self.features.kept, inputs),)
+        yield Moment((*before, (inputs + self.features.passing, inputs)), self.parameters)
+        later = self.parameters - self.features.parameters
+        for layer in self.ensembles:
+            for pieces in layer.moments(recomputed=recompute):
+                yield Moment((*before, *pieces), later)
+            later -= layer.parameters
+            before = (*before, *layer.kept_pieces(recompute=recompute))
+        yield Moment((*before, (self.head.kept + self.head.passing, self.head.kept)), self.head.parameters)

@@ -1,4 +1,7 @@
-"""What a tune task can choose here: each point as a task, its plan for this machine, and the row of history that running it would make."""
+"""What a tune task can choose here: each point as a task, its plan for this machine, and the row of history that running it would make.
+
+A rank task makes no row: history learns from shapes of language models.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,30 @@ from typing import Any
 
 from tuneyard.api import BadInput, Task, check_task
 from tuneyard.catalog import gpu
-from tuneyard.planning import DataRate
+from tuneyard.planning import DataRate, refuse_without_room
 from tuneyard.runtime.feeding import Feeding
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.training.request import TrainRequest
-from tuneyard.tuning import DATA_WORKERS, Space, applied, default_settings, listed_settings, settings_row
+from tuneyard.tuning import (
+    DATA_WORKERS,
+    TUNABLE_OF_RANKERS,
+    WORKERS,
+    Space,
+    applied,
+    default_settings,
+    default_settings_of_ranker,
+    listed_settings,
+    refuse_without_effect,
+    settings_row,
+)
 
 Plans = Callable[[Task], TrainRequest]
-"""Plans a train task for this machine. Raises BadInput where it cannot run."""
+"""Plans a train or rank task for this machine. Raises BadInput where it cannot run."""
 
 
 class Choices:
-    """Points over a train task; the empty point is the task as its file has it. What the planner says is remembered."""
+    """Points over a train or rank task; the empty point is the task as its file has it. What the planner says is remembered."""
 
     def __init__(self, task: Task, machine: Machine, plan: Plans, rates: Mapping[str, DataRate]) -> None:
         """`rates`: of data workers in past runs, by format. Raises BadInput where the task itself cannot run here."""
@@ -33,6 +47,8 @@ class Choices:
 
     def space(self, listed: Mapping[str, Any]) -> Space:
         """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
+        if self._task.rank is not None:
+            return Space(self._settings_of_ranker(listed), lambda point: self._find(point) is not None)
         settings = listed_settings(listed)
         if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
             raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
@@ -46,6 +62,14 @@ class Choices:
         )
         return Space(settings, lambda point: self._find(point) is not None)
 
+    def _settings_of_ranker(self, listed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        if settings := listed_settings(listed, TUNABLE_OF_RANKERS):
+            own, at_once = self.workers({}), max(1, self._machine.devices)
+            most = max([own, *(count for count in settings.get(WORKERS, ()) if isinstance(count, int))])
+            refuse_without_effect(self._task, settings, workers=own, hosts=-(-most // at_once), is_cpu=self._facts.is_cpu)
+            return settings
+        return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu)
+
     def request(self, point: Mapping[str, Any]) -> TrainRequest:
         """Raises BadInput where these settings cannot work or do not fit."""
         found = self._find(point)
@@ -58,9 +82,15 @@ class Choices:
 
     def fed(self, point: Mapping[str, Any]) -> float:
         """Share of the time in which its ranks do not wait for rows, as the planner expects it."""
-        return 1 - self.feeding.stall(self.request(point))
+        return 1.0 if self._task.rank is not None else 1 - self.feeding.stall(self.request(point))
+
+    def planned(self, point: Mapping[str, Any]) -> float | None:
+        """Tokens/s over all workers, or rows/s of a ranker, as planned."""
+        speed = self.request(point).plan.speed
+        return speed.tokens_per_s if speed is not None else None
 
     def row(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a train task."""
         request = self.request(point)
         shape = model_shape(request.model_uri, request.task.model.revision)
         return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, self._machine.devices))
@@ -79,11 +109,15 @@ class Choices:
         broken = check_task(here, device=self._facts.device)
         if broken:
             raise BadInput(broken[0].reason, "take one of the combinations that work")
-        return self._plan(task)
+        found = self._plan(task)
+        if found.rank is not None:
+            refuse_without_room(found.plan, self._facts)
+        return found
 
     def _worker_counts(self) -> list[int]:
         most = choose_workers(self._task, self._machine)
         if isinstance(self._task.resources.workers, int):
             return [most]
-        assert self._task.train is not None
-        return [count for count in range(1, most + 1) if self._task.train.batch.global_ % count == 0]
+        training = self._task.training
+        assert training is not None
+        return [count for count in range(1, most + 1) if training.batch.global_ % count == 0]

@@ -172,7 +172,13 @@ def train_request(task: Task, context: TaskContext) -> TrainRequest:
     assert training is not None
     workers = choose_workers(task, context.machine)
     if task.rank is not None:
-        plan = plan_of_ranker(task.rank, gpu(context.machine.sku), workers, libraries_gb=measured_libraries_gb() or LIBRARIES_GB)
+        plan = plan_of_ranker(
+            task.rank,
+            gpu(context.machine.sku),
+            workers,
+            libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            gpus_per_node=context.machine.per_host or max(1, context.machine.devices),
+        )
     elif training.program is not None:
         plan = plan_of_program(training, gpu(context.machine.sku), workers)
     else:

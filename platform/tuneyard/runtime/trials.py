@@ -1,4 +1,4 @@
-"""One short run of a train task with given settings: an ordinary attempt whose speed is kept and whose model is not."""
+"""One short run of a train or rank task with given settings: an ordinary attempt whose speed is kept and whose model is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuneyard.api import BadInput, FailureKind, Retries, Task, TrainTask, TuneyardError
+from tuneyard.api import BadInput, FailureKind, RankTask, Retries, Task, TrainTask, TuneyardError
+from tuneyard.api.train import Evaluation
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.train import TrainSetting, run_train
 from tuneyard.storage import open_store
@@ -27,6 +28,8 @@ _OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK, FailureKind.STORAGE,
 
 def short(task: Task, steps: int) -> Task:
     """The task cut to `steps`, without evaluations, and without checkpoints before the last step."""
+    if task.rank is not None:
+        return _short_ranker(task, task.rank, steps)
     assert task.train is not None
     train = task.train
     changes: dict[str, Any] = {
@@ -36,6 +39,19 @@ def short(task: Task, steps: int) -> Task:
         "data": train.data.model_copy(update={"validation": None, "validation_fraction": 0.0}),
     }
     return task.model_copy(update={"train": train.model_copy(update=changes)})
+
+
+def _short_ranker(task: Task, rank: RankTask, steps: int) -> Task:
+    changes: dict[str, Any] = {
+        "steps": steps,
+        "epochs": None,
+        "checkpoint": rank.checkpoint.model_copy(update={"every_steps": 10 * steps}),
+        "validation": None,
+        "validation_fraction": 0.0,
+        "evaluation": Evaluation(),
+        "slices": [],
+    }
+    return task.model_copy(update={"rank": rank.model_copy(update=changes)})
 
 
 def in_its_own_order(task: TrainTask, number: int) -> TrainTask:
@@ -51,6 +67,13 @@ class _Pace:
     tokens: int
     tokens_per_s: float
     data_share: float
+
+
+def _pace_of(event: Step) -> _Pace:
+    """With rows in place of tokens for a ranker, which has none."""
+    if event.rows_per_s is None:
+        return _Pace(max(1, event.tokens), event.tokens_per_s, event.data_share)
+    return _Pace(max(1, round(event.rows_per_s * event.step_s)), event.rows_per_s, event.data_share)
 
 
 @dataclass(frozen=True)
@@ -74,7 +97,7 @@ class Listener:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Step):
-            self.paces.append(_Pace(max(1, event.tokens), event.tokens_per_s, event.data_share))
+            self.paces.append(_pace_of(event))
             self.emit(replace(event, task=self.label))
         elif isinstance(event, Placed):
             self.emit(replace(event, task=self.search))
@@ -98,7 +121,7 @@ def run_trial(
     request: TrainRequest,
     setting: TrainSetting,
     listener: Listener,
-    settings: dict[str, Any],
+    settings: dict[str, Any] | None,
     *,
     limit_s: float,
     should_stop: Callable[[], bool],
@@ -111,7 +134,7 @@ def run_trial(
         return should_stop() or time.monotonic() - began > limit_s
 
     def tell(state: Any, **more: Any) -> None:
-        listener.emit(TaskEvent(task=listener.label, state=state, kind="train", **more))
+        listener.emit(TaskEvent(task=listener.label, state=state, kind="train" if request.rank is None else "rank", **more))
 
     tell("started", plan=request.plan.to_dict(), settings=settings)
     failure, message = "", ""

@@ -24,6 +24,7 @@ from tuneyard.tracking import Stage, Tried, Warned
 from tuneyard.tuning import (
     DATA_WORKERS,
     IncumbentFailed,
+    PlannedExpectation,
     Point,
     PolicySearcher,
     Predictor,
@@ -71,8 +72,9 @@ class _Tuning:
         self._task, self._context, self._setting, self._rng = task, context, setting, rng
         self._tune = task.tune
         tuned = context.job.spec.task(task.tune.task)
-        if tuned.train is None:
-            raise BadInput(f"task {task.name} tunes {tuned.name}, which is a {tuned.kind} task", "name a train task")
+        if tuned.training is None:
+            raise BadInput(f"task {task.name} tunes {tuned.name}, which is a {tuned.kind} task", "name a train or rank task")
+        self._is_ranker = tuned.rank is not None
         past = past_attempts(self._without_history)
         self._choices = Choices(short(tuned, task.tune.steps_per_trial), context.machine, plan, past_rates(past))
         self._space = self._choices.space(task.tune.space)
@@ -86,7 +88,7 @@ class _Tuning:
     def run(self) -> dict[str, Any]:
         self._store.delete_prefix("trials/")  # of a trial during which the search was killed
         record = self._remembered()
-        known = self._predictor.timed_rows
+        known = 0 if self._is_ranker else self._predictor.timed_rows
         self._context.emit(
             Stage(
                 task=self._task.name,
@@ -129,6 +131,7 @@ class _Tuning:
             "tuned": self._tune.task,
             "searcher": self._tune.searcher,
             "objective": self._tune.objective,
+            "unit": self._unit,
             "best": best.point if best is not None and gain > 0 else {},
             "gain": gain,
             "tried_best": best.point if best is not None else {},
@@ -138,6 +141,11 @@ class _Tuning:
             "plan": _shown(self._choices.request({}).plan),
             **{name: value for name, value in record.to_dict().items() if name not in ("numbers", "place")},
         }
+
+    @property
+    def _unit(self) -> str:
+        """Of which trials count how many a second."""
+        return "rows" if self._is_ranker else "tokens"
 
     def _counted(self, point: Point) -> float:
         """How many times its tokens/s/GPU a point is worth."""
@@ -152,9 +160,15 @@ class _Tuning:
         if self._tune.searcher == "tpe":
             return Tpe(self._space, self._rng)
         choices = self._choices
+        if self._is_ranker:
+            return PolicySearcher(self._space, lambda points: PlannedExpectation(points, self._planned_worth), self._rng)
         return PolicySearcher(
             self._space, lambda points: PredictorExpectation(self._predictor, points, choices.row, self._expected), self._rng
         )
+
+    def _planned_worth(self, point: Point) -> float | None:
+        planned = self._choices.planned(point)
+        return planned / self._choices.workers(point) * self._counted(point) if planned is not None else None
 
     def _expected(self, point: Point) -> float:
         """As `_counted`, less what its ranks wait for rows: that a predictor does not know."""
@@ -185,7 +199,7 @@ class _Tuning:
             ),
             self._setting,
             Listener(self._task.name, f"{self._task.name}/{number}", self._context.emit),
-            self._choices.row(point),
+            None if self._is_ranker else self._choices.row(point),
             limit_s=_FIRST_LIMIT_S if first_s is None else max(_LEAST_LIMIT_S, _SLOWEST * first_s),
             should_stop=should_stop,
         )
@@ -203,6 +217,7 @@ class _Tuning:
                 ratio=trial.ratio,
                 failure=trial.failure,
                 seconds=trial.seconds,
+                unit=self._unit,
             )
         )
 
@@ -215,7 +230,9 @@ class _Tuning:
         return f"at most {budget.trials} runs{minutes}: {others}"
 
     def _predicted(self, point: Mapping[str, Any]) -> float | None:
-        """Tokens/s over all workers, of what was known before the search."""
+        """Tokens/s (rows/s of a ranker) over all workers, of what was known before the search."""
+        if self._is_ranker:
+            return self._choices.planned(point)
         import pandas as pd
 
         rate = float(self._predictor.predict(pd.DataFrame([self._choices.row(point)])).tokens_per_sec_per_gpu.iloc[0])

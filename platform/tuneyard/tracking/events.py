@@ -163,7 +163,7 @@ class Scored(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Tried(Event):
-    """A trial of a tune task has ended. `settings`: what was tried, empty for those of the file; rates in tokens/s over all ranks."""
+    """A trial of a tune task has ended. `settings`: what was tried, empty for those of the file; rates in `unit`/s over all ranks."""
 
     number: int
     of: int
@@ -174,6 +174,7 @@ class Tried(Event):
     """Over the file's own settings, measured in the same round or pair."""
     failure: str = ""
     seconds: float = 0.0
+    unit: str = "tokens"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,22 @@ if TYPE_CHECKING:
     from tuneyard.tuning.baselines import DeepSpeedOrder, Default, Random, Tpe
     from tuneyard.tuning.features import FEATURES, Feature, describe
     from tuneyard.tuning.history import calibration_of, history_frame, published_runs, settings_row
+    from tuneyard.tuning.planned import PlannedExpectation
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
-    from tuneyard.tuning.settings import DATA_WORKERS, applied, default_settings, listed_settings
+    from tuneyard.tuning.settings import (
+        DATA_WORKERS,
+        TUNABLE_OF_RANKERS,
+        WORKERS,
+        applied,
+        default_settings,
+        default_settings_of_ranker,
+        listed_settings,
+        refuse_without_effect,
+    )
     from tuneyard.tuning.space import Point, Space
 
 _ROOMS = {
@@ -30,7 +40,11 @@ _ROOMS = {
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
-    "settings": ("DATA_WORKERS", "applied", "default_settings", "listed_settings"),
+    "planned": ("PlannedExpectation",),
+    "settings": (
+        *("DATA_WORKERS", "TUNABLE_OF_RANKERS", "WORKERS", "applied", "default_settings", "default_settings_of_ranker", "listed_settings"),
+        "refuse_without_effect",
+    ),
     "space": ("Point", "Space"),
 }
 _HOMES = {name: module for module, names in _ROOMS.items() for name in names}
@@ -40,6 +54,8 @@ __all__ = [
     "INPUTS",
     "OPTIONAL",
     "OUTCOMES",
+    "TUNABLE_OF_RANKERS",
+    "WORKERS",
     "DeepSpeedOrder",
     "Default",
     "Effect",
@@ -47,6 +63,7 @@ __all__ = [
     "Feature",
     "IncumbentFailed",
     "Outlook",
+    "PlannedExpectation",
     "Point",
     "PolicySearcher",
     "PolicySettings",
@@ -64,11 +81,13 @@ __all__ = [
     "applied",
     "calibration_of",
     "default_settings",
+    "default_settings_of_ranker",
     "describe",
     "effects",
     "history_frame",
     "listed_settings",
     "published_runs",
+    "refuse_without_effect",
     "settings_row",
     "setup_of",
     "shares",

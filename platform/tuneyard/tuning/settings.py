@@ -1,4 +1,4 @@
-"""Settings of a train task that a tuner may choose, by their paths in the JobSpec, and the task with a choice of them."""
+"""Settings of a train or rank task that a tuner may choose, by their paths in the JobSpec, and the task with a choice of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ TUNABLE = (
 )
 """Paths below `train` (and `resources.workers`). None of them changes what is learned, but precision and packing, which are searched only
 where the JobSpec lists their values."""
+SHARDING = "tables.sharding"
+TUNABLE_OF_RANKERS = (
+    *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
+    *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, "tables.rows", "tables.offload", WORKERS),
+)
+"""Paths below `rank`, likewise. Precision, `quantisedAllReduce` and `tables.rows` round otherwise: they are searched only where the JobSpec
+lists their values."""
+_MICRO_BATCHES = 4
+"""Of a ranker: halves of a worker's share of the batch. Smaller ones only add launches."""
 _DEGREES = (1, 2, 4, 8)
 """Of tensor parallelism. The planner masks those that leave a machine, cut nothing, or do not go with other settings."""
 
@@ -52,22 +61,59 @@ def default_settings(
     return settings
 
 
-def listed_settings(space: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
+def default_settings_of_ranker(task: Task, *, workers: Sequence[int], is_cpu: bool) -> dict[str, tuple[Any, ...]]:
+    """`default_settings` of a rank task."""
+    assert task.rank is not None
+    batch = task.rank.batch.global_
+    halves = [batch // min(workers) >> power for power in range(_MICRO_BATCHES)]
+    settings: dict[str, tuple[Any, ...]] = {
+        MICRO_BATCH: tuple(dict.fromkeys(rows for rows in halves if rows and batch % rows == 0)),
+        "strategy.zero": (0, 1, 2, 3),
+        "strategy.recompute": (False, True),
+    }
+    if max(workers) > 1 and task.rank.features.sparse:
+        settings[SHARDING] = ("auto", "table", "row", "column")
+    if not is_cpu:
+        settings["strategy.offload.optimizer"] = ("none", "cpu")
+        if task.rank.features.sparse:
+            settings["tables.offload"] = ("none", "cpu")
+    if len(workers) > 1:
+        settings[WORKERS] = tuple(workers)
+    return settings
+
+
+def refuse_without_effect(task: Task, space: Mapping[str, Sequence[Any]], *, workers: int, hosts: int, is_cpu: bool) -> None:
+    """Raises BadInput for a setting of a rank task that cannot matter on `workers` ranks of `hosts` machines."""
+    assert task.rank is not None
+    alone = workers == 1 and max([1, *(count for count in space.get(WORKERS, ()) if isinstance(count, int))]) == 1
+    reasons = {
+        SHARDING: "one worker keeps all tables" if alone else "",
+        "strategy.quantisedAllReduce": "one worker exchanges no gradients" if alone else "",
+        "strategy.shardWithin": "all workers are on one machine" if hosts == 1 else "",
+        "tables.offload": "tables of a worker on cpu are in the memory of the host" if is_cpu else "",
+    }
+    for path in space:
+        why = "the ranker has no tables" if path.startswith("tables.") and not task.rank.features.sparse else reasons.get(path)
+        if why:
+            raise BadInput(f"{path} cannot matter for task {task.name}: {why}", f"leave {path} out of the space")
+
+
+def listed_settings(space: Mapping[str, Sequence[Any]], tunable: Sequence[str] = TUNABLE) -> dict[str, tuple[Any, ...]]:
     """The space that a JobSpec lists. Raises BadInput for a path that cannot be tuned."""
     for path in space:
-        if path not in TUNABLE:
-            raise BadInput(f"{path} cannot be tuned", f"name some of: {', '.join(TUNABLE)}")
+        if path not in tunable:
+            raise BadInput(f"{path} cannot be tuned", f"name some of: {', '.join(tunable)}")
     return {path: tuple(values) for path, values in space.items()}
 
 
 def applied(task: Task, point: Point) -> Task:
-    """The train task with these settings. Raises BadInput where they are not valid values."""
+    """The train or rank task with these settings. Raises BadInput where they are not valid values."""
     from pydantic import ValidationError
 
     values = task.to_yaml_dict()
     for path, value in point.items():
         *groups, last = path.split(".")
-        place = values if path == WORKERS else values["train"]
+        place = values if path == WORKERS else values[task.kind]
         for group in groups:
             if not isinstance(place.get(group), dict):  # left out, or `auto`
                 place[group] = {}

@@ -68,7 +68,7 @@ TRAIN = "spec.tasks.0.train"
         ("spec.tasks.1", {"name": "p", "process": {"command": ["./x"], "workingDir": "tools"}}, "spec.tasks[1].process", "use a URI"),
         ("spec.template", "small", "spec", "templates are not filled in yet"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
-        ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train task can be tuned"),
+        ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train or rank task can be tuned"),
         ("spec.env", [{"name": "RAY_AUTH_MODE", "value": "disabled"}], "spec.env[0]", "an attempt's Ray has a token of its own"),
         ("metadata.name", "Support_Bot", "metadata.name", "must consist of lower case alphanumeric characters"),
     ],

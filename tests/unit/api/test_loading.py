@@ -142,7 +142,7 @@ def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
     judge = "  - name: judge\n    score: {model: {from: train}, data: {source: s3://b/q.parquet}}\n"
     search = "  - name: search\n    tune: {task: judge}\n"
     assert complaints(HEAD + judge + search) == [
-        "job.yaml:13:12: spec.tasks[2].tune.task: names the score task judge, which is no train task: name one of: train"
+        "job.yaml:13:12: spec.tasks[2].tune.task: names the score task judge, which is no train or rank task: name one of: train"
     ]
     assert complaints(HEAD + "  template: small\n") == [
         "job.yaml:10:3: spec.template: templates are not filled in yet: write the defaults of the ModelTemplate small into the tasks"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -9,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rankers import rank_task
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, RankTask
 from tuneyard.catalog import gpu
 from tuneyard.planning import Plan, RankerShape, plan_of_ranker
-from tuneyard.ranking import config_of_task
+from tuneyard.ranking import RankerConfig, batch_of, config_of_task, generated_clicks
 from tuneyard.ranking.config import INTERACTIONS
 
 MODULES = st.lists(st.lists(st.sampled_from(INTERACTIONS), min_size=1, max_size=3), min_size=1, max_size=3)
@@ -30,7 +33,70 @@ def test_parameters_are_those_of_the_ranker(layers: list[list[str]], width: int,
     shape = RankerShape.of(task)
     with torch.device("meta"):
         ranker = config_of_task(task).build()
-    assert sum(parameter.numel() for parameter in ranker.parameters()) == shape.total.parameters + shape.table_elements
+    assert sum(parameter.numel() for parameter in ranker.parameters()) == shape.parameters + shape.table_elements
+
+
+def live_bytes(task: RankTask, rows: int) -> int:
+    """The most that torch has allocated in a forward and a backward pass of the dense part, gradients included."""
+    config = config_of_task(task)
+    ranker = config.build(GivenVectors(config))
+    ranker.recompute = task.as_training().layout.recompute is True
+    batch = batch_of(next(iter(generated_clicks(rows, seed=1, batch=rows))), config)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        binary_cross_entropy_with_logits(ranker(batch), batch["labels"]).backward()
+    made = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(accumulate(event.nbytes() for event in sorted(made, key=lambda event: event.start_ns())))
+
+
+class GivenVectors(torch.nn.Module):  # type: ignore[misc]
+    """Tables that hold nothing: all embeddings are zeros."""
+
+    def __init__(self, config: RankerConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def begin(self, batch: Any) -> Any:
+        rows, width = len(batch["labels"]), self.config.width
+        shapes = [(rows, each.length, width) if each.length else (rows, width) for each in self.config.sparse]
+        return lambda: [torch.zeros(shape, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("layers", [*([[name]] for name in INTERACTIONS), [["dlrm", "linear"], ["attention", "convolution", "dcn"]]])
+def test_activations_are_those_that_torch_holds_at_its_fullest(layers: list[list[str]], recompute: bool) -> None:
+    task = rank_task(model={"layers": layers, "width": 32, "outputs": 8, "hidden": [64]}, strategy={"recompute": recompute})
+    fullest = max(RankerShape.of(task).moments(recompute=recompute), key=lambda moment: moment.elements)
+    planned = 4 * (256 * fullest.elements + fullest.gradients)
+    assert planned == pytest.approx(live_bytes(task, rows=256), rel=0.25)
+
+
+def test_a_smaller_micro_batch_and_more_ranks_take_less_memory_and_recompute_more_time() -> None:
+    whole, half, again = plan_of(), plan_of(batch={"global": 1024, "micro": 256}), plan_of(strategy={"recompute": True})
+    assert half.memory.activations_gb < whole.memory.activations_gb
+    assert again.memory.activations_gb < whole.memory.activations_gb
+    assert again.speed is not None
+    assert whole.speed is not None
+    assert again.speed.step_s > whole.speed.step_s
+    alone, shared = (plan_of(count, strategy={"zero": 2}).memory for count in (1, 4))
+    assert shared.optimizer_gb < alone.optimizer_gb
+
+
+def test_speed_has_terms_of_tables_that_grow_with_ids_and_an_exchange_between_ranks() -> None:
+    long = {"sparse": [{"name": "history", "rows": 1000, "length": 500}]}
+    short = {"sparse": [{"name": "history", "rows": 1000, "length": 5}]}
+    slow, fast, alone = plan_of(features=long).speed, plan_of(features=short).speed, plan_of(1, features=long).speed
+    assert slow is not None
+    assert fast is not None
+    assert alone is not None
+    assert slow.terms.tables_s == pytest.approx(100 * fast.terms.tables_s)
+    assert slow.terms.table_exchange_s > fast.terms.table_exchange_s
+    assert alone.terms.table_exchange_s == alone.terms.data_parallel_s == 0
+    assert slow.tokens_per_s == pytest.approx(1024 / slow.step_s)
+
+
+def test_a_plan_goes_through_json() -> None:
+    plan = plan_of(sku="h100-80gb", workers=16)
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 def test_auto_is_data_parallel_with_one_micro_batch() -> None:

@@ -1,0 +1,54 @@
+"""What is expected of points from the planner alone, corrected by what a search has measured: for tasks of which history learns nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tuneyard.tuning.kernel import Kernel
+from tuneyard.tuning.searcher import Outlook
+from tuneyard.tuning.space import Point
+
+_VARIANCE = 0.3**2
+"""Of log speed around the plan's: one setting is 30 % better or worse than planned."""
+_SHARED = 1.0
+"""Of what all points have in common, such as the speed of the machine."""
+_NOISE = 0.05**2
+_FAILS = 0.05
+"""Probability that a point fails which the planner takes for possible."""
+
+
+class PlannedExpectation:
+    """`planned`: speed of a point as planned, None where the planner has none. Points are alike as far as their settings are equal."""
+
+    def __init__(self, points: Sequence[Point], planned: Callable[[Point], float | None]) -> None:
+        speeds = [planned(point) for point in points]
+        self._log_planned = np.array([math.log(speed) if speed else 0.0 for speed in speeds])
+        self._places = _places(points)
+        self._position = {_frozen(point): at for at, point in enumerate(points)}
+        self._kernel = Kernel.empty(self._places.shape[1], variance=_VARIANCE, noise=_NOISE, shared=_SHARED)
+        self._fails = np.full(len(points), _FAILS)
+
+    def outlook(self) -> Outlook:
+        return Outlook(self._log_planned + self._kernel.mean(self._places), self._kernel.spread(self._places), self._fails)
+
+    def learn(self, point: Point, measured: float | None) -> None:
+        at = self._position.get(_frozen(point))
+        if at is None:
+            return
+        if measured is None:
+            self._fails[at] = 1.0
+        else:
+            self._kernel = self._kernel.longer(self._places[[at]], np.array([math.log(measured) - self._log_planned[at]]))
+
+
+def _places(points: Sequence[Point]) -> np.ndarray:
+    """An axis for each value of each setting. Shape (points, axes)."""
+    axes = list(dict.fromkeys(item for point in points for item in point.items()))
+    return np.array([[float(point.get(name) == value) for name, value in axes] for point in points]).reshape(len(points), len(axes))
+
+
+def _frozen(point: Point) -> frozenset[tuple[str, object]]:
+    return frozenset(point.items())
