@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuneyard.api import Job, Task
-from tuneyard.ranking import RankerConfig, config_of_task, holds_ranker, read_config
 from tuneyard.runtime.references import named_model
+
+if TYPE_CHECKING:
+    from tuneyard.ranking import RankerConfig
 
 
 def ranker_of(job: Job, task: Task, base_dir: Path) -> RankerConfig | None:
@@ -16,6 +19,8 @@ def ranker_of(job: Job, task: Task, base_dir: Path) -> RankerConfig | None:
     """
     if task.score is None:
         return None
+    from tuneyard.ranking import config_of_task, holds_ranker, read_config  # transforms need pyarrow, which hubs do without
+
     model = task.score.model
     source = next((each for each in job.tasks if each.name == model.from_task), None)
     if source is not None and source.rank is not None:
