@@ -39,7 +39,7 @@ def test_a_search_asks_for_the_gang_of_the_task_that_it_tunes() -> None:
 
 def test_a_search_of_what_does_not_train_says_so() -> None:
     problem = problem_of(job(tasks=[process("corpus")]), {"name": "search", "tune": {"task": "corpus"}})
-    assert problem == "spec.tasks.1.tune.task: names the process task corpus, which is no train task: the job has none"
+    assert problem == "spec.tasks.1.tune.task: names the process task corpus, which is no train or rank task: the job has none"
 
 
 def test_a_search_on_a_cluster_has_one_gang() -> None:
