@@ -1,5 +1,5 @@
 """Memory that a step frees stays with the process. glibc hands freed tensors of some MB back to the kernel, which clears the same pages
-again for the next step: a ranker on a CPU spends a sixth of its step on that."""
+again for the next step. In one run each way with batches of 2,048 rows, a ranker on a CPU took 16 % less processor time without that."""
 
 from __future__ import annotations
 
