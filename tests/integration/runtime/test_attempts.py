@@ -259,6 +259,7 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
     assert task["steps"] >= task["resumed_from"]
 
 
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("step_s", "enough"),
     [(3, True), pytest.param(200, True, marks=pytest.mark.long), pytest.param(3, False, marks=pytest.mark.long)],
