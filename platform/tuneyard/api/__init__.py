@@ -11,7 +11,7 @@ from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
 from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
-from tuneyard.api.rank import RankTask
+from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
@@ -41,6 +41,7 @@ __all__ = [
     "DataService",
     "Device",
     "Document",
+    "EmbeddingTables",
     "Engine",
     "EnvVar",
     "Failure",

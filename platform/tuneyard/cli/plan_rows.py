@@ -130,10 +130,19 @@ def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: 
     fits = total_gb <= room
     layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
     tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.parameters / 1e6:,.2f} M dense parameters"
-    more = "fewer table rows, or tables.rows: fp16" if kind.is_cpu else "more workers, tables.rows: fp16, or tables.offload: cpu"
-    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room:,.1f} GB: take {more}"
+    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room:,.1f} GB: take {_less_of_ranker(shape, found, is_cpu=kind.is_cpu)}"
     priced = _ranker_price_fields(found, steps, placements.prices)
     return {**head, **_plan_fields(found), **priced, "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
+
+
+def _less_of_ranker(shape: RankerShape, found: Plan, *, is_cpu: bool) -> str:
+    """What to take less of, by what fills the memory."""
+    memory = found.memory
+    if memory.activations_gb > max(memory.weights_gb, memory.optimizer_gb):
+        return "a smaller batch.micro, model.width or model.outputs, or strategy.recompute: true"
+    if shape.parameters > shape.table_elements:
+        return "a smaller model.width or model.outputs, or fewer layers"
+    return "fewer table rows, or tables.rows: fp16" if is_cpu else "more workers, tables.rows: fp16, or tables.offload: cpu"
 
 
 def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -> dict[str, Any]:

@@ -65,8 +65,11 @@ def _read(folder: str) -> dict[str, Any]:
 def _row(name: str, task: dict[str, Any]) -> dict[str, Any]:
     losses = task.get("losses") or [None]
     peak = task.get("peak_memory_gb")
+    rows_per_s = (task.get("details") or {}).get("rows_per_s")  # of programs and rankers, which have no tokens
+    rates = {} if rows_per_s is None else {"rows_per_s": rows_per_s, "tokens_per_s": None}
     return {
         **{column: task.get(column) for column in _COLUMNS},
+        **rates,
         "task": name,
         "last_loss": losses[-1],
         "peak_memory_gb": max(peak) if isinstance(peak, list) and peak else peak,

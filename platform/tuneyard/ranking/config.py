@@ -55,7 +55,7 @@ class EnsembleLayer:
     def __post_init__(self) -> None:
         if unknown := [name for name in self.modules if name not in INTERACTIONS]:
             raise BadInput(f"no interaction module is called {unknown[0]}", f"name some of: {', '.join(INTERACTIONS)}")
-        if not self.modules or self.outputs < 1:
+        if not self.modules or type(self.outputs) is not int or self.outputs < 1:
             raise BadInput("a layer has no module, or no output", "name at least one module, and one output of each")
 
 

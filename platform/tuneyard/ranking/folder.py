@@ -31,10 +31,14 @@ def read_config(uri: str | Path) -> RankerConfig:
     """The config of the ranker at a folder or URI. Raises BadInput where there is none, or one of another version."""
     try:
         values = json.loads(open_store(str(uri)).get(CONFIG))
-    except (NotFound, ValueError) as error:
+    except (NotFound, ValueError, RecursionError) as error:
         raise BadInput(f"{uri} holds no ranker: {error}", f"name a folder with {CONFIG} and {WEIGHTS}") from error
     if not isinstance(values, dict):
         raise BadInput(f"{uri}/{CONFIG} is no ranker's config", f"name a folder with {CONFIG} and {WEIGHTS}")
-    if values.pop("version", None) not in (_PLAIN, _TRANSFORMING):
+    version = values.pop("version", None)
+    if version not in (_PLAIN, _TRANSFORMING):
         raise BadInput(f"{uri}/{CONFIG} is of another version", "load it with the version of Tuneyard that wrote it")
-    return RankerConfig.from_dict(values)
+    config = RankerConfig.from_dict(values)
+    if version_of(config) != version:
+        raise BadInput(f"{uri}/{CONFIG} has lost its transforms, or got some", "take the folder as training has saved it")
+    return config

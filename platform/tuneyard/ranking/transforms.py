@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Pipeline, Table
+from tuneyard.data.tables.features import entry_of
 from tuneyard.ranking.columns import is_list, is_text
 
 Columns: TypeAlias = pa.RecordBatch | pa.Table
@@ -63,7 +64,10 @@ def check_outputs(table: Table, steps: Pipeline, read: pa.Schema) -> None:
 
 
 def no_column(name: str, there: Iterable[str]) -> BadInput:
-    shown = list(there)[:20]
+    shown, entry = list(there)[:20], entry_of(name)
+    if entry is not None and entry[0] in shown:
+        given = "read the table by TableReader, or give a dict the key"
+        return BadInput(f"the data have no column {name}, an entry of the map {entry[0]}", f"{given} {name} beside its value")
     return BadInput(f"the data have no column {name}", f"name one of: {', '.join(shown)}" if shown else "give rows with columns")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from tuneyard.api import BadInput, Task, check_task
+from tuneyard.api import BadInput, EmbeddingTables, Task, check_task
 from tuneyard.catalog import gpu
 from tuneyard.planning import DataRate, refuse_without_room
 from tuneyard.runtime.feeding import Feeding
@@ -48,7 +48,7 @@ class Choices:
     def space(self, listed: Mapping[str, Any]) -> Space:
         """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
         if self._task.rank is not None:
-            return Space(self._settings_of_ranker(listed), lambda point: self._find(point) is not None)
+            return Space(self._settings_of_ranker(listed), self._is_another_ranker)
         settings = listed_settings(listed)
         if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
             raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
@@ -61,6 +61,11 @@ class Choices:
             liger=find_spec("liger_kernel") is not None,
         )
         return Space(settings, lambda point: self._find(point) is not None)
+
+    def _is_another_ranker(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point can work, and is not what the file amounts to: `auto` written out would be compared with itself."""
+        found, own = self._find(point), self.request({})
+        return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
 
     def _settings_of_ranker(self, listed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         if settings := listed_settings(listed, TUNABLE_OF_RANKERS):
@@ -121,3 +126,7 @@ class Choices:
         training = self._task.training
         assert training is not None
         return [count for count in range(1, most + 1) if training.batch.global_ % count == 0]
+
+
+def _tables_of(request: TrainRequest) -> EmbeddingTables | None:
+    return request.rank.tables if request.rank is not None else None

@@ -54,7 +54,7 @@ class Gang:
         import ray
 
         self._number += 1
-        with contextlib.suppress(ray.exceptions.RayActorError):  # then the gang has ended, and says why
+        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # then the gang has ended, and says why
             ray.get(self._mailbox.order.remote(Order(self._number, request, str(logs))))
 
     def ask_stop(self) -> None:
@@ -69,7 +69,7 @@ class Gang:
         import ray
 
         self._look(wait_s)
-        with contextlib.suppress(ray.exceptions.RayActorError):
+        with contextlib.suppress(ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             letters: Letters = ray.get(self._mailbox.drain.remote())
             new = [remark for remark in dict.fromkeys(letters.remarks) if remark not in self._remarked]
             self._remarked.update(new)
@@ -106,6 +106,8 @@ class Gang:
             return
         except ray.exceptions.RayActorError:
             self._end = GangEnd("the process that the gang's agents report to has died")
+        except ray.exceptions.OutOfMemoryError:
+            self._end = GangEnd("out of memory: the machine had less than 5 % of its memory left, and Ray ended processes of the gang")
         except ray.exceptions.RayError as error:
             self._end = GangEnd(str(error))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
 from tuneyard.runtime.engine import LOGGED, EngineLogs
@@ -174,7 +174,7 @@ class WorkerPool:
                     self._asked[slot.actor.place.remote()] = _Asked(slot)
                 self._asked[slot.actor.load.remote()] = _Asked(slot)
 
-    def _lost(self, slot: _Slot, error: RayActorError) -> None:
+    def _lost(self, slot: _Slot, cause: str) -> None:
         if slot.actor is None:
             return  # another call of the same actor told it already
         self._end(slot)
@@ -184,7 +184,6 @@ class WorkerPool:
         slot.start_at = time.monotonic() + _FIRST_PAUSE_S * 4 ** (slot.deaths_in_a_row - 1)
         self._deaths += 1
         again = "it is not started again" if slot.given_up else "another takes its place"
-        cause = str(error).splitlines()[0]
         self._emit(Warned(task=self._name, message=f"{self._noun} {slot.rank} died with {len(parts)} parts in hand; {again} ({cause})"))
         for part in parts:
             self._part_deaths[part] = self._part_deaths.get(part, 0) + 1
@@ -224,7 +223,10 @@ class WorkerPool:
         try:
             answer = ray.get(reference)
         except RayActorError as error:
-            self._lost(asked.slot, error)
+            self._lost(asked.slot, str(error).splitlines()[0])
+            return
+        except OutOfMemoryError:  # whoever has taken it: Ray's choice may be another's victim
+            self._lost(asked.slot, "the machine ran low on memory, and Ray ended it")
             return
         except RayTaskError as error:
             raise _as_ours(error) from error

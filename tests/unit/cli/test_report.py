@@ -56,6 +56,16 @@ def test_why_a_run_on_streamed_data_was_slow_is_said(tmp_path: Path, capsys: pyt
     assert f"train: {sentence}" in capsys.readouterr().out.splitlines()
 
 
+def test_rows_of_rankers_and_programs_have_their_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranker = REPORT["tasks"]["train"] | {"kind": "rank", "tokens_per_s": 0, "details": {"rows_per_s": 10_117.4}}  # type: ignore[index]
+    (tmp_path / "report.json").write_text(json.dumps(REPORT | {"tasks": {"ranker": ranker}}))
+    assert main(["report", str(tmp_path)]) == 0
+    head, row = capsys.readouterr().out.splitlines()[1:3]
+    assert "rows per s" in head
+    assert "tokens per s" not in head
+    assert "10,117" in row
+
+
 def test_json_is_the_report_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.json").write_text(json.dumps(REPORT))
     assert main(["report", str(tmp_path / "report.json"), "-o", "json"]) == 0

@@ -164,6 +164,8 @@ def test_readers_that_know_no_transforms_refuse_a_ranker_with_them_and_read_one_
         (new | {"transforms": "sigrid_hash"}, ""),
         (new | {"transforms": [{"op": "sampling", "key": "user", "rate": 0.5}]}, "a ranker predicts of every row"),
         (new | {"text_inputs": 3}, "no ranker's config"),
+        ({name: value for name, value in new.items() if name != "transforms"}, "lost its transforms"),
+        (new | {"version": 2}, "lost its transforms, or got some"),
     ):
         (tmp_path / "with" / "ranker.json").write_text(json.dumps(values))
         with pytest.raises(BadInput, match=said):

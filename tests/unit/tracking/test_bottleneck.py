@@ -49,6 +49,17 @@ def test_fetching_shards_is_compared_with_making_them_on_all_workers(fetch_s: fl
         assert "300 MB of shards from data workers took 3.0 s" in found.sentence
 
 
+def test_shards_that_were_there_are_no_cause() -> None:
+    """Seconds of making come with shards that an earlier run has made."""
+    found = bottleneck_of(split(0.3), STREAM | {"waited_s": 0.02})
+    assert (found.cause, found.sentence.partition(", ")[2]) == (
+        "batches",
+        "and not for shards, which were there: making batches of their rows takes it",
+    )
+    assert bottleneck_of(split(0.3), STREAM | {"waited_s": 20.0}).cause == "tokenising"
+    assert bottleneck_of(split(0.3), STREAM | {"waited_s": 0.0}).cause == "tokenising"
+
+
 @given(
     st.dictionaries(st.sampled_from(["data_s", "forward_s", "backward", "optimizer", "checkpoint", "other"]), st.floats(0, 1e6)),
     st.dictionaries(st.sampled_from([*STREAM["seconds"], "of a later version"]), st.floats(0, 1e6)),

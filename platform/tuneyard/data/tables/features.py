@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from tuneyard.api import BadInput
 
-_ENTRY = re.compile(r"^(?P<column>.+)\[(?P<key>-?\d+)\]$", re.S)
+_ENTRY = re.compile(r"^(?P<column>.+)\[(?P<key>0|-?[1-9][0-9]*)\]$", re.S)
+"""A key has one spelling: `m[01]` is no entry, or one column would have two names."""
 _NAMES_SHOWN = 8
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tuneyard.api import BadInput
 from tuneyard.data.tables import Pipeline
-from tuneyard.data.tables.transforms import OPERATIONS
+from tuneyard.data.tables.features import entry_of
+from tuneyard.data.tables.transforms import OPERATIONS, id_steps
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-5, 20)
@@ -318,3 +319,32 @@ def test_dictionary_encoded_texts_hash_as_texts() -> None:
     steps = Pipeline.of([{"op": "sigrid_hash", "inputs": ["x"], "output": "y", "table_size": 1000}])
     plain, coded = (steps.run(pa.RecordBatch.from_arrays([each], ["x"])).column("y") for each in (texts, texts.dictionary_encode()))
     assert coded.equals(plain)
+
+
+def test_pairs_are_made_in_parts_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [[*range(row % 7)] for row in range(200)]
+    batch = pa.RecordBatch.from_pydict({"a": lists, "b": [row[::-1] for row in lists]})
+    pipeline = Pipeline.of([{"op": "cartesian", "inputs": ["a", "b"], "output": "x", "table_size": 1000}])
+    whole = pipeline.run(batch)
+    for most in (1, 5, 100):
+        monkeypatch.setattr(id_steps, "_PAIRS_AT_ONCE", most)
+        assert pipeline.run(batch).equals(whole)
+
+
+def test_a_row_of_too_many_pairs_is_refused_before_they_are_made() -> None:
+    pipeline = Pipeline.of([{"op": "cartesian", "inputs": ["a", "a"], "output": "x", "table_size": 10}])
+    with pytest.raises(BadInput, match="400,000,000 pairs in row 1 of a batch of 2 rows") as caught:
+        pipeline.run(pa.RecordBatch.from_pydict({"a": [[1], list(range(20_000))]}))
+    assert "first_x" in caught.value.next_step
+
+
+def test_ids_beyond_the_signed_ones_have_their_own_remainder() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([2**64 - 1, 8, None], pa.uint64())], names=["a"])
+    made = Pipeline.of([{"op": "positive_modulus", "inputs": ["a"], "output": "x", "modulus": 7}]).run(batch)
+    assert made.column("x").to_pylist() == [1, 1, None]
+
+
+@pytest.mark.parametrize("name", ["m[01]", "m[-0]", "m[１]", "m[+1]", "m[ 1]"])
+def test_an_entry_of_a_map_has_one_spelling(name: str) -> None:
+    assert entry_of(name) is None
+    assert [entry_of(f"m[{key}]") for key in ("0", "10", "-3")] == [("m", 0), ("m", 10), ("m", -3)]

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
+from tuneyard.api import BadInput
 from tuneyard.data.tables.transforms.hashing import Hashes, as_ids, below, combine, mix
 from tuneyard.data.tables.transforms.lists import Lists, is_list, item_type, starts_of
 from tuneyard.data.tables.transforms.steps import Step, each, is_id, is_number, like, need
 
 _IDS = "whole numbers, or lists of them"
 _INT64_SIZE = 1 << 63
+MOST_PAIRS = 1_000_000
+_MOST_PAIRS_OF_BATCH = 250_000_000
+"""2 GB of ids."""
+_PAIRS_AT_ONCE = 1 << 22
 
 
 class _Ids(Step):
@@ -62,7 +67,12 @@ class PositiveModulus(_Ids):
     modulus: int = Field(ge=1, lt=_INT64_SIZE)
 
     def run(self, arrays: Sequence[pa.Array]) -> pa.Array:
-        return each(arrays[0], pa.int64(), lambda ids: np.mod(ids.astype(np.int64), self.modulus))
+        return each(arrays[0], pa.int64(), self._remainders)
+
+    def _remainders(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        whole = ids if ids.dtype == np.uint64 else ids.astype(np.int64)
+        remainders: npt.NDArray[np.int64] = np.mod(whole, whole.dtype.type(self.modulus)).astype(np.int64)
+        return remainders
 
 
 class MapId(_Ids):
@@ -130,7 +140,7 @@ class NGram(_IdLists):
 class Cartesian(Step):
     """A hash below `table_size` of each pair of an id of the first feature and one of the second; the second changes fastest.
 
-    An id or text that stands alone counts as a list of one. Null where either is null.
+    An id or text that stands alone counts as a list of one. Null where either is null. Rows with more than a million pairs are refused.
     """
 
     op: Literal["cartesian"] = "cartesian"
@@ -147,16 +157,22 @@ class Cartesian(Step):
         first, second = (_as_lists(array) for array in arrays)
         left: Hashes = mix(first.values, self.seed)
         right: Hashes = mix(second.values, self.seed)
-        times = np.repeat(second.lengths, first.lengths)  # per id of the first list: pairs that it is in
-        of_first = np.repeat(np.arange(len(left)), times)
-        of_second = np.repeat(np.repeat(second.offsets[:-1], first.lengths), times) + _counted(times)
-        offsets = starts_of(first.lengths * second.lengths)
+        offsets = _pairs(first, second)
+        made, row = np.empty(int(offsets[-1]), np.int64), 0
+        while row < len(first):
+            end = max(row + 1, int(np.searchsorted(offsets, offsets[row] + _PAIRS_AT_ONCE, side="right")) - 1)
+            lengths = first.lengths[row:end]
+            times = np.repeat(second.lengths[row:end], lengths)  # per id of the first list: pairs that it is in
+            of_first = first.offsets[row] + np.repeat(np.arange(len(times)), times)
+            of_second = np.repeat(np.repeat(second.offsets[row:end], lengths), times) + _counted(times)
+            made[offsets[row] : offsets[end]] = below(combine(left[of_first], right[of_second]), self.table_size)
+            row = end
         valid = None
         if first.valid is not None or second.valid is not None:
             valid = np.ones(len(first), bool)
             for one in (first.valid, second.valid):
                 valid &= one if one is not None else True
-        return Lists(below(combine(left[of_first], right[of_second]), self.table_size), offsets, valid).to_arrow(pa.int64())
+        return Lists(made, offsets, valid).to_arrow(pa.int64())
 
 
 class IdListTransform(_IdLists):
@@ -208,6 +224,18 @@ def _as_lists(array: pa.Array) -> Lists:
     valid = ids.is_valid().to_numpy(zero_copy_only=False) if ids.null_count else None
     lengths = np.ones(len(ids), np.int64) if valid is None else valid.astype(np.int64)
     return Lists(ids.drop_null().to_numpy(zero_copy_only=False), starts_of(lengths), valid)
+
+
+def _pairs(first: Lists, second: Lists) -> npt.NDArray[np.int64]:
+    """Where the pairs of each row start. Raises BadInput where they are too many to be features."""
+    pairs = first.lengths * second.lengths
+    most, total = int(pairs.max(initial=0)), int(pairs.sum())
+    if most > MOST_PAIRS or total > _MOST_PAIRS_OF_BATCH:
+        raise BadInput(
+            f"a cartesian has {most:,} pairs in row {int(pairs.argmax())} of a batch of {len(pairs):,} rows, and {total:,} in all of them",
+            f"shorten the lists by first_x: a row has {MOST_PAIRS:,} pairs at most, a batch {_MOST_PAIRS_OF_BATCH:,}",
+        )
+    return starts_of(pairs)
 
 
 def _counted(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -154,7 +154,7 @@ class Pipeline(BaseModel):
                     need_count(step.takes, inputs)
                     kinds[step.output] = _made_type(step, [settled(kinds[name]) for name in inputs])
             except ValueError as error:
-                raise BadInput(f"{where} of {', '.join(inputs)}: {error}", "give it another feature, or another operation") from error
+                raise BadInput(f"{where} of {', '.join(inputs)}: {error}", _other_input(inputs, kinds)) from error
         return pa.schema(list(kinds.items()))
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -212,3 +212,9 @@ def _step(number: int, values: Mapping[str, Any]) -> Any:
 
 def _advice(near: Sequence[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "add it to the projection"
+
+
+def _other_input(inputs: Sequence[str], kinds: Mapping[str, pa.DataType]) -> str:
+    if any(name in kinds and pa.types.is_decimal(kinds[name]) for name in inputs):
+        return "cast decimals to double where the table is written, or give it another feature"
+    return "give it another feature, or another operation"
