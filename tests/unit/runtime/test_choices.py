@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.models import cpu_plan, train_request
+from tests.rankers import rank_request, rank_task
 
 from tuneyard.api import BadInput, Task
 from tuneyard.planning import DataRate, Speed, StepTime
@@ -75,3 +76,16 @@ def test_parts_of_a_mixture_are_looked_at_one_by_one(tmp_path: Path) -> None:
     part = {"source": str(tmp_path / "texts.jsonl")}
     assert choices(tmp_path, source=None, mix=[part, part], streaming=True).feeding.streamed
     assert not choices(tmp_path, source=None, mix=[part, part]).feeding.streamed
+
+
+def test_what_the_file_amounts_to_is_not_tried_against_itself(tmp_path: Path) -> None:
+    """A ranker's `batch.micro: auto` is one micro-batch: written out, it would be compared with itself, and noise would win."""
+    fields = rank_task(batch={"global": 256}).model_dump(by_alias=True, exclude_unset=True)
+    task = Task.model_validate({"name": "ranker", "rank": fields, "resources": {"workers": 1}})
+
+    def plan(of: Task) -> TrainRequest:
+        assert of.rank is not None
+        return rank_request(tmp_path, of.rank, workers=1)
+
+    space = Choices(task, FOUR_CORES, plan, {}).space({"batch.micro": [64, 256]})
+    assert [point for point in space.settings["batch.micro"] if space.legal({"batch.micro": point})] == [64]
