@@ -25,6 +25,7 @@ def test_losses_are_equal_bit_for_bit(name: str, task: dict[str, Any], tmp_path:
     assert outcome.exact, outcome.difference
 
 
+@pytest.mark.long
 def test_workers_that_change_from_attempt_to_attempt_change_losses_by_the_order_of_sums_alone(tmp_path: Path) -> None:
     layouts: list[dict[str, Any]] = [{"workers": workers} for workers in (1, 2, 4, 3)]
     outcome = run_case(Case(folder=str(tmp_path), plan={"workers": 1}, layouts=layouts, task=TASK, ranker=True, kills=4, seed=6))
