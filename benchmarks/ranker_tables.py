@@ -239,6 +239,8 @@ def main() -> None:
         rank_main(Setting(int(ranks), float(gbit_s)), int(rounds))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ranks, link and namespaces go with it
+    if given.only is None and given.rounds:
+        RESULTS.unlink(missing_ok=True)  # a whole run begins anew; `--only` adds to what is there
     for number, setting in enumerate(SETTINGS):
         if given.rounds and (given.only is None or number in given.only):
             RESULTS.write_text(json.dumps([*kept(), *measured(setting, given.rounds)]))
@@ -266,7 +268,7 @@ def write(lines: Sequence[Mapping[str, Any]]) -> None:
         *(_row(lines, setting) for setting in there),
         "",
         *_memory(lines, there),
-        "Each setting had the machine to itself. What is measured decides nothing about placement",
+        "Other work may have shared the cores: wide ranges are signs of it. What is measured decides nothing about placement",
         "by cost: set 1 is nearly balanced in turn on two ranks, and with four ranks on two cores an idle rank leaves its core to others.",
         "What `auto` cuts by rows sends more vectors: on four ranks 4.5 MB a step, and in turn 4.3.",
         "",

@@ -41,7 +41,7 @@ Operation = Literal[
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of an operation: parameters that it must be given and those that it may be given, and the number of its inputs."""
+    """What an operation takes: parameters that are required, parameters with a default, and the number of inputs."""
 
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()

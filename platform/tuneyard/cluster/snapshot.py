@@ -146,7 +146,8 @@ class Snapshot:
 def read_job(item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
     """A JobSpec and its status; None where this client cannot read it."""
     try:
-        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}, context=STORED)
+        known = {key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}
+        job = JobSpec.model_validate(known, extra="ignore", context=STORED)  # of a newer hub, as in `hub_job`
         return job, read(JobStatus, item.get("status")).value
     except ValidationError:
         return None

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from tuneyard.data.turns import end_text, ends_last_answer
 from tuneyard.tracking import Emit, Stage, Warned, silent
 
 if TYPE_CHECKING:
-    from tuneyard.data.stream.rows import StreamTally
+    from tuneyard.data.streamed import Streamed
 
 _MORE_SAMPLES = "raise data.maxLength, lower data.validationFraction, or see what data.lossOn and the weights of turns leave"
 CODE_VERSION = 9
@@ -55,22 +55,6 @@ _NO_PART_OF_THE_ROWS = {
     *("mix", "temperature", "when_exhausted", "streaming", "workers", "service"),
 }
 """Fields that change no row, or enter the key in another form."""
-
-
-class Streamed(Protocol):
-    """Rows that are made while they are read."""
-
-    tally: StreamTally
-
-    @property
-    def epoch_rows(self) -> int:
-        """Rows of an epoch, or an estimate: the same in every attempt."""
-
-    def cursor(self, position: int) -> dict[str, Any]:
-        """What `place` takes, in another process or on another machine, to go on at `position`."""
-
-    def place(self, cursor: Mapping[str, Any]) -> None:
-        """Raises BadInput where the cursor was made on other data."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from tuneyard.api.quantities import bytes_text
 from tuneyard.data.losses import muted_note
 from tuneyard.data.order import Positions
 from tuneyard.data.packing import efficiency
-from tuneyard.data.preparation import Prepared, Streamed, end_note, prepare, row_settings, template_to_save
+from tuneyard.data.preparation import Prepared, end_note, prepare, row_settings, template_to_save
 from tuneyard.data.report import DataReport
 from tuneyard.data.samples import Objective
 from tuneyard.data.sources import Located
 from tuneyard.data.stream import open_stream
+from tuneyard.data.streamed import Streamed
 from tuneyard.tracking import Emit, Stage, Warned
 
 

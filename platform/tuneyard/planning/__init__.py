@@ -11,6 +11,7 @@ from tuneyard.planning.plan import Memory, Plan, Speed, StepTime
 from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.ranker import plan_of_ranker, refuse_without_room, room_gb
 from tuneyard.planning.ranker_shape import RankerShape
+from tuneyard.planning.ranker_speed import CELL_S, ID_S
 from tuneyard.planning.resolve import best, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
@@ -18,7 +19,9 @@ from tuneyard.planning.speed import estimate_speed
 from tuneyard.planning.states import SWAPPED_ELEMENTS
 
 __all__ = [
+    "CELL_S",
     "DEFAULT",
+    "ID_S",
     "LIBRARIES_GB",
     "NOT_PREDICTED",
     "PACKED",

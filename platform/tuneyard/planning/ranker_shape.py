@@ -162,7 +162,7 @@ class RankerShape:
 
     @property
     def vectors(self) -> int:
-        """Embeddings of a row of data, of which a sequence has as many as it is long."""
+        """Embeddings of a row of data: one for a bag, and one for each place of a sequence."""
         return self.bags + sum(self.sequences)
 
     @property

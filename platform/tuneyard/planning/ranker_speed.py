@@ -1,7 +1,7 @@
 """How long a step of a ranker takes: products by achieved rates, other kernels by the memory that they move, tables by the costs that
 placement weighs them with, and exchanges by the links. Pure.
 
-Rates of `cpu` were measured module by module, in seconds of one core, and not fitted to whole rankers: docs/benchmarks/ranker_speed.md
+Rates of `cpu` were measured module by module, in seconds of one core, and not fitted to whole rankers: docs/benchmarks/ranker_memory.md
 judges them. Rates of GPUs are the planner's own; no ranker was measured there.
 """
 
@@ -17,6 +17,9 @@ from tuneyard.planning.plan import Plan, Speed, StepTime
 from tuneyard.planning.ranker_shape import Count, RankerShape
 from tuneyard.planning.setup import BYTES
 
+ID_S, CELL_S = 4e-8, 5e-9
+"""Seconds of a core for an id, and for an element of its embedding, over forward, backward and update: `benchmarks/ranker_costs.py`.
+Placement of tables weighs them with these too."""
 _PASSES = 3
 """Backward does twice the products of forward."""
 _ADAM_TRAFFIC = 28.0
@@ -38,15 +41,12 @@ class RankerRates:
     attention: float
     convolution: float
     memory: float
-    id_s: float
-    """Of an id on cpu, over look-up and update, and of an element of its embedding: as in `ranking.tables.placement.Costs`."""
-    cell_s: float
     step_s: float
     """Of a step, whatever its size."""
 
 
-_CPU = RankerRates(row=0.6, row_width=8.0, attention=0.05, convolution=0.02, memory=0.35, id_s=4e-8, cell_s=5e-9, step_s=0.008)
-_GPU = RankerRates(row=0.3, row_width=64.0, attention=0.1, convolution=0.05, memory=0.85, id_s=0.0, cell_s=0.0, step_s=0.002)
+_CPU = RankerRates(row=0.6, row_width=8.0, attention=0.05, convolution=0.02, memory=0.35, step_s=0.008)
+_GPU = RankerRates(row=0.3, row_width=64.0, attention=0.1, convolution=0.05, memory=0.85, step_s=0.002)
 
 
 def speed_of_ranker(
@@ -130,10 +130,8 @@ class _Step:
     def _tables_s(self) -> float:
         """Of a mean rank. Placement balances these costs."""
         ids, width = self.rows * self.shape.vectors, self.shape.width
-        if self.gpu.is_cpu:
-            return ids * (self.rates.id_s + width * self.rates.cell_s)
-        if self.task.tables.offload == "cpu":
-            return ids * (_CPU.id_s + width * _CPU.cell_s)
+        if self.gpu.is_cpu or self.task.tables.offload == "cpu":
+            return ids * (ID_S + width * CELL_S)
         return ids * width * _SENT * _TABLE_TRAFFIC / self.bandwidth
 
     def _exchange_s(self) -> float:

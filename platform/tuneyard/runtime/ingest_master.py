@@ -18,7 +18,7 @@ from typing import Any
 from tuneyard.api import DataService
 
 _KEPT_SHARDS, _FEWEST_KEPT_SHARDS, _KEPT_BYTES = 256, 64, 2 << 30
-"""References to finished shards: so many at most, fewer where shards are large."""
+"""Finished shards that the master keeps references to: the most, the fewest, and the bytes that they may have in between."""
 _SCALE_EVERY_S = 2.0
 _WAITING_SHARE = 0.01
 """Share of the time that a rank waits for rows, above which there are more workers."""
@@ -189,7 +189,7 @@ class IngestMaster:
 
     @property
     def _kept_shards(self) -> int:
-        """By the mean size of those that were fetched."""
+        """As many as have `_KEPT_BYTES`, if all are as large as those that were fetched."""
         mean = self.account.fetched_bytes / max(1, self._fetches)
         return int(min(_KEPT_SHARDS, max(_FEWEST_KEPT_SHARDS, _KEPT_BYTES / max(1.0, mean))))
 

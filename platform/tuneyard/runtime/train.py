@@ -26,7 +26,7 @@ ShouldStop = Callable[[], bool]
 
 _POLL_S = 0.2
 ASKED_HERE_S = 600.0
-"""What ranks have to stop on one machine: a person who has asked, and waits, can ask again."""
+"""Seconds in which ranks must stop on one machine. It is long, because a person who waits can press Ctrl-C again."""
 """A step, and the checkpoint after it, may take so long after a stop was asked for."""
 _SHOWN_LINES = 12
 _SETTLE_S = 15.0
@@ -57,7 +57,7 @@ class TrainSetting:
     source: str = "rank"
     """What logs of ranks are called there, before the number of the rank."""
     stop_grace_s: Callable[[], float] = lambda: ASKED_HERE_S
-    """What ranks have to stop, once they are asked."""
+    """Seconds in which ranks must stop once they are asked."""
     repair_limit_s: float = 0.0
     """So long a lost pod may take to be replaced in place, before a hub looks for another member."""
     secrets: Sequence[str] = ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_TOLD = ("early_stop", "bottleneck")
-"""Of a task's details, those that have a sentence."""
+_WITH_SENTENCE = ("early_stop", "bottleneck")
+"""Keys of a task's details that hold a sentence."""
 
 
 def remarks_of(task: Mapping[str, Any], *, also_expected: bool = True) -> list[str]:
     """Of a task of report.json; a report of an earlier version may lack any. `also_expected`: that the trainer sets the speed, too."""
-    found = [(task.get("details") or {}).get(name) or {} for name in _TOLD]
+    found = [(task.get("details") or {}).get(name) or {} for name in _WITH_SENTENCE]
     return [each["sentence"] for each in found if "sentence" in each and (also_expected or each.get("cause") != "trainer")]

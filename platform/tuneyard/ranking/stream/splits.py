@@ -18,7 +18,7 @@ from tuneyard.ranking.columns import holds_texts, is_list
 from tuneyard.ranking.config import RankerConfig
 
 SPLIT_BYTES = 8 << 20
-"""A split has at least so many bytes of flat rows, where its table does."""
+"""Least size of a split, in bytes of flat rows; a smaller table is one split."""
 WINDOW_BYTES = 256 << 20
 """Bytes of flat rows in a window, where its fewest splits are not more than that."""
 FIRST_BYTES = 64 << 20

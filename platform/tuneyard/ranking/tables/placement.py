@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tuneyard.api import BadInput
+from tuneyard.planning import CELL_S, ID_S
 from tuneyard.ranking.tables.accesses import AccessCurve
 
 BLOCK_COLUMNS = 16
@@ -71,13 +72,13 @@ class Costs:
     The defaults come from `benchmarks/ranker_costs.py`, on a core of a virtual machine, with a network of 10 Gbit/s.
     """
 
-    id_s: float = 4e-8
-    cell_s: float = 5e-9
+    id_s: float = ID_S
+    cell_s: float = CELL_S
     byte_s: float = 8e-10
     memory_byte_s: float = 1e-17
 
     def of(self, table: TableShape, rows: tuple[int, int], columns: int, ranks: int) -> float:
-        """Cost of a range of rows, and of so many columns of it."""
+        """Cost of a range of rows that is `columns` wide."""
         share = table.share_of(*rows)
         ids = table.ids_per_row * share
         vectors = min(table.vectors_per_row, ids)
@@ -210,8 +211,8 @@ class _Policy:
         return cuts[-1] if cuts else None
 
     def _cut(self, table: TableShape, ranks: int, parts: tuple[int, int], limit: int | None = None) -> list[Shard]:
-        """So many ranges of rows times so many of columns; on no rank yet. Ranges have equal accesses, where these fit into `limit`, else
-        equal heights: ranges that are seldom read are long."""
+        """The table in `parts` (ranges of rows, ranges of columns), which no rank has yet. Ranges of rows have equal accesses. Where such
+        ranges do not fit into `limit`, they have equally many rows instead: a range that is seldom read is long."""
         by_accesses = self._cells(table, ranks, parts, by_accesses=True)
         return by_accesses if _fits(by_accesses, limit) else self._cells(table, ranks, parts, by_accesses=False)
 
