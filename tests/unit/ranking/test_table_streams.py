@@ -107,6 +107,14 @@ def test_every_row_comes_once_an_epoch_from_any_files(seed: int, tmp_path: Path,
         assert table.counts.rows == first
 
 
+def test_one_id_in_each_row_stays_with_its_row_over_several_splits(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
+    path = write_day(tmp_path / "day.parquet", 300, item=pa.array([row % 200 for row in range(300)], pa.int64()))
+    table, stored = opened(path), stored_rows(str(path), CONFIG)
+    assert len(table.stream.splits) > 4
+    rows = np.array(ages(table, range(300)))
+    assert same(table.batch(range(300)), stored.batch(rows))
+
+
 def test_empty_row_groups_between_others_are_passed_over(tmp_path: Path, windows: None) -> None:  # noqa: ARG001
     rows = pq.read_table(write_day(tmp_path / "whole.parquet", 90))
     (tmp_path / "t").mkdir()
