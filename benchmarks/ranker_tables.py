@@ -21,8 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from shaped_link import Hosts, two_hosts
 from training_cases import write_page
+
+from tuneyard.ranking.tables.accesses import AccessCurve
 
 FEATURES, LISTS, LIST_IDS = 26, 6, 20
 """Sparse features, how many of these are lists, and the mean number of ids in a list."""
@@ -35,6 +38,7 @@ SETS = (1, 2, 3)
 MEASURED = 1
 """The set whose steps are measured."""
 RATE = 0.01
+CUT_ROWS, CUT_IDS, CUT_SEEDS = 100_000, 200_000, 20
 RESULTS = Path(tempfile.gettempdir()) / "ranker_tables.json"
 
 
@@ -280,6 +284,16 @@ def write(lines: Sequence[Mapping[str, Any]]) -> None:
         "| set | ranks | in turn | longest first, whole tables | longest first, `auto` | tables cut by `auto` |",
         "|---|---|---|---|---|---|",
         *(_placed_row(seed, ranks) for seed in SETS for ranks in (2, 4, 8)),
+        "",
+        "## Cuts by rows",
+        "",
+        f"Accesses of the busiest rank over the mean, counted, where a table of {CUT_ROWS:,} rows is cut by rows. {CUT_IDS:,} ids with",
+        "Zipf's distribution (1.05), of which the hottest has a tenth; median (largest) of",
+        f"{CUT_SEEDS} seeds, which draw ids and their order.",
+        "",
+        "| order of ids | ranks | equally many rows | equal accesses |",
+        "|---|---|---|---|",
+        *(_cut_row(by_frequency, ranks) for by_frequency in (True, False) for ranks in (2, 4, 8)),
     ]
     write_page("ranker_tables", "Sharded tables of a ranker", page)
 
@@ -321,6 +335,24 @@ def _placed_row(seed: int, ranks: int) -> str:
     cells = [f"{max(each.loads()) / (sum(each.loads()) / ranks):.2f}" for each in found]
     cut = {shard.table for shard in found[-1].shards if shard.height < next(t.rows for t in found[-1].tables if t.name == shard.table)}
     return f"| {seed} | {ranks} | {' | '.join(cells)} | {len(cut)} |"
+
+
+def _cut_row(by_frequency: bool, ranks: int) -> str:
+    shares = 1 / np.arange(1, CUT_ROWS + 1) ** 1.05
+    found: list[tuple[float, float]] = []
+    for seed in range(CUT_SEEDS):
+        draws = np.random.default_rng(seed)
+        ids = draws.choice(CUT_ROWS, CUT_IDS, p=shares / shares.sum())
+        counts = np.bincount(ids if by_frequency else draws.permutation(CUT_ROWS)[ids], minlength=CUT_ROWS)
+        read = np.flatnonzero(counts)
+        curve = AccessCurve.of(read, counts[read], CUT_ROWS)
+        assert curve is not None
+        below = np.concatenate([[0], np.cumsum(counts)])
+        equal = [round(CUT_ROWS * at / ranks) for at in range(ranks + 1)]
+        one, other = (float(np.diff(below[edges]).max() * ranks / CUT_IDS) for edges in (equal, curve.cut(ranks)))
+        found.append((one, other))
+    cells = [f"{statistics.median(each):.2f} ({max(each):.2f})" for each in zip(*found, strict=True)]
+    return f"| {'by frequency' if by_frequency else 'at random'} | {ranks} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Placement cuts by it, so that ranges of rows are read equally often. The whole c
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ _POINTS = 1_024
 """Equal shares of the accesses, at whose borders the curve is exact. A row that is read more often has both of its borders."""
 _HOTTEST = 0.01
 _COUNTED_WHOLE = 1 << 24
+_HALVINGS = 30
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,31 @@ class AccessCurve:
         return float(np.interp(row, self.rows, self.shares))
 
     def cut(self, parts: int) -> list[int]:
-        """Borders of `parts` ranges with nearly equal shares of the accesses, each of one row at the least."""
+        """Borders of `parts` ranges, each of one row at the least. The largest share of a range is as small as the curve allows."""
+        low, high = 1 / parts, 1.0
+        for _ in range(_HALVINGS):
+            share = (low + high) / 2
+            if 1 - self.below(self._filled(parts, share)[-2]) <= share:
+                high = share
+            else:
+                low = share
+        return self._filled(parts, high)
+
+    def _filled(self, parts: int, share: float) -> list[int]:
+        """Borders where each range but the last takes rows up to `share` of the accesses."""
         height, found = self.rows[-1], [0]
         for at in range(1, parts):
-            row = self._nearest(at / parts)
+            row = self._last_within(self.below(found[-1]) + share)
             found.append(min(max(row, found[-1] + 1), height - (parts - at)))
         return [*found, height]
 
-    def _nearest(self, share: float) -> int:
-        """The row below which as nearly as possible this share lies."""
-        at = bisect_left(self.shares, share)
+    def _last_within(self, share: float) -> int:
+        """The last row below which at most this share lies."""
+        if share >= 1:
+            return self.rows[-1]
+        at = bisect_right(self.shares, share)
         low, high = self.rows[at - 1], self.rows[at]
-        wide = self.shares[at] - self.shares[at - 1]
-        inside = low + (high - low) * (share - self.shares[at - 1]) / wide
-        return min((int(inside), int(inside) + 1), key=lambda row: abs(self.below(row) - share))
+        return low + int((high - low) * (share - self.shares[at - 1]) / (self.shares[at] - self.shares[at - 1]))
 
 
 class RowCounts:
