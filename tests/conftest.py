@@ -1,7 +1,9 @@
-"""For all tests: no example of hypothesis fails for being slow, and no run is written into the history of whoever runs the tests."""
+"""For all tests: no example of hypothesis fails for being slow, no run is written into the history of whoever runs the tests, and no thread
+of OpenMP spins while it waits."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,10 @@ from hypothesis import settings
 
 settings.register_profile("tuneyard", deadline=None)
 settings.load_profile("tuneyard")
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+"""Read when torch is loaded. Beside other parts, threads that spin while they wait hold up the ones they wait for: a training test of 1 s
+took 60 s."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -103,6 +103,7 @@ class Setting:
 def setting(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Setting]]:
     monkeypatch.setattr(splits, "LEAST_SPLIT_BYTES", 4096)
     monkeypatch.setattr(splits, "_ROWS_OF_A_SHARD", 0)
+    store.settle()  # it may be away still when the test before ends
     write_text(store.s3.root / store.s3.bucket / "text.jsonl", 3000)
     made: list[Setting] = []
 
