@@ -401,3 +401,67 @@ def test_two_replicas_have_one_leader(stage: Clusters, operator: Operator) -> No
     finally:
         operator.start()
         second.stop()
+
+
+def template(stage: Clusters, name: str, image: str, **spec: Any) -> None:
+    """A ModelTemplate that gives the model, the image and the workers."""
+    train = {"model": {"name": "Qwen/Qwen2.5-1.5B"}, "batch": {"global": 64}}
+    body = {"train": train, "job": {"image": image}, "resources": {"workers": 4}, **spec}
+    stage.hub.apply({"apiVersion": "tuneyard.dev/v1alpha1", "kind": "ModelTemplate", "metadata": {"name": name}, "spec": body})
+
+
+def by_template(name: str, template: str, **spec: Any) -> dict[str, Any]:
+    """A job of two tasks that names its data alone."""
+    data = {"source": "s3://b/chats.jsonl", "format": "chat"}
+    tasks: list[dict[str, Any]] = [{"name": "one", "train": {"data": data, "steps": 10}}]
+    tasks.append({"name": "two", "train": {"data": data, "steps": 10}, "dependsOn": ["one"], "resources": {"workers": 2}})
+    return {**jobspec(name), "spec": {"template": template, "tasks": tasks, **spec}}
+
+
+def image_of(member: Member, attempt: str) -> str:
+    (found,) = [item for item in rayjobs(member) if item["metadata"]["name"] == attempt]
+    head = found["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    return str(head["image"])
+
+
+def test_a_template_that_changes_or_goes_moves_no_job_that_has_begun(stage: Clusters, operator: Operator) -> None:
+    template(stage, "house", "registry/base:1")
+    submit_all(stage.hub, [by_template("templated", "house")])
+    member, name = attempt_of(stage, "templated")
+    stored = job(stage.hub, "templated")
+    assert stored["status"]["placement"]["workers"] == 4
+    assert stored["status"]["template"]["spec"]["job"] == {"image": "registry/base:1"}
+    assert image_of(member, name) == "registry/base:1"
+    template(stage, "house", "registry/base:2", resources={"workers": 1})
+    failed = {"kind": "NodeLost", "message": "GPU 3 fell off the bus", "node": next(iter(stored["status"]["placement"]["nodes"]))}
+    speak(member, name, phase="Failed", failure=failed)
+    member, name = attempt_of(stage, "templated", 2)
+    assert (image_of(member, name), job(stage.hub, "templated")["status"]["placement"]["workers"]) == ("registry/base:1", 4)
+    operator.kill()
+    operator.start()
+    stage.hub.kubectl("delete", "modeltemplate", "house")
+    speak(member, name, phase="Succeeded")
+    member, name = attempt_of(stage, "templated", 3)
+    assert (image_of(member, name), job(stage.hub, "templated")["status"]["attempts"][2]["placement"]["workers"]) == ("registry/base:1", 2)
+    speak(member, name, phase="Succeeded")
+    phase(stage, "templated", "Succeeded")
+
+
+def test_a_job_waits_for_its_template_and_fails_where_it_says_otherwise_than_that_allows(stage: Clusters) -> None:
+    submit_all(stage.hub, [by_template("early", "coming")])
+
+    def says(words: str, name: str = "early") -> None:
+        until(lambda: words in (job(stage.hub, name).get("status") or {}).get("message", ""), f"{name} says {words}")
+
+    says("waits: the hub has no ModelTemplate coming")
+    assert phases(stage.hub)["early"] == "Pending"
+    template(stage, "coming", "registry/base:1", train={"modl": {}})
+    says("waits: the ModelTemplate coming cannot be used: spec.train.modl: unknown field (did you mean model?)")
+    template(stage, "coming", "registry/base:1", fixed=["job.image"])
+    member, name = attempt_of(stage, "early")
+    speak(member, name, phase="Running", progress={"step": 1, "of": 10})
+    phase(stage, "early", "Running")
+    submit_all(stage.hub, [by_template("own-way", "coming", image="mine")])
+    said = phase(stage, "own-way", "Failed")["message"]
+    assert said == 'spec.image: the ModelTemplate coming fixes it to "registry/base:1"; found "mine"'
+    stage.hub.kubectl("delete", "modeltemplates", "--all")

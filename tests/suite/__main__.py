@@ -41,12 +41,13 @@ class Summary:
         print("\n=== the slowest tests, with the fixtures that were made for them")
         for test in slowest(self.tests):
             print(f"{test.seconds:7.1f} s  {test.name}")
-        print(f"\n{'part':<24}{'minutes':>8}{'share':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
+        print(f"\n{'part':<24}{'minutes':>8}{'cpu':>8}{'share':>8}{'budget':>8}{'passed':>8}{'failed':>8}{'skipped':>8}")
         for end, counts in self.ended:
             minutes = end.seconds / 60
             share = 0.0 if end.part.beside else minutes / self.lanes
             over = "  over its budget" if share > end.part.budget_min > 0 else ""
-            figures = f"{minutes:>8.1f}{share:>8.1f}{end.part.budget_min:>8g}{counts.passed:>8}{counts.failed:>8}{counts.skipped:>8}"
+            times = f"{minutes:>8.1f}{end.cpu_s / 60:>8.1f}{share:>8.1f}{end.part.budget_min:>8g}"
+            figures = f"{times}{counts.passed:>8}{counts.failed:>8}{counts.skipped:>8}"
             print(f"{end.part.name:<24}{figures}{over}")
         print(f"{seconds / 60:.1f} minutes\n\n{self.counts}", flush=True)
         (FOLDER / "sum").write_text(f"{self.counts}\n")

@@ -19,11 +19,12 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class Ended:
-    """A part's end. `code`: of its process, negative for a signal."""
+    """A part's end. `code`: of its process, negative for a signal; `cpu_s`: processor time of it and of all that it has waited for."""
 
     part: Part
     code: int
     seconds: float
+    cpu_s: float
     timed_out: bool
     log: Path
     results: Path
@@ -48,15 +49,17 @@ class Running:
     def look(self) -> Ended | None:
         """Its end, if it has ended; one that is past its limit is interrupted, and killed where that does not help."""
         now = time.monotonic()
-        if self.process.poll() is None:
+        if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             if now > self._kill_at:
                 self._signal(signal.SIGKILL)
             elif now > self.began + self.part.limit_s and not self.timed_out:
                 self.timed_out = True
                 self.interrupt()
             return None
+        cpu_s = _cpu_s(self.process.pid)
+        code = self.process.wait()
         self._signal(signal.SIGKILL)  # what it left in its session
-        return Ended(self.part, self.process.returncode, now - self.began, self.timed_out, self.log, self.results)
+        return Ended(self.part, code, now - self.began, cpu_s, self.timed_out, self.log, self.results)
 
     def interrupt(self) -> None:
         """As Ctrl-C: pytest ends its test, takes down its fixtures and writes its results."""
@@ -69,6 +72,12 @@ class Running:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
             return
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process that has ended and is not waited for yet, with that of its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_all(

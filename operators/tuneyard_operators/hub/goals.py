@@ -9,9 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tuneyard.api import STORED, JobSpec, JobStatus, check_rules
+from tuneyard.api import STORED, BadInput, FindTemplate, JobSpec, JobStatus, check_rules
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
+from tuneyard.api.status import TemplateStatus
+from tuneyard.api.templates import filled, folder_of, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
@@ -24,15 +26,27 @@ LARGEST_SPEC = 100_000
 _NAMED = 5
 
 
-def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True) -> Goal:
-    """The goal that a JobSpec object states. `problem` says what is wrong where it cannot work; the job is then a stub."""
+def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
+    """The goal that a JobSpec object states, with the defaults of the template that it names. `problem` says what is wrong where it cannot
+    work; the job is then a stub."""
     metadata = item["metadata"]
+    template, name, passing = None, template_of(item.get("spec")), False
     try:
-        job = JobSpec.model_validate({key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}, context=STORED)
+        spec = item.get("spec")
+        if name and isinstance(spec, Mapping):
+            template = kept_template(item) or find(name)
+            made = filled(spec, name, template.spec, folder_of(metadata))
+            if made.problems:
+                raise BadInput("; ".join(f"{'.'.join(map(str, path))}: {reason}" for path, reason in made.problems))
+            spec = made.spec
+        known = {key: item[key] for key in ("apiVersion", "kind", "metadata") if key in item}
+        job = JobSpec.model_validate(known if spec is None else {**known, "spec": spec}, context=STORED)
         problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
         wrong = error.errors(include_input=False)[:_NAMED]
         job, problem = _stub(item), "; ".join(map(_complaint, wrong))
+    except BadInput as error:
+        job, problem, passing = _stub(item), error.cause, template is None
     return Goal(
         job=job,
         uid=metadata["uid"],
@@ -41,6 +55,8 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         deleted="deletionTimestamp" in metadata,
         held=FINALIZER in metadata.get("finalizers", []),
         problem=problem,
+        may_pass=passing,
+        template=TemplateStatus(name=name, spec=template.spec.to_yaml_dict()) if template is not None else None,
     )
 
 
@@ -86,12 +102,14 @@ def _complaint(error: ErrorDetails) -> str:
 
 
 def _stub(item: Mapping[str, Any]) -> JobSpec:
-    """Stands in for a spec that cannot be read: the API server let it pass, or stored it under an older schema. It can be cancelled."""
-    metadata, spec = item["metadata"], item.get("spec")
-    asked = {name: True for name in ("cancelled", "suspend") if isinstance(spec, Mapping) and spec.get(name) is True}
+    """Stands in for a JobSpec that the API server let pass, or stored under an older schema."""
+    metadata = item["metadata"]
     return JobSpec.model_validate(
-        {
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-            "spec": {**asked, "tasks": [{"name": "unreadable", "process": {"command": ["false"]}}]},
-        }
+        {"metadata": {"name": metadata["name"], "namespace": metadata["namespace"]}, "spec": stub_spec(item.get("spec"))}
     )
+
+
+def stub_spec(spec: Any) -> dict[str, Any]:
+    """Stands in for a spec that cannot be read, or not yet: what remains is whether its author wants it to end or to rest."""
+    asked = {name: True for name in ("cancelled", "suspend") if isinstance(spec, Mapping) and spec.get(name) is True}
+    return {**asked, "tasks": [{"name": "unreadable", "process": {"command": ["false"]}}]}

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from tuneyard.api import Attempt, BadInput, JobStatus, Phase, PlacementStatus
+from tuneyard.api.templates import template_of
 from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import Place, Undecidable, own_sku
 from tuneyard_operators.hub import doing, last_resort
@@ -36,6 +37,7 @@ from tuneyard_operators.hub.stalled import StalledJobs
 from tuneyard_operators.hub.status_size import fitted
 from tuneyard_operators.hub.sweep import Sweep
 from tuneyard_operators.hub.teams import Teams, usage_of
+from tuneyard_operators.hub.templates import ModelTemplates
 from tuneyard_operators.hub.workqueue import WorkQueue
 from tuneyard_operators.kube import JOBSPEC, ApiError, Conflict, Connection, Invalid, Key, Missing
 from tuneyard_operators.rendering import needed_secrets
@@ -69,7 +71,8 @@ class Hub:
         self._sweep = Sweep(self.jobs, self.members, look_again=self._queue.add_after)
         self._events = Events(connection)
         self._room = asyncio.Event()
-        self._goals: dict[Key, tuple[tuple[str, int, bool], Goal]] = {}
+        self._templates = ModelTemplates(connection, on_change=self._template_changed)
+        self._goals: dict[Key, tuple[tuple[str, int, bool, str], Goal]] = {}
         self._alive = time.monotonic()
 
     async def run(self) -> None:
@@ -77,6 +80,7 @@ class Hub:
             self.jobs.run(),
             self.members.run(),
             self.teams.run(),
+            self._templates.run(),
             self._events.run(),
             self._schedules.run(),
             Forecasts(lambda: self.placing.scheduler, self._foresee).run(),
@@ -129,6 +133,11 @@ class Hub:
         """Team and status of every job."""
         for key, item in self.jobs.items.items():
             yield str(last_resort.stored_spec(item).get("team") or key[0]), self.jobs.status(key)
+
+    def _template_changed(self, name: str) -> None:
+        for key, item in self.jobs.items.items():
+            if template_of(item.get("spec")) == name:
+                self._queue.add(key)
 
     def _on_news(self, key: Key) -> None:
         self._queue.add(key)
@@ -247,10 +256,10 @@ class Hub:
 
     async def _goal(self, key: Key, item: Object) -> Goal:
         metadata = item["metadata"]
-        mark = (metadata["uid"], metadata.get("generation", 0), self.members.have_images)
+        mark = (metadata["uid"], metadata.get("generation", 0), self.members.have_images, self._templates.version(item))
         known = self._goals.get(key)
         if known is None or known[0] != mark:
-            self._goals[key] = known = (mark, goal_of(item, self.settings.defaults, self.members.have_images))
+            self._goals[key] = known = (mark, goal_of(item, self.settings.defaults, self.members.have_images, self._templates.find))
         goal = replace(known[1], deleted="deletionTimestamp" in metadata, held=FINALIZER in metadata.get("finalizers", []))
         return await self._with_secrets(key, goal)
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tuneyard.api import Attempt, FailureKind, JobSpec, JobStatus, Phase, TaskStatus
+from tuneyard.api.status import TemplateStatus
 from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
@@ -54,6 +55,10 @@ class Goal:
     """Whether the finalizer is there."""
     problem: str = ""
     """Why the spec cannot work, where it cannot: nothing is started then."""
+    may_pass: bool = False
+    """The problem is not the JobSpec's own, such as a template that is not there: it waits, and has not failed."""
+    template: TemplateStatus | None = None
+    """The template whose defaults are in `job`, as attempts keep it."""
     missing: str = ""
     """What it waits for that people must make, such as a Secret."""
 
@@ -122,13 +127,14 @@ class _Advance:
 
     def _refuse_or_forgive(self) -> None:
         """A spec that cannot work fails the job before it starts; correcting it starts the job."""
-        if self.goal.problem and not self.status.attempts:
+        fails = bool(self.goal.problem) and not self.goal.may_pass
+        if fails and not self.status.attempts:
             self._finish(Phase.FAILED, self.goal.problem)
-        elif self.status.phase is Phase.FAILED and not self.status.attempts and not self.goal.problem:
+        elif self.status.phase is Phase.FAILED and not self.status.attempts and not fails:
             self.status = JobStatus(observed_generation=self.goal.generation, output=self.status.output)
 
     def _sync_tasks(self) -> None:
-        if self.goal.problem and self.status.attempts:  # its tasks are not known: running attempts stay
+        if self.goal.problem and (self.status.attempts or self.goal.may_pass):  # its tasks are not known: running attempts stay
             return
         known = {task.name: task for task in self.status.tasks}
         self.status.tasks = [known.get(task.name) or TaskStatus(name=task.name) for task in self.goal.job.spec.tasks]
@@ -171,7 +177,7 @@ class _Advance:
     def _ready(self) -> tuple[str, ...]:
         """Tasks to place now; decides on the way whether the job has succeeded or failed."""
         spec = self.goal.job.spec
-        if self.goal.problem and self.status.attempts:
+        if self.goal.problem and (self.status.attempts or self.goal.may_pass):
             return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
         done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
@@ -237,7 +243,9 @@ class _Advance:
             self.status.message = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in active if attempt.message)
             return
         self.status.phase = Phase.QUEUED if ready or self.status.attempts or self.goal.job.spec.suspend else Phase.PENDING
-        if self.goal.problem:
+        if self.goal.problem and not self.status.attempts:
+            self.status.message = f"waits: {self.goal.problem}"
+        elif self.goal.problem:
             self.status.message = f"nothing more of it is started: {self.goal.problem}"
         elif self.goal.missing:
             self.status.message = self.goal.missing

@@ -67,6 +67,7 @@ class Recording:
         placement = self._recorded(place)
         attempt = Attempt(number=number, task=task, token=number, name=name, placed_at=written(now), placement=placement)
         status.attempts.append(attempt)
+        status.template = goal.template
         status.placement = placement
         status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
         status.started_at = status.started_at or written(now)

@@ -11,9 +11,11 @@ from pydantic import ValidationError
 
 from tuneyard.api import STORED, Schedule
 from tuneyard.api.schedule import ScheduleStatus
+from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spec
+from tuneyard_operators.hub.goals import stub_spec
 from tuneyard_operators.hub.guard import Guard, Unreadable, with_stalled
 from tuneyard_operators.hub.jobspecs import JobSpecs
 from tuneyard_operators.kube import JOBSPEC, SCHEDULE, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
@@ -68,7 +70,7 @@ class Schedules:
         if "deletionTimestamp" in item["metadata"]:
             return
         try:
-            schedule = Schedule.model_validate({name: item[name] for name in ("metadata", "spec")}, context=STORED)
+            schedule = Schedule.model_validate({"metadata": item["metadata"], "spec": _readable(item["spec"])}, context=STORED)
         except ValidationError as error:
             raise Unreadable(f"it cannot be read: {error.errors()[0]['msg']}") from None
         created = at(item["metadata"]["creationTimestamp"])
@@ -123,3 +125,10 @@ class Schedules:
             self._schedules.put(await self._connection.patch(SCHEDULE, *key, change, subresource="status"))
         except Missing:
             return
+
+
+def _readable(spec: Object) -> Object:
+    """A Schedule's spec without the tasks of a job by a ModelTemplate: each run takes the template as it is then, and is judged then."""
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, dict) else None
+    return {**spec, "template": {**template, "spec": stub_spec(inner)}} if isinstance(template, dict) and template_of(inner) else spec

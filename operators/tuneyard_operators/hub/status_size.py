@@ -13,6 +13,7 @@ import msgspec
 
 from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.limits import LONGEST_MESSAGE
+from tuneyard.api.templates import LARGEST_BYTES
 
 BUDGET_BYTES = 400_000
 MOST_ATTEMPTS = 200
@@ -73,7 +74,12 @@ def _bound(status: JobStatus) -> int:
     characters = (
         len(status.message) + len(status.output) + sum(map(len, status.artifacts)) + sum(len(each.message) for each in status.conditions)
     )
-    others = 2_000 + 1_000 * (len(status.tasks) + len(status.conditions)) + 1_500 * len(status.attempts)
+    others = (
+        2_000
+        + (2 * LARGEST_BYTES if status.template is not None else 0)
+        + 1_000 * (len(status.tasks) + len(status.conditions))
+        + 1_500 * len(status.attempts)
+    )
     for task in status.tasks:
         characters += len(task.message) + sum(map(len, task.artifacts)) + 2 * _LONGEST_NAME * len(task.metrics)
     for attempt in status.attempts:

@@ -113,14 +113,14 @@ class StorageKeys:
 
     def _is_chosen(self, job: HubJob) -> bool:
         """Whether the hub has chosen this output: `goals.output_of` names it by namespace, name and uid."""
-        named = (job.spec.get("storage") or {}).get("output")
+        named = (job.filled.get("storage") or {}).get("output")
         return not named and bool(self._output) and job.output == f"{self._output.rstrip('/')}/{job.label}-{job.uid[:8]}"
 
     def _has_identity(self, scheme: str) -> bool:
         return has_own_keys(self._environment) if scheme == "s3" else bool(self._environment.get("GOOGLE_APPLICATION_CREDENTIALS"))
 
     async def _look(self, job: HubJob) -> _Looked:
-        names = secrets_asked_for(job.spec.get("env") or [])
+        names = secrets_asked_for(job.filled.get("env") or [])
         clusters = await self._connection.list(CLUSTER)
         found = await asyncio.gather(*(self._secret(name, job.namespace) for name in names))
         return _Looked(clusters["items"], dict(zip(names, found, strict=True)))

@@ -10,7 +10,7 @@ from tuneyard.api.cluster import Cluster, ClusterStatus, NodeInventory, Sku
 from tuneyard.api.data import DataService, MixPart, ScoreData, Source, TrainData
 from tuneyard.api.errors import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.api.jobspec import STORED, Comet, Job, JobSpec, Retries, Tracking
-from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, parse
+from tuneyard.api.loading import Document, load_documents, load_jobspec, load_resource, load_templates, parse
 from tuneyard.api.rank import EmbeddingTables, RankTask
 from tuneyard.api.rules import Violation, check_rules, check_task
 from tuneyard.api.rules_case import CPU, Device
@@ -19,6 +19,7 @@ from tuneyard.api.score import Engine, Generation, RankerScoring, ScoreTask, Win
 from tuneyard.api.status import Attempt, Condition, JobStatus, Phase, PlacementStatus, Progress, TaskStatus
 from tuneyard.api.tasks import ProcessTask, Resources, Task, TuneTask, WorkerRange
 from tuneyard.api.team import Team
+from tuneyard.api.templates import FindTemplate
 from tuneyard.api.train import Adapter, Batch, Method, ModelRef, Offload, Optimizer, Strategy, TrainTask
 from tuneyard.api.transforms import Transform
 
@@ -47,6 +48,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "Fields",
+    "FindTemplate",
     "Generation",
     "Job",
     "JobFailed",
@@ -96,5 +98,6 @@ __all__ = [
     "load_documents",
     "load_jobspec",
     "load_resource",
+    "load_templates",
     "parse",
 ]

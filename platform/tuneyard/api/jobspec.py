@@ -100,7 +100,9 @@ class Job(Fields):
     ttl_after_finished: Duration | None = Field(
         default=None, description="the JobSpec is removed this long after its end; storage stays; default: never"
     )
-    template: Name | None = Field(default=None, description="not built yet: ModelTemplate whose defaults this job takes; default: none")
+    template: Name | None = Field(
+        default=None, description="ModelTemplate whose defaults this job takes (docs/model-templates.md); default: none"
+    )
     retries: Retries = Field(default_factory=Retries)
     placement: Placement = Field(default_factory=Placement)
     image: str | None = Field(default=None, min_length=1, description="container image of all pods; default: the Cluster's, then the hub's")
@@ -114,9 +116,10 @@ class Job(Fields):
 
     @field_validator("template")
     @classmethod
-    def _no_template_yet(cls, value: str | None) -> str | None:
+    def _is_filled_in(cls, value: str | None) -> str | None:
+        """Whoever reads a JobSpec fills its template in before (`templates.filled`): the models know of none."""
         if value is not None:
-            raise ValueError(f"templates are not filled in yet: write the defaults of the ModelTemplate {value} into the tasks")
+            raise ValueError(f"the defaults of the ModelTemplate {value} are not filled in")
         return value
 
     @model_validator(mode="after")

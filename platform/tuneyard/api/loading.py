@@ -19,6 +19,7 @@ from tuneyard.api.rules import Violation, check_rules
 from tuneyard.api.rules_case import Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.team import Team
+from tuneyard.api.templates import Filled, FindTemplate, filled, folder_of, no_template, said_by, template_of, template_problems
 
 KINDS: dict[str, type[Resource]] = {
     "JobSpec": JobSpec,
@@ -27,28 +28,35 @@ KINDS: dict[str, type[Resource]] = {
     "Schedule": Schedule,
     "ModelTemplate": ModelTemplate,
 }
+_ROOTS: dict[str, tuple[str, ...]] = {"JobSpec": ("spec",), "Schedule": ("spec", "template", "spec")}
+"""Where a kind holds the spec of a job."""
 MAX_FILE_BYTES = 1_000_000  # an API server refuses objects of about 1.5 MB; nobody writes one by hand
 
 
 @dataclass(frozen=True)
 class Document:
-    """One object of a file, with the lines that it came from."""
+    """One object of a file, with the lines that it came from. `tree` is as written, `value` with its template's defaults filled in."""
 
     filename: str
     resource: Resource
     tree: Tree
+    value: Any
 
     def complaint(self, path: Path, reason: str) -> str:
         """`file:line:col: path: reason`, for what is only known to be wrong outside of `api`, such as a SKU nobody has."""
         return Problem(self.tree.place(path), path, reason).line(self.filename)
 
 
-def load_jobspec(path: FilePath) -> JobSpec:
-    """The JobSpec in a file.
+def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
+    """The JobSpec in a file, with the defaults of its template, which may stand in the same file; else `find` is asked for it.
 
     Raises BadInput whose cause holds one line per problem: `file:line:col: path: reason (did you mean …?)`.
     """
-    resource = load_resource(path)
+    documents = [document for document in load_documents(path, find) if not isinstance(document.resource, ModelTemplate)]
+    if len(documents) != 1:
+        kinds = ", ".join(_kind_of(document.resource) for document in documents) or "ModelTemplates alone"
+        raise BadInput(f"{path}: holds {len(documents)} objects ({kinds}), one is expected here", "split the file at its `---` lines")
+    resource = documents[0].resource
     if not isinstance(resource, JobSpec):
         raise BadInput(f"{path}: holds a {_kind_of(resource)}, not a JobSpec", "give a file with `kind: JobSpec`")
     return resource
@@ -63,9 +71,17 @@ def load_resource(path: FilePath) -> Resource:
     return documents[0].resource
 
 
-def load_documents(path: FilePath) -> list[Document]:
+def load_documents(path: FilePath, find: FindTemplate = no_template) -> list[Document]:
     """All objects in a file, of any kind. Raises BadInput as `load_jobspec` does."""
-    return parse_documents(read_file(path), str(path))
+    return parse_documents(read_file(path), str(path), find)
+
+
+def load_templates(path: FilePath) -> dict[str, ModelTemplate]:
+    """The ModelTemplates in a file by name; objects of other kinds are passed over. Raises BadInput as `load_jobspec` does."""
+    trees, problems = read_trees(read_file(path))
+    found, wrong = _templates_in(trees)
+    _refuse(problems + wrong, str(path))
+    return found
 
 
 def parse(text: str, filename: str) -> list[Resource]:
@@ -73,22 +89,71 @@ def parse(text: str, filename: str) -> list[Resource]:
     return [document.resource for document in parse_documents(text, filename)]
 
 
-def parse_documents(text: str, filename: str) -> list[Document]:
-    """All objects in `text` with their lines; at least one. Raises BadInput as `load_jobspec` does."""
+def parse_documents(text: str, filename: str, find: FindTemplate = no_template) -> list[Document]:
+    """All objects in `text` with their lines; at least one. Templates that stand in it come before `find`. Raises BadInput as
+    `load_jobspec` does."""
     trees, problems = read_trees(text)
     if not trees and not problems:
         raise BadInput(f"{filename}: the file is empty", "start from an example in jobspecs/, such as jobspecs/quickstart.yaml")
+    here, unusable = _templates_in(trees)
     documents: list[Document] = []
     for tree in trees:
-        resource, wrong = _validate(tree)
-        problems += wrong
+        value, template, wrong = _filled(tree.value, lambda name: here[name] if name in here else find(name))
+        if wrong and template is None and unusable:
+            continue  # what is wrong with the template is told at its own lines
+        problems += [Problem(tree.place(path), path, reason) for path, reason in wrong]
+        if wrong and template is None:
+            continue  # without its template nothing is known of what is missing
+        resource, wrong_too = _validate(tree, value, template)
+        problems += wrong_too
         if resource is not None:
-            documents.append(Document(filename, resource, tree))
+            documents.append(Document(filename, resource, tree, value))
+    _refuse(problems, filename)
+    return documents
+
+
+def _refuse(problems: list[Problem], filename: str) -> None:
+    """Raises BadInput with a line for each problem, where there are any."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
         lines = dict.fromkeys(problem.line(filename) for problem in ordered)
         raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {filename}")
-    return documents
+
+
+def _templates_in(trees: list[Tree]) -> tuple[dict[str, ModelTemplate], list[Problem]]:
+    found: dict[str, ModelTemplate] = {}
+    problems: list[Problem] = []
+    for tree in trees:
+        if isinstance(tree.value, dict) and tree.value.get("kind") == "ModelTemplate":
+            resource, wrong = _validate(tree, tree.value, None)
+            problems += wrong
+            if isinstance(resource, ModelTemplate):
+                found[resource.metadata.name] = resource
+    return found, problems
+
+
+def _filled(value: Any, find: FindTemplate) -> tuple[Any, ModelTemplate | None, list[tuple[Path, str]]]:
+    """An object with its template's defaults, that template, and what is wrong with that."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    root = _ROOTS.get(kind, ()) if isinstance(kind, str) else ()
+    spec: Any = value
+    for step in root:
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    name = template_of(spec) if root else ""
+    if not name:
+        return value, None, []
+    try:
+        template = find(name)
+    except BadInput as error:
+        return value, None, [((*root, "template"), f"{error.cause}; {error.next_step}")]
+    made: Filled = filled(spec, name, template.spec, folder_of(value.get("metadata")))
+    return _with(value, root, made.spec), template, [((*root, *path[1:]), reason) for path, reason in made.problems]
+
+
+def _with(value: dict[str, Any], root: tuple[str, ...], inner: Any) -> dict[str, Any]:
+    """A copy of `value` with `inner` in place of what stands at `root`."""
+    first, *rest = root
+    return {**value, first: _with(value[first], tuple(rest), inner) if rest else inner}
 
 
 def read_file(path: FilePath) -> str:
@@ -130,31 +195,44 @@ def rule_violations(resource: Resource, devices: Mapping[str, Device] | None = N
     return []
 
 
-def _validate(tree: Tree) -> tuple[Resource | None, list[Problem]]:
-    """The object that a tree describes, or what keeps it from being one."""
+def _validate(tree: Tree, value: Any, template: ModelTemplate | None) -> tuple[Resource | None, list[Problem]]:
+    """The object that `value` describes, which is the tree's with what `template` gave; or what keeps it from being one."""
     problems = list(tree.problems)
 
     def refuse(path: Path, reason: str) -> None:
         problems.append(Problem(tree.place(path), path, reason))
 
-    if not isinstance(tree.value, dict):
+    if not isinstance(value, dict):
         if not problems:
             refuse((), "not a mapping: a file starts with `apiVersion:`, `kind:`, `metadata:` and `spec:` lines")
         return None, problems
-    model = _model_for(tree.value, refuse)
+    model = _model_for(value, refuse)
     if model is None:
         return None, problems
     refused_already = {problem.path for problem in problems}
     try:
-        resource = model.model_validate(tree.value)
+        resource = model.model_validate(value)
     except ValidationError as error:
-        for path, reason in explain(error, model, tree.value):
+        for path, reason in explain(error, model, value):
             if path not in refused_already:
-                refuse(path, reason)
+                refuse(path, reason + _origin(tree, template, path))
         return None, problems
     for violation in rule_violations(resource):
-        refuse(violation.path, violation.reason)
+        refuse(violation.path, violation.reason + _origin(tree, template, violation.path))
+    for path, reason in template_problems(resource.spec) if isinstance(resource, ModelTemplate) else ():
+        refuse(path, reason)
     return (None if problems else resource), problems
+
+
+def _origin(tree: Tree, template: ModelTemplate | None, path: Path) -> str:
+    """Words for what is wrong with a value that stands in no line of the file."""
+    if template is None:
+        return ""
+    root = _ROOTS[tree.value["kind"]]
+    inside: Any = tree.value
+    for step in root:
+        inside = inside[step]
+    return said_by(template.metadata.name, template.spec, ("spec", *path[len(root) :]), inside.get("tasks"))
 
 
 def _model_for(value: dict[str, Any], refuse: Callable[[Path, str], None]) -> type[Resource] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from tuneyard.api.base import Fields, Resource, StatusFields
 from tuneyard.api.jobspec import Job
@@ -14,6 +14,7 @@ from tuneyard.api.moments import Moment
 from tuneyard.api.quantities import Duration
 from tuneyard.api.status import Condition
 
+FixedPath = Annotated[str, StringConstraints(pattern=r"^(job|train|score|rank|resources)(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=500)]
 _FIELD = r"[0-9A-Za-z*/,#?-]+"
 CRON_PATTERN = rf"^{_FIELD}( +{_FIELD}){{4}}$"
 _ANY_YEAR = datetime(2026, 1, 1)  # croniter looks 50 years ahead: every date that exists comes up in them
@@ -91,9 +92,19 @@ class ModelTemplateGoal(Fields):
     """The defaults."""
 
     description: str = Field(default="", description="one line that helps to choose among templates")
+    job: dict[str, Any] = Field(
+        default_factory=dict,
+        description="defaults of the job itself: image, setup, env, storage, tracking, retries, placement, deadline, expectedDuration",
+    )
     train: dict[str, Any] = Field(default_factory=dict, description="defaults of train tasks, as written in YAML; the JobSpec wins")
     score: dict[str, Any] = Field(default_factory=dict, description="defaults of score tasks, in the same form")
-    resources: dict[str, Any] = Field(default_factory=dict, description="defaults of `resources` of all tasks, in the same form")
+    rank: dict[str, Any] = Field(default_factory=dict, description="defaults of rank tasks, in the same form")
+    resources: dict[str, Any] = Field(default_factory=dict, description="defaults of `resources` of these tasks, in the same form")
+    fixed: list[FixedPath] = Field(
+        default_factory=list,
+        max_length=100,
+        description="which of these defaults a job may not change, such as job.image, train.method or resources.sku",
+    )
 
 
 class ModelTemplate(Resource):

@@ -18,7 +18,7 @@ from pydantic_core import core_schema
 from tuneyard.api.attempt_report import AttemptReport
 from tuneyard.api.base import API_VERSION, DNS_LABEL, NAME_DESCRIPTION, Fields, Resource
 from tuneyard.api.loading import KINDS
-from tuneyard.api.schema_structural import Schema, structural
+from tuneyard.api.schema_structural import TEMPLATED, Schema, structural
 
 _GROUP, _VERSION = API_VERSION.split("/")
 
@@ -129,12 +129,22 @@ def json_schema(kind: str | None = None) -> Schema:
     references, definitions = models_json_schema([(model, "validation") for model in models], by_alias=True)
     for model in models:
         definitions["$defs"][model.__name__]["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    _let_templates_give(definitions["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Tuneyard {kind or 'files'}",
         "oneOf": [references[model, "validation"] for model in models],
         **definitions,
     }
+
+
+def _let_templates_give(definitions: dict[str, Schema]) -> None:
+    """Ask for the fields that a template may give in jobs without one alone."""
+    needed = {kind: definitions[name].pop("required", []) for kind, name in TEMPLATED.items() if name in definitions}
+    if needed:
+        tasks = {kind: {"required": required} for kind, required in needed.items()}
+        then = {"properties": {"tasks": {"items": {"properties": tasks}}}}
+        definitions["Job"] |= {"if": {"not": {"required": ["template"]}}, "then": then}
 
 
 def defaults_schema(kind: str) -> Schema:

@@ -1,7 +1,8 @@
 """What a CRD's plain schema cannot say, in CEL: the API server refuses these before an operator sees the object.
 
-Each rule repeats a validator of the model named here, for `kubectl apply`; `api` remains the judge. What stands
-behind a union (a strategy is `auto` or a group) is invisible to CEL, and is refused at admission by `check_rules` alone.
+Each rule repeats a validator of the model named here, for `kubectl apply`; `api` remains the judge, with the job's template filled in. What
+is not given may be the template's, or the models' default: a rule looks at what is given alone. What stands behind a union (a strategy is
+`auto` or a group) is invisible to CEL, and is refused at admission by `check_rules` alone.
 """
 
 from __future__ import annotations
@@ -26,29 +27,64 @@ def _exactly_one(*fields: str) -> CelRule:
     return _rule(f"[{given}].exists_one(given, given)", f"give exactly one of {', '.join(fields)}")
 
 
+def _at_most_one(*given: str) -> CelRule:
+    """Of fields that exclude each other, where a template may give the one that a job leaves out."""
+    pairs = " && ".join(f"!({one} && {other})" for index, one in enumerate(given) for other in given[index + 1 :])
+    names = [each.partition("self.")[2].partition(")")[0] for each in given]
+    return _rule(pairs, f"give exactly one of {', '.join(names)}")
+
+
+def _without_template(task: str, fields: str, *needs: str) -> CelRule:
+    """What tasks of a kind have to give where no template does. `fields`: in words; `needs`: CEL of a task `t`."""
+    conditions = " && ".join(f"({each})" for each in needs)
+    rule = f"has(self.template) || self.tasks.all(t, !has(t.{task}) || ({conditions}))"
+    return _rule(rule, f"tasks: {task} needs {fields}, unless a template gives them")
+
+
 _PLACE = (
-    _exactly_one("source", "from"),
+    _at_most_one("has(self.source)", "has(self.from)"),
     _rule("!has(self.path) || has(self.from)", "path goes with from; put it into source instead"),
     _rule("!has(self.source) || self.source.contains('://') || self.source.startsWith('/')", f"source: a path beside the file: {ADVICE}"),
 )
 
 
-_WITH_MIX = _rule(
-    "[has(self.source), has(self.from), has(self.mix) && size(self.mix) > 0].exists_one(given, given)",
-    "give exactly one of source, from, mix",
+_WITH_MIX = _at_most_one("has(self.source)", "has(self.from)", "(has(self.mix) && size(self.mix) > 0)")
+_NONE_HELD_OUT = "!has(self.validationFraction) || self.validationFraction == 0.0"
+_ONE_VALIDATION = _rule(
+    "!(has(self.validation) && has(self.validationFraction) && self.validationFraction > 0.0)",
+    "give validation or validationFraction, not both",
 )
 
 
 def needs_no_reference(metrics: Mapping[str, Metric]) -> str:
     without = [metric.name for metric in metrics.values() if "reference" not in metric.needs]
-    return f"self.metrics.all(m, m in {without})" if without else "size(self.metrics) == 0"
+    return f"!has(self.metrics) || self.metrics.all(m, m in {without})" if without else "!has(self.metrics) || size(self.metrics) == 0"
 
 
-_POSITIVE_RANK = _rule("self.rank >= 1", "the rank of an adapter is at least 1")
+_POSITIVE_RANK = _rule("!has(self.rank) || self.rank >= 1", "the rank of an adapter is at least 1")
 
 CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "Job": (
-        _rule("!has(self.template)", "template: templates are not filled in yet; write the defaults of the ModelTemplate into the tasks"),
+        _without_template(
+            "train",
+            "a model (name or from) or a program, and data (source, from or mix)",
+            "has(t.train.model) || has(t.train.program)",
+            "!has(t.train.model) || has(t.train.model.name) || has(t.train.model.from)",
+            "has(t.train.data) && (has(t.train.data.source) || has(t.train.data.from) || has(t.train.data.mix))",
+        ),
+        _without_template(
+            "score",
+            "a model (name or from) and data (source or from)",
+            "has(t.score.model) && (has(t.score.model.name) || has(t.score.model.from))",
+            "has(t.score.data) && (has(t.score.data.source) || has(t.score.data.from))",
+        ),
+        _without_template(
+            "rank",
+            "a table (source or from), features and a model",
+            "has(t.rank.table) && (has(t.rank.table.source) || has(t.rank.table.from))",
+            "has(t.rank.features)",
+            "has(t.rank.model)",
+        ),
         _rule(
             "self.tasks.all(t, !has(t.tune) || "
             "self.tasks.exists(other, other.name == t.tune.task && (has(other.train) || has(other.rank))))",
@@ -71,7 +107,7 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         ),
     ),
     "ModelRef": (
-        _exactly_one("name", "from"),
+        _at_most_one("has(self.name)", "has(self.from)"),
         _rule("!has(self.path) || has(self.from)", "path goes with from; put it into name instead"),
         _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
     ),
@@ -87,20 +123,25 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "TrainData": (
         _WITH_MIX,
         *_PLACE[1:],
-        _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
+        _ONE_VALIDATION,
     ),
     "TrainTask": (
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
-        _rule("!(self.objective == 'dpo' && self.data.pack)", "a dpo sample is a pair of answers: it cannot be packed"),
-        _rule("self.objective == 'dpo' || self.data.format != 'preference'", "preference data need objective: dpo"),
-        _rule("has(self.model) || has(self.program)", "model: required, unless a program makes its own"),
-        _rule("!has(self.programDir) || has(self.program)", "programDir goes with program"),
+        _rule(
+            "!(has(self.objective) && self.objective == 'dpo' && has(self.data) && has(self.data.pack) && self.data.pack)",
+            "a dpo sample is a pair of answers: it cannot be packed",
+        ),
+        _rule(
+            "!has(self.objective) || self.objective == 'dpo' || "
+            "!has(self.data) || !has(self.data.format) || self.data.format != 'preference'",
+            "preference data need objective: dpo",
+        ),
         _rule(
             "!has(self.programDir) || self.programDir.contains('://') || self.programDir.startsWith('/')",
             f"programDir: a path beside the file: {ADVICE}",
         ),
         _rule(
-            "!has(self.model) || self.model.init != 'scratch' || has(self.method.full)",
+            "!(has(self.model) && has(self.model.init) && self.model.init == 'scratch' && has(self.method)) || has(self.method.full)",
             "an adapter needs pretrained weights; use method: {full: {}}",
         ),
     ),
@@ -112,27 +153,28 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     ),
     "RankTask": (
         _rule(
-            "!has(self.slices) || size(self.slices) == 0 || has(self.validation) || self.validationFraction > 0.0",
+            "!has(self.slices) || size(self.slices) == 0 || has(self.validation) || "
+            "!has(self.validationFraction) || self.validationFraction > 0.0",
             "slices are of held-out rows: give validation or validationFraction",
         ),
         _rule("!(has(self.epochs) && has(self.steps))", "give epochs or steps, not both"),
-        _rule("!(has(self.validation) && self.validationFraction > 0.0)", "give validation or validationFraction, not both"),
+        _ONE_VALIDATION,
         _rule(
             "!has(self.service) || !has(self.streaming) || self.streaming",
             "service makes rows of a streamed table: leave streaming: false out",
         ),
         _rule(
-            "!(has(self.service) || (has(self.streaming) && self.streaming)) || self.validationFraction == 0.0",
+            "!(has(self.service) || (has(self.streaming) && self.streaming)) || " + _NONE_HELD_OUT,
             "validationFraction needs all rows before the first step, and the table is streamed: give validation",
         ),
         _rule(
-            "self.negativeRate == 1.0 || !has(self.moreLabels) || size(self.moreLabels) == 0",
+            "!has(self.negativeRate) || self.negativeRate == 1.0 || !has(self.moreLabels) || size(self.moreLabels) == 0",
             "with moreLabels, probabilities of rows that were drawn by one label cannot be corrected: give negativeRate 1",
         ),
     ),
     "ScoreTask": (
         _rule(
-            f"{needs_no_reference(METRICS)} || has(self.data.reference)",
+            f"{needs_no_reference(METRICS)} || !has(self.data) || has(self.data.reference)",
             "metrics need data.reference: the column with the expected answer",
         ),
     ),

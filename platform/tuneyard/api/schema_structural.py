@@ -7,10 +7,14 @@ gives every value one type, with one exception, integer or string. So
 - a number or `auto` becomes int-or-string, with `minimum` for the number and `pattern` or `enum` for the text;
 - a switch or `auto` becomes an untyped value with an enum;
 - a group or a word (strategy, workers, targets) becomes an untyped value, whose content admission checks.
+
+Below `Job` nothing has a default, and what a ModelTemplate may give is not required: an API server that filled in defaults would leave no
+place for those of the template. The models fill them in, wherever a job is read.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tuneyard.api.quantities import UNITS
@@ -19,6 +23,10 @@ from tuneyard.api.schema_cel import CEL_RULES
 Schema = dict[str, Any]
 _UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 _KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
+
+
+TEMPLATED = {"train": "TrainTask", "score": "ScoreTask", "rank": "RankTask"}
+"""Groups whose required fields a template may give. CEL asks for them in jobs without one."""
 
 
 def structural(schema: Schema) -> Schema:
@@ -32,12 +40,28 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         found = _convert(definitions[name], definitions)
         if name in CEL_RULES:
             found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
-        return found | _annotations(node)
+        if name in TEMPLATED.values():
+            found.pop("required", None)
+        return (_without_defaults(found) if name == "Job" else found) | _annotations(node)
     if node.get("x-kubernetes-int-or-string"):
         return _with_unit({key: value for key, value in node.items() if key != "title"})
     if "anyOf" in node:
         return _with_unit(_union(node, definitions) | _annotations(node))
     return _plain(node, definitions) | _annotations(node)
+
+
+def _without_defaults(node: Schema) -> Schema:
+    """A schema that fills nothing in: its descriptions say what is left to the models."""
+    result = {key: value for key, value in node.items() if key != "default"}
+    said, value = node.get("description"), node.get("default")
+    if said is not None and value not in (None, "", [], {}) and not isinstance(value, dict | list) and "default:" not in said:
+        result["description"] = f"{said}; default: {json.dumps(value) if not isinstance(value, str) else value}"
+    if "properties" in node:
+        result["properties"] = {name: _without_defaults(inner) for name, inner in node["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(node.get(inner), dict):
+            result[inner] = _without_defaults(node[inner])
+    return result
 
 
 def _with_unit(node: Schema) -> Schema:

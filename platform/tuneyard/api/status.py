@@ -117,6 +117,15 @@ class TaskStatus(StatusFields):
     artifacts: list[str] = Field(default_factory=list, description="URIs of what it made")
 
 
+class TemplateStatus(StatusFields):
+    """The defaults by which the job runs: those that its ModelTemplate had when its first attempt was placed."""
+
+    name: str = Field(description="name of the ModelTemplate")
+    spec: dict[str, Any] = Field(
+        default_factory=dict, description="its spec then: a template that is changed or deleted moves no running job"
+    )
+
+
 class Usage(StatusFields):
     """What all attempts together have held."""
 
@@ -134,7 +143,7 @@ class JobStatus(StatusFields):
 
     vital: ClassVar[frozenset[str]] = frozenset(
         (
-            *("phase", "attempts", "attempts.*", "tasks", "tasks.*"),
+            *("phase", "attempts", "attempts.*", "tasks", "tasks.*", "template", "template.name", "template.spec"),
             *(f"attempts.*.{name}" for name in _ATTEMPT),
             *(f"attempts.*.placement.{name}" for name in _PLACEMENT),
             *(f"tasks.*.{name}" for name in _TASK),
@@ -148,6 +157,7 @@ class JobStatus(StatusFields):
     placement: PlacementStatus | None = Field(default=None, description="where the newest attempt runs")
     attempts: list[Attempt] = Field(default_factory=list, description="every start of every task, oldest first")
     tasks: list[TaskStatus] = Field(default_factory=list, description="where each task stands")
+    template: TemplateStatus | None = Field(default=None, description="where spec.template is given: its defaults, since the first attempt")
     progress: Progress = Field(default_factory=Progress)
     usage: Usage = Field(default_factory=Usage)
     artifacts: list[str] = Field(default_factory=list, description="URIs of what its tasks made")

@@ -6,17 +6,19 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tuneyard.api import BadInput, Device, Document, Job, JobSpec, Schedule, load_documents
+from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, Schedule, load_documents
 from tuneyard.api.loading import rule_violations
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
+from tuneyard.api.templates import no_template
 from tuneyard.catalog import rules_device
 
 
-def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple) -> list[Document]:
-    """All objects of a file. `elsewhere`: SKUs that are understood though the catalog lacks them, asked for where there are such. Raises
-    BadInput whose cause holds one line per error."""
-    documents = load_documents(path)
+def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
+    """All objects of a file, jobs with the defaults of their templates. `elsewhere`: SKUs that are understood though the catalog lacks
+    them, asked for where there are such; `find`: where templates are looked up that the file does not hold. Raises BadInput whose cause
+    holds one line per error."""
+    documents = load_documents(path, find)
     lines = [line for document in documents for line in _check(document, elsewhere)]
     if lines:
         raise BadInput("\n".join(lines), f"correct the file, then check it: tuneyard validate {path}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuneyard.api import JobSpec, load_jobspec
 from tuneyard.cli.progress import Silent, open_progress, watched
+from tuneyard.cli.template_files import templates_of_environment
 from tuneyard.runtime import default_output, run_job, stop_on_interrupt
 from tuneyard.tracking import Report
 
@@ -21,7 +22,7 @@ def run(
     `progress`: show it, in a notebook as one cell that is kept up to date, else on stderr; default: in notebooks and on terminals.
     The first Ctrl-C asks for a clean stop. Raises TuneyardError where the job cannot start, or fails.
     """
-    job = spec if isinstance(spec, JobSpec) else load_jobspec(Path(spec))
+    job = spec if isinstance(spec, JobSpec) else load_jobspec(Path(spec), templates_of_environment())
     base_dir = Path.cwd() if isinstance(spec, JobSpec) else Path(spec).absolute().parent
     shown = watched() if progress is None else progress
     with open_progress(job) if shown else nullcontext(Silent()) as listener, stop_on_interrupt(listener.stopping) as should_stop:

@@ -21,6 +21,7 @@ from tuneyard.cli.plan_parallel import PlanCommand, explained, show
 from tuneyard.cli.plan_picture import show_memory
 from tuneyard.cli.plan_rows import Placements, rows_of
 from tuneyard.cli.plan_text import WIDTH, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
+from tuneyard.cli.template_files import TemplatesOption, templates_in
 from tuneyard.extras import need
 from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
 
@@ -43,6 +44,7 @@ def plan(
             metavar="[N]", min=0, help="only show how N ranks share each weight, and why; default N: strategy.tensorParallel of the file"
         ),
     ] = None,
+    templates: TemplatesOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Say how each train task would run (layout, batch sizes, memory per rank, speed), and what engines of score tasks hold.
@@ -50,7 +52,7 @@ def plan(
     Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
     """
     if explain_parallel is not None:
-        parts = explained(_job(file), file.parent, explain_parallel)
+        parts = explained(_job(file, templates), file.parent, explain_parallel)
         print_json(parts) if output is Format.JSON else show(parts)
         return
     past = _past()
@@ -65,7 +67,7 @@ def plan(
         data_rates=past.data_rates,
         core_price=_core_price(core_price),
     )
-    rows = list(rows_of(_job(file), file.parent, placements))
+    rows = list(rows_of(_job(file, templates), file.parent, placements))
     for line in _calibration_lines(rows, past.runs):
         typer.echo(line, err=True)
     if output is Format.JSON:
@@ -151,8 +153,8 @@ def _calibration_lines(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, int
     return [f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history" for sku, count in counts.items()]
 
 
-def _job(file: Path) -> JobSpec:
-    jobs = [document.resource for document in check_file(file) if isinstance(document.resource, JobSpec)]
+def _job(file: Path, templates: list[Path] | None) -> JobSpec:
+    jobs = [document.resource for document in check_file(file, find=templates_in(templates)) if isinstance(document.resource, JobSpec)]
     if len(jobs) != 1:
         raise BadInput(f"{file}: holds {len(jobs)} JobSpecs, one is expected here", "give a file with one JobSpec")
     return jobs[0]

@@ -12,6 +12,7 @@ import typer
 
 from tuneyard.api import TuneyardError, load_jobspec
 from tuneyard.cli.output import Format, OutputOption
+from tuneyard.cli.template_files import TemplatesOption, templates_in
 
 if TYPE_CHECKING:
     from tuneyard.tracking import Report
@@ -31,6 +32,7 @@ def run(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="start from this model instead of the one the job builds or names")
     ] = None,
+    templates: TemplatesOption = None,
     output: OutputOption = Format.TABLE,
 ) -> int:
     """Run a job on this machine: all its tasks, in order.
@@ -43,7 +45,7 @@ def run(
     from tuneyard.cli.progress import open_progress
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
 
-    job = load_jobspec(file)
+    job = load_jobspec(file, templates_in(templates))
     target = out or default_output(job, resume=resume)
     written: list[str] = []
     with open_progress(job) as progress, stop_on_interrupt(progress.stopping) as should_stop:
@@ -65,10 +67,10 @@ def run(
             failure = None
     if failure is not None:
         _point_to(written)
-        raise _with_command(failure, _again(file, target, model)) from failure
+        raise _with_command(failure, _again(file, target, model, templates)) from failure
     _show(report, output)
     if report.status == "stopped":
-        _say_how_to_resume(report, file, target, model)
+        _say_how_to_resume(report, file, target, model, templates)
     elif report.status == "succeeded" and any(_can_answer(task) for task in report.tasks.values()):
         print(f"next: {join(['tuneyard', 'generate', target])} 'PROMPT' shows what it answers", file=sys.stderr)
     _point_to(written)
@@ -92,12 +94,13 @@ def _show(report: Report, output: Format) -> None:
     print_summary(report)
 
 
-def _say_how_to_resume(report: Report, file: Path, target: str, model: str | None) -> None:
-    print(f"{report.message.split(';')[0]}; go on: {_again(file, target, model)}", file=sys.stderr)
+def _say_how_to_resume(report: Report, file: Path, target: str, model: str | None, templates: list[Path] | None) -> None:
+    print(f"{report.message.split(';')[0]}; go on: {_again(file, target, model, templates)}", file=sys.stderr)
 
 
-def _again(file: Path, target: str, model: str | None) -> str:
-    return join(["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), "--resume"])
+def _again(file: Path, target: str, model: str | None, templates: list[Path] | None = None) -> str:
+    given = [word for path in templates or () for word in ("--templates", str(path))]
+    return join(["tuneyard", "run", str(file), "--out", target, *(["--model", model] if model else []), *given, "--resume"])
 
 
 def _with_command(failure: TuneyardError, again: str) -> TuneyardError:

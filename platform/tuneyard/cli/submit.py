@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput, Document, JobSpec
+from tuneyard.api import BadInput, Document, FindTemplate, JobSpec
 from tuneyard.api.quantities import parse_size_bytes
 from tuneyard.cli.checks import check_file, check_shipped_data
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
@@ -62,10 +63,12 @@ def submit(
     """
     limit_bytes = _bytes(ship_limit)
     view = OnStderr()
-    document = _document(file, lambda: _skus_of(open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)))
-    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+    find_hub = partial(open_hub, namespace=namespace, context=context, kubeconfig=kubeconfig)
+    document = _document(file, lambda: _skus_of(find_hub()), lambda name: find_hub().template(name))
+    hub = find_hub()
     try:
-        shipment = shipment_of(manifest_of(file, namespace), file.absolute().parent, out=out, limit_bytes=limit_bytes)
+        manifest = manifest_of(file, namespace, hub.template)
+        shipment = shipment_of(manifest, file.absolute().parent, out=out, limit_bytes=limit_bytes, find=hub.template)
         if isinstance(document.resource, JobSpec):
             check_shipped_data(document.resource, file.absolute().parent, document.complaint)
         view.ships(shipment, dry_run=dry_run)
@@ -95,9 +98,9 @@ def _skus_of(hub: Hub) -> set[str]:
     return {sku.sku for cluster in hub.clusters() for sku in cluster.capacity}
 
 
-def _document(file: Path, elsewhere: Callable[[], Collection[str]]) -> Document:
+def _document(file: Path, elsewhere: Callable[[], Collection[str]], find: FindTemplate) -> Document:
     """The one JobSpec of a file, checked. Raises BadInput."""
-    documents = check_file(file, elsewhere=elsewhere)
+    documents = check_file(file, elsewhere=elsewhere, find=find)
     if len(documents) != 1 or not isinstance(documents[0].resource, JobSpec):
         kinds = ", ".join(type(document.resource).__name__ for document in documents)
         raise BadInput(f"{file}: holds {kinds}; one JobSpec is expected here", "other kinds, and several objects at once: kubectl apply -f")

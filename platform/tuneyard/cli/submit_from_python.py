@@ -39,8 +39,8 @@ def submit(
     """
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     base_dir = Path.cwd() if isinstance(spec, JobSpec) else Path(spec).absolute().parent
-    shipment = shipment_of(manifest_of(spec, namespace), base_dir, out=out, limit_bytes=ship_limit_bytes)
-    asked = spec if isinstance(spec, JobSpec) else load_jobspec(Path(spec))
+    shipment = shipment_of(manifest_of(spec, namespace, hub.template), base_dir, out=out, limit_bytes=ship_limit_bytes, find=hub.template)
+    asked = spec if isinstance(spec, JobSpec) else load_jobspec(Path(spec), hub.template)
     check_shipped_data(asked, base_dir, lambda place, cause: f"{dotted(place)}: {cause}")
     view = open_submit_view(shown=watched() if progress is None else progress)
     view.ships(shipment, dry_run=dry_run)

@@ -10,6 +10,7 @@ import typer
 
 from tuneyard.api import BadInput, JobSpec, Task, TuneTask, TuneyardError, load_jobspec
 from tuneyard.api.tasks import Budget
+from tuneyard.cli.template_files import TemplatesOption, templates_in
 
 if TYPE_CHECKING:
     from tuneyard.tracking import Event, Tried
@@ -24,6 +25,7 @@ def tune(
     trials: Annotated[int | None, typer.Option(min=2, help="runs in all, pairs included, instead of the file's budget.trials")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="of the whole search, instead of the file's budget.minutes")] = None,
     searcher: Annotated[str | None, typer.Option(help="reinforce, random or tpe, instead of the file's")] = None,
+    templates: TemplatesOption = None,
 ) -> int:
     """Try settings in short runs, and find those under which a train or rank task is fastest here.
 
@@ -36,7 +38,7 @@ def tune(
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
     from tuneyard.tracking import Tried
 
-    job, name = with_search(load_jobspec(file), trials=trials, minutes=minutes, searcher=searcher)
+    job, name = with_search(load_jobspec(file, templates_in(templates)), trials=trials, minutes=minutes, searcher=searcher)
     target = out or default_output(job, resume=resume)
     heard: list[Tried] = []
     failure: TuneyardError | KeyboardInterrupt | None = None

@@ -7,13 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput
+from tuneyard.api import BadInput, FindTemplate
 from tuneyard.cli.checks import check_file, local_file_warnings
 from tuneyard.cli.output import Format, OutputOption, print_json
+from tuneyard.cli.template_files import TemplatesOption, templates_in
 
 
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files: JobSpec, Cluster, Team, Schedule, ModelTemplate")],
+    templates: TemplatesOption = None,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="print jobs with the defaults of their templates filled in, as YAML")
+    ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Check files: fields, rules, SKUs. Exit code 0, or 2 with one line per error.
@@ -23,26 +28,38 @@ def validate(
 
     Example: tuneyard validate jobspecs/*.yaml
     """
-    answers = [_validate(path) for path in files]
+    find = templates_in(templates)
+    answers = [_validate(path, find) for path in files]
     if output is Format.JSON:
-        print_json(answers)
+        print_json([{key: value for key, value in answer.items() if resolved or key != "resolved"} for answer in answers])
     else:
         for answer in answers:
             for line in answer["errors"]:
                 typer.echo(line, err=True)
             for line in answer["warnings"]:
                 typer.echo(f"warning: {line}", err=True)
-            if answer["valid"]:
+            if answer["valid"] and resolved:
+                _print_yaml(answer["resolved"])
+            elif answer["valid"]:
                 typer.echo(f"{answer['file']}: ok ({', '.join(answer['objects'])})")
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(BadInput.exit_code)
 
 
-def _validate(path: Path) -> dict[str, Any]:
+def _print_yaml(documents: list[Any]) -> None:
+    import yaml
+
+    for document in documents:
+        typer.echo("---")
+        typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100), nl=False)
+
+
+def _validate(path: Path, find: FindTemplate) -> dict[str, Any]:
     try:
-        documents = check_file(path)
+        documents = check_file(path, find=find)
     except BadInput as error:
-        return {"file": str(path), "valid": False, "objects": [], "errors": error.cause.splitlines(), "warnings": []}
+        return {"file": str(path), "valid": False, "objects": [], "errors": error.cause.splitlines(), "warnings": [], "resolved": []}
     warnings = [line for document in documents for line in local_file_warnings(document, path.absolute().parent)]
     objects = [f"{type(document.resource).__name__} {document.resource.metadata.name}" for document in documents]
-    return {"file": str(path), "valid": True, "objects": objects, "errors": [], "warnings": warnings}
+    made = [document.value for document in documents]
+    return {"file": str(path), "valid": True, "objects": objects, "errors": [], "warnings": warnings, "resolved": made}

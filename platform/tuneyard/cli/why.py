@@ -10,7 +10,7 @@ import typer
 from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
 from tuneyard.cli.job_figures import age
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
-from tuneyard.cluster import HubJob, Outlook, open_hub, read_job, waiting_tasks
+from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
 from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
 
 
@@ -34,7 +34,7 @@ def why(
     snapshot = hub.snapshot()
     now = datetime.now(UTC)
     item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
-    read = read_job(item) if item is not None else None
+    read = snapshot.read_job(item) if item is not None else None
     waiting = waiting_tasks(*read) if read is not None else []
     asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1], snapshot.skus) for task in waiting] if read is not None else []
     outlooks = snapshot.outlook(asks, now) if asks else []

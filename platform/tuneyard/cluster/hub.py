@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tuneyard.api import JobFailed, TuneyardError
+from tuneyard.api import JobFailed, ModelTemplate, TuneyardError
 from tuneyard.api.loading_reasons import nearest
+from tuneyard.api.templates import template_from, template_of
 from tuneyard.cluster.api_server import ApiServer
 from tuneyard.cluster.connection import Address
 from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken, Unreachable
@@ -140,11 +141,22 @@ class Hub:
         except ValueError as error:
             raise Unreachable(f"{self.address.hub} answers a log that cannot be read: {error}", "upgrade tuneyard, or the hub") from error
 
-    # --- clusters, secrets
+    # --- clusters, templates, secrets
 
     def clusters(self) -> list[HubCluster]:
         """The members, by name."""
         return sorted((hub_cluster(item) for item in self._api.list(Request("list", "clusters"))), key=lambda cluster: cluster.name)
+
+    def template(self, name: str) -> ModelTemplate:
+        """A ModelTemplate. Raises Missing, which names those that there are."""
+        try:
+            found = self._api.ask(Request("get", "modeltemplates", name=name))
+        except Missing as error:
+            there = sorted(item["metadata"]["name"] for item in self._api.list(Request("list", "modeltemplates"), limit=_NAMES_SEARCHED))
+            best = nearest(name, there)
+            hint = f"did you mean {best}?" if best else f"there are: {', '.join(there[:20])}" if there else "the hub has none"
+            raise Missing(error.cause, hint) from None
+        return template_from(found)
 
     def snapshot(self) -> Snapshot:
         """Clusters, jobs and teams as they are now; of jobs those of one namespace, where this user may see no others."""
@@ -158,7 +170,15 @@ class Hub:
             teams = tuple(self._api.list(Request("list", "teams")))
         except NotAllowed:
             teams, partial = (), "; ".join(part for part in (partial, "quotas are not counted: you may not list teams") if part)
-        return Snapshot(tuple(self._api.list(Request("list", "clusters"))), jobs, teams, partial)
+        templates: tuple[Mapping[str, Any], ...] = ()
+        if any(template_of(item.get("spec")) for item in jobs):
+            try:
+                templates = tuple(self._api.list(Request("list", "modeltemplates")))
+            except NotAllowed:
+                partial = "; ".join(
+                    part for part in (partial, "jobs by a template are not counted: you may not list modeltemplates") if part
+                )
+        return Snapshot(tuple(self._api.list(Request("list", "clusters"))), jobs, teams, partial, templates)
 
     def secret(self, name: str, namespace: str) -> dict[str, str]:
         """The values of a Secret that are text. Raises Missing, NotAllowed."""

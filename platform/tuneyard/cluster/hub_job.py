@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import STORED, Attempt, JobSpec, JobStatus, Phase
+from tuneyard.api import STORED, Attempt, BadInput, JobSpec, JobStatus, Phase
 from tuneyard.api.tasks import TASK_KINDS
+from tuneyard.api.templates import filled_job, no_template
 from tuneyard.api.wire import read
 
 
@@ -25,7 +26,8 @@ class TaskOutline:
 
 @dataclass(frozen=True)
 class HubJob:
-    """One JobSpec of the hub. `spec` is as the API server holds it, defaults filled in; `status` is empty until the operator saw it."""
+    """One JobSpec of the hub. `spec` is as the API server holds it, `filled` the same with the defaults of the template by which it runs;
+    `status` is empty until the operator saw it."""
 
     name: str
     namespace: str
@@ -38,6 +40,7 @@ class HubJob:
     deleting: bool
     spec: Mapping[str, Any]
     status: JobStatus
+    filled: Mapping[str, Any]
     tasks: tuple[TaskOutline, ...]
     """In the order in which they run."""
 
@@ -63,7 +66,7 @@ class HubJob:
     @property
     def output(self) -> str:
         """URI of checkpoints, artifacts and logs; empty until the hub has chosen one."""
-        return self.status.output or str((self.spec.get("storage") or {}).get("output") or "")
+        return self.status.output or str((self.filled.get("storage") or {}).get("output") or "")
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -82,6 +85,7 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
     """
     metadata = found["metadata"]
     spec = found.get("spec") or {}
+    filled = _filled(found) or spec
     return HubJob(
         name=metadata["name"],
         namespace=metadata.get("namespace", ""),
@@ -92,7 +96,8 @@ def hub_job(found: Mapping[str, Any]) -> HubJob:
         deleting="deletionTimestamp" in metadata,
         spec=spec,
         status=_status(found.get("status") or {}),
-        tasks=_outline(found, spec),
+        filled=filled,
+        tasks=_outline(found["metadata"], filled),
     )
 
 
@@ -103,9 +108,16 @@ def _status(found: Mapping[str, Any]) -> JobStatus:
     return reading.value
 
 
-def _outline(found: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOutline, ...]:
+def _filled(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
     try:
-        job = JobSpec.model_validate({key: found[key] for key in ("metadata", "spec")}, extra="ignore", context=STORED).spec
+        return filled_job(found, no_template).get("spec")
+    except BadInput:
+        return None  # it waits for its template
+
+
+def _outline(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[TaskOutline, ...]:
+    try:
+        job = JobSpec.model_validate({"metadata": metadata, "spec": spec}, extra="ignore", context=STORED).spec
     except ValidationError:
         # Admission's schema lets through what only the rules refuse; the operator's message says what is wrong with it.
         return tuple(

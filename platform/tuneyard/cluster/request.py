@@ -8,8 +8,8 @@ from tuneyard.api import API_VERSION
 from tuneyard.cluster.log_api import LOG_API_VERSION
 
 _METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
-_KINDS = {"jobspecs": "JobSpec", "clusters": "Cluster", "secrets": "Secret"}
-_CLUSTER_SCOPED = ("clusters",)
+_KINDS = {"jobspecs": "JobSpec", "clusters": "Cluster", "modeltemplates": "ModelTemplate", "secrets": "Secret"}
+_CLUSTER_SCOPED = ("clusters", "modeltemplates", "teams")
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec
+from tuneyard.api import BadInput, FindTemplate, JobSpec
 from tuneyard.api.loading_yaml import Path as Field
 from tuneyard.api.local_files import SHIPPED, LocalFile, is_relative, local_files
 from tuneyard.api.programs import files_below, missing_object, module_files, named_files, program_files
+from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.errors import Problem
 from tuneyard.storage import MANIFEST, is_local, join
 
@@ -91,8 +92,16 @@ class Shipment:
         return join(self.root, parcel.place)
 
 
-def shipment_of(manifest: Mapping[str, Any], base_dir: Path, *, out: str | None = None, limit_bytes: int = LIMIT_BYTES) -> Shipment:
-    """What to send for a JobSpec (as its file holds it) whose relative paths start at `base_dir`. `out`: its output instead of its own.
+def shipment_of(
+    manifest: Mapping[str, Any],
+    base_dir: Path,
+    *,
+    out: str | None = None,
+    limit_bytes: int = LIMIT_BYTES,
+    find: FindTemplate = no_template,
+) -> Shipment:
+    """What to send for a JobSpec (as its file holds it) whose relative paths start at `base_dir`. `out`: its output instead of its own;
+    `find`: where its template is looked up, whose defaults name no files.
 
     Reads files, and sends nothing. Raises CannotShip with every path that no cluster could be given: missing, outside of the folder, too
     large, or without storage to ship to.
@@ -100,7 +109,7 @@ def shipment_of(manifest: Mapping[str, Any], base_dir: Path, *, out: str | None 
     body = copy.deepcopy(dict(manifest))
     if out is not None:
         body["spec"]["storage"] = {**(body["spec"].get("storage") or {}), "output": out}
-    job = JobSpec.model_validate(body)
+    job = JobSpec.model_validate(filled_manifest(body, find))
     output = job.spec.storage.output
     if output is not None and is_relative(output):
         raise CannotShip((Problem("spec.storage.output", f"{output} is a folder of this machine, and no cluster has it"),), _SAY_WHERE)

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api import STORED, Cluster, ClusterStatus, JobSpec, JobStatus, Phase
+from tuneyard.api import STORED, BadInput, Cluster, ClusterStatus, FindTemplate, JobSpec, JobStatus, ModelTemplate, Phase
+from tuneyard.api.templates import filled_job, no_template, template_from
 from tuneyard.api.wire import read
 from tuneyard.catalog import canonical_sku
 from tuneyard.cluster.asks import ask_of
@@ -52,12 +53,22 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Clusters, jobs and teams as the API server answers them. `partial`: why not all jobs are in it, if they are not."""
+    """Clusters, jobs and teams as the API server answers them. `partial`: why not all jobs are in it, if they are not; `templates`: of
+    jobs that have not begun."""
 
     clusters: tuple[Mapping[str, Any], ...]
     jobs: tuple[Mapping[str, Any], ...]
     teams: tuple[Mapping[str, Any], ...]
     partial: str = ""
+    templates: tuple[Mapping[str, Any], ...] = ()
+
+    def read_job(self, item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
+        """A JobSpec and its status; None where this client cannot read it."""
+        return read_job(item, self._template)
+
+    def _template(self, name: str) -> ModelTemplate:
+        found = next((item for item in self.templates if item["metadata"]["name"] == name), None)
+        return template_from(found) if found is not None else no_template(name)
 
     @cached_property
     def skus(self) -> frozenset[str]:
@@ -71,7 +82,7 @@ class Snapshot:
         asks: list[Ask] = []
         guesses = Guesses()
         for item in self.jobs:
-            found = read_job(item)
+            found = self.read_job(item)
             if found is None:
                 continue
             job, status = found
@@ -112,7 +123,7 @@ class Snapshot:
     def held(self) -> Counter[tuple[str, str]]:
         """GPUs by cluster and SKU (the catalog's name) that attempts of its jobs hold now."""
         found: Counter[tuple[str, str]] = Counter()
-        for _, status in filter(None, map(read_job, self.jobs)):
+        for _, status in filter(None, map(self.read_job, self.jobs)):
             for attempt in status.attempts:
                 if attempt.placement is not None and not attempt.cleaned:
                     found[attempt.placement.cluster, canonical_sku(attempt.placement.sku)] += attempt.placement.gpus
@@ -143,13 +154,14 @@ class Snapshot:
         return replace(member, nodes=tuple(replace(node, free=node.free - held.get(node.name, 0)) for node in member.nodes))
 
 
-def read_job(item: Mapping[str, Any]) -> tuple[JobSpec, JobStatus] | None:
+def read_job(item: Mapping[str, Any], find: FindTemplate = no_template) -> tuple[JobSpec, JobStatus] | None:
     """A JobSpec and its status; None where this client cannot read it."""
     try:
-        known = {key: item[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in item}
+        made = filled_job(item, find)
+        known = {key: made[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in made}
         job = JobSpec.model_validate(known, extra="ignore", context=STORED)  # of a newer hub, as in `hub_job`
         return job, read(JobStatus, item.get("status")).value
-    except ValidationError:
+    except (ValidationError, BadInput):
         return None
 
 

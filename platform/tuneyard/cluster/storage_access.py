@@ -80,7 +80,7 @@ def storage_access(hub: Lookup, job: HubJob, environment: Mapping[str, str]) -> 
     """
     if not job.output.startswith("s3://"):
         return StorageAccess()
-    given = _given(hub, job.spec.get("env") or [], job.namespace, environment)
+    given = _given(hub, job.filled.get("env") or [], job.namespace, environment)
     return _access(given, _server(hub, job, given, environment), environment)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuneyard.api import BadInput, Phase
+from pydantic import ValidationError
+
+from tuneyard.api import STORED, BadInput, Job, Phase
 from tuneyard.cluster.hub_job import HubJob
 
 Outcome = Literal["created", "updated", "unchanged"]
@@ -24,7 +26,8 @@ class Submission:
 
 
 def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
-    """Whether the job that is held stays as it is, or takes the spec that is wanted (defaults filled in, as the held one's).
+    """Whether the job that is held stays as it is, or takes the spec that is wanted. A default that only one of them spells out is no
+    difference.
 
     Raises BadInput, with what to do, where neither would be what its owner meant.
     """
@@ -34,7 +37,7 @@ def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
             f"JobSpec {held.label} is being deleted",
             f"submit again when it is gone: kubectl wait --for=delete jobspec/{held.name} -n {held.namespace}",
         )
-    changed = list(differences(held.spec, wanted))
+    changed = list(differences(*_alike(held.spec, wanted)))
     if held.phase is Phase.SUCCEEDED and not changed:
         return "unchanged"
     never_began = held.phase is Phase.FAILED and not held.status.attempts  # the hub starts it when its spec is corrected
@@ -55,6 +58,15 @@ def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
         f"JobSpec {held.label} is {held.phase} already, and the file differs from it: {_listed(changed)}",
         f"submit it under another name, or end the running one first: tuneyard cancel {held.name} -n {held.namespace} --wait && {again}",
     )
+
+
+def _alike(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Both with all defaults, where both can be read without their template; as they are else."""
+    try:
+        one, other = (Job.model_validate(spec, context=STORED).model_dump(mode="json", by_alias=True) for spec in (held, wanted))
+    except ValidationError:
+        return held, wanted
+    return one, other
 
 
 def differences(held: Any, wanted: Any, path: str = "spec") -> Iterator[str]:

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec, StorageError, load_documents
+from tuneyard.api import BadInput, FindTemplate, JobSpec, StorageError, load_documents
+from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.sending import OnProgress, Sent, send
 from tuneyard.cluster.shipping import Shipment
@@ -23,7 +24,7 @@ def submit_shipment(
     would = hub.submit(shipment.manifest, dry_run=True)
     if dry_run:
         return would, None
-    access = storage_access_of_author(hub, shipment.manifest, shipment.root, os.environ)
+    access = storage_access_of_author(hub, filled_manifest(shipment.manifest, hub.template), shipment.root, os.environ)
     try:
         with access.applied():
             sent = send(shipment, on_progress)
@@ -32,13 +33,14 @@ def submit_shipment(
     return hub.submit(shipment.manifest), sent
 
 
-def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None) -> dict[str, Any]:
-    """The object that the hub is given. Raises BadInput where it is none, or names another namespace than `namespace`."""
+def manifest_of(spec: JobSpec | Path | str, namespace: str | None = None, find: FindTemplate = no_template) -> dict[str, Any]:
+    """The object that the hub is given, which fills in its template itself; `find` is asked to check it. Raises BadInput where it is none,
+    or names another namespace than `namespace`."""
     if isinstance(spec, JobSpec):
         found = {"apiVersion": spec.api_version, "kind": spec.kind, **spec.to_yaml_dict()}
         found.pop("status", None)
     else:
-        documents = load_documents(Path(spec))
+        documents = load_documents(Path(spec), find)
         if len(documents) != 1 or not isinstance(documents[0].resource, JobSpec):
             raise BadInput(
                 f"{spec}: does not hold one JobSpec and nothing else", "split the file at its `---` lines; kubectl apply -f takes several"

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Cluster, ClusterStatus
-from tuneyard.cluster.snapshot import Snapshot, read_job
+from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.federation import held_hours
 
 
@@ -67,7 +67,7 @@ def usage_report(snapshot: Snapshot, since: datetime, until: datetime, team: str
 
 def _used(snapshot: Snapshot, since: datetime, until: datetime) -> Iterator[Used]:
     for item in snapshot.jobs:
-        found = read_job(item)
+        found = snapshot.read_job(item)
         if found is None:
             continue
         job, status = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,10 @@ TRAIN = "spec.tasks.0.train"
         (TRAIN, None, "spec.tasks[0]", "give exactly one of train, score, tune, rank, process"),
         (f"{TRAIN}.epochs", 2, "spec.tasks[0].train", "give epochs or steps, not both"),
         (f"{TRAIN}.method", {"lora": {"rank": 0}}, "spec.tasks[0].train.method.lora", "the rank of an adapter is at least 1"),
-        (f"{TRAIN}.data", {}, "spec.tasks[0].train.data", "give exactly one of source, from"),
+        (f"{TRAIN}.data", {}, "spec", "train needs a model (name or from) or a program, and data (source, from or mix), unless a template"),
+        (f"{TRAIN}.data", {"source": "s3://b/x", "from": "corpus"}, "spec.tasks[0].train.data", "give exactly one of source, from"),
+        (f"{TRAIN}.model", None, "spec", "train needs a model (name or from) or a program"),
+        ("spec.tasks.1.score.model", None, "spec", "score needs a model (name or from) and data"),
         ("spec.tasks", [], "spec.tasks", "should have at least 1 items"),
         ("spec", None, "spec", "Required value"),
         ("spec.deadline", "soon", "spec.deadline", "should match"),
@@ -66,7 +70,7 @@ TRAIN = "spec.tasks.0.train"
         (f"{TRAIN}.data.source", "chats.jsonl", "spec.tasks[0].train.data", "`tuneyard submit FILE` ships it, kubectl does not"),
         (f"{TRAIN}.model.name", "./base", "spec.tasks[0].train.model", "`tuneyard submit FILE` ships it, kubectl does not"),
         ("spec.tasks.1", {"name": "p", "process": {"command": ["./x"], "workingDir": "tools"}}, "spec.tasks[1].process", "use a URI"),
-        ("spec.template", "small", "spec", "templates are not filled in yet"),
+        ("spec.template", "No_Name", "spec.template", "should match"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
         ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train or rank task can be tuned"),
         ("spec.env", [{"name": "RAY_AUTH_MODE", "value": "disabled"}], "spec.env[0]", "an attempt's Ray has a token of its own"),
@@ -158,12 +162,12 @@ def test_an_api_server_admits_every_object_that_the_docs_show(hub: Hub, tmp_path
 def test_an_api_server_affords_the_rule_for_metrics_that_need_no_reference(hub: Hub, tmp_path: Path) -> None:
     """No metric is one yet. The rule over names costs more than the one over their number, and API servers refuse what could cost much."""
     free = {name: replace(metric, needs=frozenset({"output"})) for name, metric in METRICS.items()}
-    definition = yaml.safe_dump(crd("JobSpec"), width=10_000)
+    definition = json.dumps(crd("JobSpec"))
     now, then = needs_no_reference(METRICS), needs_no_reference(free)
     assert now in definition
     assert "exact_match" in then
-    (tmp_path / "crd.yaml").write_text(definition.replace(now, then))
+    (tmp_path / "crd.json").write_text(definition.replace(now, then))
 
     assert "jobspecs.tuneyard.dev" in hub.kubectl(
-        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(tmp_path / "crd.yaml")
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(tmp_path / "crd.json")
     )

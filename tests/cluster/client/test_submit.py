@@ -6,8 +6,10 @@ import json
 import os
 import re
 import threading
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hub_client import JOBS, Say, create, held, report
@@ -156,6 +158,58 @@ def test_a_field_that_an_older_hub_does_not_know_has_its_line(hub: Hub, file: Pa
     assert code == 2
     assert re.search(r"job\.yaml:\d+:\d+: spec\.deadline: the hub does not know this field\n", err)
     assert "upgrade the chart" in err
+
+
+TEMPLATE: dict[str, Any] = {
+    "apiVersion": "tuneyard.dev/v1alpha1",
+    "kind": "ModelTemplate",
+    "metadata": {"name": "small"},
+    "spec": {
+        "train": {"model": {"name": "models/base"}, "batch": {"global": 32}},
+        "job": {"image": "registry/base:1"},
+        "fixed": ["job.image"],
+    },
+}
+
+
+@pytest.fixture
+def template(hub: Hub) -> Iterator[str]:
+    hub.apply(TEMPLATE)
+    yield "small"
+    hub.kubectl("delete", "modeltemplates", "--all")
+
+
+def by_template(path: Path, name: str, **spec: Any) -> Path:
+    manifest = make_manifest(template=name, **spec)
+    for field in ("model", "batch"):
+        del manifest["spec"]["tasks"][0]["train"][field]
+    path.write_text(as_yaml(manifest))
+    return path
+
+
+def test_a_job_by_a_template_is_checked_with_it_and_sent_as_it_is(hub: Hub, tmp_path: Path, template: str, say: Say) -> None:
+    file = by_template(tmp_path / "job.yaml", template)
+    code, out, err = say("submit", file)
+    assert (code, out) == (0, "default/support-bot\n"), err
+    spec = held(hub)["spec"]
+    assert (spec["template"], "image" in spec, spec["tasks"][0]["train"]) == (
+        "small",
+        False,
+        {"data": {"source": "s3://data/chats.jsonl"}, "steps": 120},
+    ), "the hub fills it in, by the template of the day on which the job begins"
+    code, _, err = say("submit", file)
+    assert (code, "there already and the same" in err) == (0, True)
+    code, _, err = say("submit", file, "--dry-run")
+    assert code == 0, err
+
+
+def test_a_template_that_the_hub_lacks_or_that_allows_no_such_job_has_its_line(hub: Hub, tmp_path: Path, template: str, say: Say) -> None:
+    code, _, err = say("submit", by_template(tmp_path / "job.yaml", "smal"))
+    assert (code, "has no ModelTemplate smal; did you mean small?" in err) == (2, True), err
+    code, _, err = say("submit", by_template(tmp_path / "job.yaml", template, image="mine"))
+    assert code == 2
+    assert 'spec.image: the ModelTemplate small fixes it to "registry/base:1"; found "mine"' in err
+    assert hub.api.get(JOBS.format("default"))["items"] == []
 
 
 @pytest.mark.usefixtures("hub")

@@ -145,7 +145,8 @@ def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
         "job.yaml:13:12: spec.tasks[2].tune.task: names the score task judge, which is no train or rank task: name one of: train"
     ]
     assert complaints(HEAD + "  template: small\n") == [
-        "job.yaml:10:3: spec.template: templates are not filled in yet: write the defaults of the ModelTemplate small into the tasks"
+        "job.yaml:10:3: spec.template: there is no ModelTemplate small here; put it into the same file, or give its file: "
+        "--templates FILE; from a hub: kubectl get modeltemplate small -o yaml > FILE"
     ]
 
 

@@ -131,13 +131,22 @@ def test_short_names_are_unique() -> None:
 def test_the_fields_that_can_be_a_number_or_a_word() -> None:
     train = openapi("JobSpec")["properties"]["spec"]["properties"]["tasks"]["items"]["properties"]["train"]["properties"]
     micro = train["batch"]["properties"]["micro"]
-    assert (micro["x-kubernetes-int-or-string"], micro["minimum"], micro["pattern"], micro["default"]) == (True, 1, "^(auto)$", "auto")
+    assert (micro["x-kubernetes-int-or-string"], micro["minimum"], micro["pattern"]) == (True, 1, "^(auto)$")
     data_workers = train["data"]["properties"]["workers"]
-    assert (data_workers["minimum"], data_workers["maximum"], data_workers["default"]) == (0, 256, "auto")
+    assert (data_workers["minimum"], data_workers["maximum"]) == (0, 256)
     assert (data_workers["x-kubernetes-int-or-string"], data_workers["pattern"]) == (True, "^(auto)$")
-    assert train["method"]["default"] == {"full": {}}
     strategy = {key: value for key, value in train["strategy"].items() if key != "description"}
-    assert strategy == {"x-kubernetes-preserve-unknown-fields": True, "default": "auto"}
+    assert strategy == {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def test_api_servers_fill_in_nothing_of_a_job_which_would_leave_no_place_for_a_template() -> None:
+    schedule = openapi("Schedule")["properties"]["spec"]["properties"]
+    for job in (openapi("JobSpec")["properties"]["spec"], schedule["template"]["properties"]["spec"]):
+        assert [path for path, node in nodes(job) if "default" in node] == []
+        tasks = job["properties"]["tasks"]["items"]["properties"]
+        assert not any(tasks[kind].get("required") for kind in ("train", "score", "rank"))
+        assert "default: 32" in tasks["train"]["properties"]["batch"]["properties"]["global"]["description"]
+    assert schedule["concurrency"]["default"] == "forbid"
 
 
 def test_the_crds_are_one_yaml_stream() -> None:

@@ -30,13 +30,15 @@ def substituted(text: str, folder: Path) -> str:
 
 
 def make_reader(folder: Path) -> Path:
-    """`folder` with job.yaml (README's), its data, clusters.yaml, jobs.csv, a model, and a bucket with data and logs of a job."""
+    """`folder` with job.yaml (README's), its data, clusters.yaml, jobs.csv, a model, templates/, and a bucket with data and logs of a job."""
     chats = "".join(json.dumps({"messages": _chat(text)}) + "\n" for text in sentences(40))
     for path in (folder / "chats.jsonl", folder / "s3" / "corpus" / "chats" / "chats.jsonl"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(chats)
     (folder / "job.yaml").write_text(substituted(_yaml_of("README.md"), folder))
     (folder / "clusters.yaml").write_text(_yaml_of("docs/simulate.md"))
+    (folder / "templates").mkdir()
+    (folder / "templates" / "qwen-small.yaml").write_text(_yaml_of("docs/model-templates.md").partition("---\n")[2])
     rows = "".join(f"{60 * n},{600 + 60 * n},{8 * (1 + n % 3)},maps\n" for n in range(12))
     (folder / "jobs.csv").write_text(f"submit_s,duration_s,gpus,team\n{rows}")
     write_tokenizer(folder / "model")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.attempts import NOON, UID, job, process, train
 
-from tuneyard.api import JobSpec, JobStatus
+from tuneyard.api import JobSpec, JobStatus, ModelTemplate
 from tuneyard.cluster import read_job
 from tuneyard.federation import ask_of
 from tuneyard_operators.hub.goals import goal_of
@@ -102,3 +102,23 @@ def test_the_hub_takes_only_numbers_of_workers_that_the_batch_can_be_divided_ove
     task["train"]["batch"] = {"global": 12}
     ask = ask_of(job(tasks=[task]), NOON.timestamp(), "chat", JobStatus())
     assert ask.worlds == ((6, 4, 3, 2, 1) if workers == "auto" else (6, 4, 3))
+
+
+def test_the_goal_of_a_job_by_a_template_that_is_not_there_waits_and_a_wrong_one_is_the_authors_own() -> None:
+    item = job(tasks=[train("chat")]).to_yaml_dict()
+    item["metadata"] |= {"uid": UID, "generation": 1, "creationTimestamp": NOON.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    item["spec"] |= {"template": "small", "image": "mine", "cancelled": True}
+    found = goal_of(item, DEFAULTS)
+    assert (found.may_pass, found.template, found.job.spec.cancelled) == (True, None, True)
+    assert found.problem == "there is no ModelTemplate small here"
+
+    template = ModelTemplate.model_validate({"metadata": {"name": "small"}, "spec": {"job": {"image": "base"}, "fixed": ["job.image"]}})
+    found = goal_of(item, DEFAULTS, find=lambda _: template)
+    assert (found.may_pass, found.problem) == (False, 'spec.image: the ModelTemplate small fixes it to "base"; found "mine"')
+    del item["spec"]["image"]
+    found = goal_of(item, DEFAULTS, find=lambda _: template)
+    assert (found.problem, found.job.spec.image, found.job.spec.template) == ("", "base", None)
+    assert found.template is not None
+    assert found.template.spec == {"job": {"image": "base"}, "fixed": ["job.image"]}
+    item["status"] = {"template": {"name": "small", "spec": {"job": {"image": "older"}}}}
+    assert goal_of(item, DEFAULTS, find=lambda _: template).job.spec.image == "older"

@@ -38,6 +38,25 @@ def test_a_spec_that_cannot_work_fails_before_it_starts_and_starts_once_correcte
     assert look(goal(), failed).ready == ("one",)
 
 
+def test_a_job_whose_problem_may_pass_waits_and_can_be_cancelled() -> None:
+    waiting = look(goal(problem="no template", may_pass=True), JobStatus())
+    assert (waiting.status.phase, waiting.status.message, waiting.ready) == (Phase.PENDING, "waits: no template", ())
+    assert waiting.status.tasks == []
+    assert look(goal(), waiting.status).ready == ("one",)
+    failed = look(goal(problem="wrong"), waiting.status).status
+    assert failed.phase is Phase.FAILED
+    assert look(goal(problem="no template", may_pass=True), failed).status.phase is Phase.PENDING
+    cancelled = look(goal(job(cancelled=True), problem="no template", may_pass=True), waiting.status).status
+    assert cancelled.phase is Phase.CANCELLED
+
+
+def test_a_running_job_whose_template_cannot_be_read_any_more_goes_on_and_nothing_new_is_started() -> None:
+    outcome = look(goal(problem="no template", may_pass=True), status(running()), _1=seen(report=report(phase="Running")))
+    assert (outcome.status.phase, verbs(outcome), outcome.ready) == (Phase.RUNNING, [], ())
+    unplaced = look(goal(problem="no template", may_pass=True), status(attempt()), _1=NOTHING)
+    assert Verb.START not in verbs(unplaced)
+
+
 def test_a_search_comes_after_what_the_tuned_task_reads_and_before_the_tuned_task() -> None:
     chat = train("chat")
     chat["train"]["data"] = {"from": "corpus", "path": "train.jsonl", "format": "chat"}
