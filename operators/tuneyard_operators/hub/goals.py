@@ -15,6 +15,9 @@ from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.status import TemplateStatus
 from tuneyard.api.templates import filled, folder_of, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
+from tuneyard.catalog import known_devices
+from tuneyard.cluster.fits import without_workers
+from tuneyard.federation import unmatched_skus
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
@@ -80,8 +83,12 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
     size = len(job.model_dump_json(by_alias=True, exclude_unset=True))
     if size > LARGEST_SPEC:
         yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
-    for violation in check_rules(job):
+    for violation in check_rules(job, known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)):
         yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
+    for index, reason in unmatched_skus(job):
+        yield f"spec.tasks.{index}.resources.sku: {reason}"
+    for index, reason in without_workers(job):
+        yield f"spec.tasks.{index}.resources.workers: {reason}"
     if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
         yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: say where in storage, such as s3://bucket/folder"
     if job.spec.storage.output is None and not defaults.output:

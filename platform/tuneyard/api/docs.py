@@ -110,8 +110,10 @@ def combinations_page() -> str:
         "These are refused before anything starts, by `tuneyard validate`, `plan` and `run` and by the hub, with the nearest",
         "combination that works. A setting left at `auto` never breaks a rule: the planner chooses around them.\n",
     ]
-    for kind in ("train", "score"):
+    for kind in ("train", "score", "rank"):
         parts.append(f"## In a {kind} task\n")
+        if kind == "rank":
+            parts.append(f"Beside these, as in a train task: {', '.join(f'[{r.id}](#{r.id})' for r in RULES if r.of_rankers)}.\n")
         for rule in RULES:
             if rule.kind == kind:
                 parts.append(_rule_section(rule))

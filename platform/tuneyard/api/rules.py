@@ -13,7 +13,7 @@ from typing import Any
 
 from tuneyard.api.jobspec import JobSpec
 from tuneyard.api.loading_yaml import Path
-from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
+from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule, of_kind
 from tuneyard.api.rules_table import RULES
 from tuneyard.api.tasks import Task
 
@@ -73,13 +73,13 @@ def check_task(
     return [
         Violation(
             rule=rule,
-            path=("spec", "tasks", index, *rule.field.split(".")),
+            path=("spec", "tasks", index, *rule.field_of(task.kind).split(".")),
             device=device,
-            nearest=tuple(rule.nearest(case)),
+            nearest=tuple({of_kind(name, task.kind): value for name, value in fix.items()} for fix in rule.nearest(case)),
             head_size=head_size,
         )
         for rule in RULES
-        if rule.kind == task.kind and rule.breaks(case)
+        if rule.judges(task.kind) and rule.breaks(case)
     ]
 
 
@@ -89,7 +89,7 @@ def show_fixes(fixes: Sequence[Fix]) -> str:
 
 
 def _show_setting(name: str, value: Any) -> str:
-    short = name.split(".", 1)[1] if name.startswith(("train.", "score.")) else name
+    short = name.split(".", 1)[1] if name.startswith(("train.", "score.", "rank.")) else name
     return f"no {short}" if value is None else f"{short}: {flow_text(value)}"
 
 

@@ -11,8 +11,10 @@ def uneven_batch(case: Case) -> bool:
 
     Workers that make no whole groups are the business of `uneven-groups`.
     """
-    workers = case.resources.workers
-    if isinstance(workers, int) and workers % case.train.ranks_per_replica:
+    workers, ranks = case.resources.workers, case.train.ranks_per_replica
+    if isinstance(workers, int) and workers % ranks:
+        return False
+    if isinstance(workers, WorkerRange) and workers.max // ranks * ranks < workers.min:
         return False
     return not any(case.train.batch.divides_over(replicas) for replicas in _replica_counts(case))
 
@@ -32,11 +34,13 @@ def nearest_batch(case: Case) -> list[Fix]:
 def _replica_counts(case: Case) -> list[int]:
     """Whole copies of the model that the allowed numbers of workers make; at least 1, since `uneven-groups` refuses what makes none."""
     ranks = case.train.ranks_per_replica
-    return sorted({max(1, workers // ranks) for workers in _worker_counts(case)})
+    counts = _worker_counts(case)
+    return sorted({workers // ranks for workers in counts if workers % ranks == 0} or {max(1, counts.start // ranks)})
 
 
 def _worker_counts(case: Case) -> range:
     workers = case.resources.workers
     if isinstance(workers, WorkerRange):
-        return range(workers.min, min(workers.max, max(workers.min, case.train.batch.global_)) + 1)
+        most = case.train.batch.global_ * case.train.ranks_per_replica
+        return range(workers.min, min(workers.max, max(workers.min, most)) + 1)
     return range(workers, workers + 1) if isinstance(workers, int) else range(1, 2)

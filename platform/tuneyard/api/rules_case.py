@@ -30,7 +30,8 @@ CPU = Device(sku="cpu", is_cpu=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One task, as the rules see it. `train` or `score` is the body that the rule's kind names."""
+    """One task, as the rules see it. `train` or `score` is the body that the rule's kind names; of a rank task, `train` is what its ranks
+    train."""
 
     task: Task
     device: Device | None = None
@@ -41,8 +42,9 @@ class Case:
 
     @property
     def train(self) -> TrainTask:
-        assert self.task.train is not None
-        return self.task.train
+        training = self.task.training
+        assert training is not None
+        return training
 
     @property
     def score(self) -> ScoreTask:
@@ -58,12 +60,17 @@ class Case:
         return self.task.resources
 
 
+def of_kind(name: str, kind: str) -> str:
+    """A field of a train task as another kind of task calls it."""
+    return f"rank.{name.removeprefix('train.')}" if kind == "rank" and name.startswith("train.") else name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One combination that cannot work."""
 
     id: str
-    kind: Literal["train", "score"]
+    kind: Literal["train", "score", "rank"]
     refused: str
     """The combination, as a noun phrase."""
     why: str
@@ -73,11 +80,19 @@ class Rule:
     nearest: Callable[[Case], Sequence[Fix]]
     example: Fix
     """Settings, on top of a minimal task, that break this rule and no other."""
+    of_rankers: bool = False
+    """A rule about train tasks that holds for rank tasks too, whose dense part is trained by the same engine: its fields are theirs."""
     example_device: Device | None = None
     example_model_type: str | None = None
     example_head_size: int | None = None
     remedy: str = ""
     """What works instead, where that is no setting of the task; `nearest` is empty then."""
+
+    def judges(self, kind: str) -> bool:
+        return kind == self.kind or (kind == "rank" and self.of_rankers)
+
+    def field_of(self, kind: str) -> str:
+        return of_kind(self.field, kind)
 
     def example_case(self, task: Task) -> Case:
         """The example, or what a fix makes of it, on the device and with the model that it is about."""

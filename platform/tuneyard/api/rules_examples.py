@@ -10,6 +10,7 @@ from tuneyard.api.tasks import Task
 
 _SMALLEST: dict[str, dict[str, Any]] = {
     "train": {"model": {"name": "model"}, "data": {"source": "data.jsonl"}},
+    "rank": {"table": {"source": "rows.parquet"}, "features": {"dense": ["age"]}, "model": {"layers": [["dlrm"]]}},
     "score": {"model": {"name": "model"}, "data": {"source": "data.jsonl"}},
 }
 

@@ -30,6 +30,7 @@ HYBRID_RULES = (
     Rule(
         id="shard-within-host-zero",
         kind="train",
+        of_rankers=True,
         refused="hybrid sharding (shardWithin: host) below ZeRO-3",
         why="it shards parameters, gradients and optimizer states over the ranks of a host, as ZeRO-3 does over all",
         field="train.strategy.shardWithin",
@@ -50,6 +51,7 @@ HYBRID_RULES = (
     Rule(
         id="shard-within-host-offload",
         kind="train",
+        of_rankers=True,
         refused="hybrid sharding (shardWithin: host) with offload",
         why="offloaded gradients leave the GPU before they are averaged across hosts",
         field="train.strategy.offload",
@@ -60,6 +62,7 @@ HYBRID_RULES = (
     Rule(
         id="shard-within-host-alone",
         kind="train",
+        of_rankers=True,
         refused="hybrid sharding (shardWithin: host) over fewer than four workers",
         why="it needs two hosts with two ranks each; on one host it is plain ZeRO-3, with one rank per host plain replication",
         field="train.strategy.shardWithin",
@@ -80,6 +83,7 @@ HYBRID_RULES = (
     Rule(
         id="quantised-all-reduce-zero",
         kind="train",
+        of_rankers=True,
         refused="a quantised all-reduce under ZeRO 1, 2 or 3 over all ranks",
         why="there, DeepSpeed scatters gradients itself; replicas alone (ZeRO 0, or hosts with shardWithin: host) all-reduce them",
         field="train.strategy.quantisedAllReduce",
@@ -90,6 +94,7 @@ HYBRID_RULES = (
     Rule(
         id="quantised-all-reduce-alone",
         kind="train",
+        of_rankers=True,
         refused="a quantised all-reduce with one worker",
         why="it has no one to average gradients with",
         field="train.strategy.quantisedAllReduce",
@@ -100,6 +105,7 @@ HYBRID_RULES = (
     Rule(
         id="bf16-states-adamw",
         kind="train",
+        of_rankers=True,
         refused="bf16 states of an optimizer other than adamw",
         why="only adamw has two running means to round: adamw-8bit has smaller ones, adafactor and sgd next to none",
         field="train.optimizer.states",
@@ -110,6 +116,7 @@ HYBRID_RULES = (
     Rule(
         id="bf16-states-offload",
         kind="train",
+        of_rankers=True,
         refused="bf16 states of an offloaded optimizer",
         why="the step on offloaded states runs in DeepSpeed's CPU Adam, which keeps them in fp32",
         field="train.optimizer.states",

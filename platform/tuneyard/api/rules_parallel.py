@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuneyard.api.rules_case import Case, Fix, Rule
+from tuneyard.api.tasks import WorkerRange
 
 _USUAL_DEGREES = (2, 4, 8)
 
 
 def _whole_groups(case: Case) -> bool:
-    workers = case.resources.workers
-    return not isinstance(workers, int) or workers % case.train.ranks_per_replica == 0
+    workers, ranks = case.resources.workers, case.train.ranks_per_replica
+    if isinstance(workers, WorkerRange):
+        return workers.max // ranks * ranks >= workers.min
+    return workers == "auto" or workers % ranks == 0
 
 
 def _whole_groups_instead(case: Case) -> tuple[Fix, ...]:
     """Degrees that divide the workers; the nearest numbers of workers that make whole groups and divide the batch; no groups."""
     ranks, workers = case.train.ranks_per_replica, case.resources.workers
-    near = [] if not isinstance(workers, int) else [count for count in (workers // ranks * ranks, -(-workers // ranks) * ranks) if count]
+    wanted = workers.min if isinstance(workers, WorkerRange) else workers
+    near = [] if not isinstance(wanted, int) else [count for count in (wanted // ranks * ranks, -(-wanted // ranks) * ranks) if count]
     fitting = [count for count in dict.fromkeys(near) if case.train.divides_over(count)]
     groups = {"train.strategy.tensorParallel": 1, "train.strategy.contextParallel": 1}
     return (*_degrees(case), *({"resources.workers": count} for count in fitting), groups)

@@ -12,6 +12,7 @@ from tuneyard.api.rules_case import CPU, Case, Device, Fix, Rule
 from tuneyard.api.rules_hybrid import HYBRID_RULES
 from tuneyard.api.rules_parallel import PARALLEL_RULES
 from tuneyard.api.rules_program import PROGRAM_RULES
+from tuneyard.api.rules_rank import RANK_RULES
 from tuneyard.api.rules_tensor import TENSOR_RULES
 from tuneyard.api.train import Adapter, Preference
 from tuneyard.metrics import METRICS, needing
@@ -94,6 +95,7 @@ TRAIN_RULES = (
     Rule(
         id="optimizer-offload-zero",
         kind="train",
+        of_rankers=True,
         refused="optimizer offload without ZeRO",
         why="DeepSpeed moves optimizer states away only where ZeRO (stage 1 or higher) owns them",
         field="train.strategy.offload.optimizer",
@@ -104,6 +106,7 @@ TRAIN_RULES = (
     Rule(
         id="nvme-optimizer-zero3",
         kind="train",
+        of_rankers=True,
         refused="optimizer offload to NVMe below ZeRO-3",
         why="only ZeRO-3 swaps optimizer states to disk",
         field="train.strategy.offload.optimizer",
@@ -114,6 +117,7 @@ TRAIN_RULES = (
     Rule(
         id="parameter-offload-zero3",
         kind="train",
+        of_rankers=True,
         refused="parameter offload below ZeRO-3",
         why="only ZeRO-3 takes parameters apart, so only it can keep them elsewhere",
         field="train.strategy.offload.parameters",
@@ -124,6 +128,7 @@ TRAIN_RULES = (
     Rule(
         id="offload-needs-adamw",
         kind="train",
+        of_rankers=True,
         refused="optimizer offload with an optimizer other than adamw",
         why="the step on offloaded states runs in DeepSpeed's CPU Adam, which is the only one it has for them",
         field="train.strategy.offload.optimizer",
@@ -134,6 +139,7 @@ TRAIN_RULES = (
     Rule(
         id="adafactor-zero",
         kind="train",
+        of_rankers=True,
         refused="adafactor under ZeRO",
         why="it keeps second moments per row and column, and ZeRO hands it flat shards: results would depend on the number of workers",
         field="train.optimizer.name",
@@ -238,6 +244,7 @@ TRAIN_RULES = (
     Rule(
         id="uneven-batch",
         kind="train",
+        of_rankers=True,
         refused="a global batch that is not micro x accumulation x copies of the model",
         why="every copy of the model takes the same number of equal micro-batches in a step",
         field="train.batch",
@@ -449,4 +456,4 @@ SCORE_RULES = (
     ),
 )
 
-RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + TENSOR_RULES + HYBRID_RULES + PROGRAM_RULES + SCORE_RULES
+RULES: tuple[Rule, ...] = TRAIN_RULES + PARALLEL_RULES + TENSOR_RULES + HYBRID_RULES + PROGRAM_RULES + RANK_RULES + SCORE_RULES

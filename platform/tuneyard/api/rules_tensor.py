@@ -90,11 +90,24 @@ TENSOR_RULES = (
         refused="fp16 under tensor parallelism without ZeRO",
         why="each rank would find overflows in its own part alone, and scale its loss differently; DeepSpeed agrees on them",
         field="train.strategy.precision",
-        breaks=_cut(lambda c: c.strategy.precision == "fp16" and c.strategy.zero == 0),
-        nearest=lambda _: ({"train.strategy.zero": 1}, {"train.strategy.precision": "bf16"}),
+        breaks=_cut(lambda c: _computes_in_fp16(c) and c.strategy.zero == 0),
+        nearest=lambda c: (
+            {"train.strategy.zero": 1},
+            {"train.strategy.precision": "bf16" if c.device is None or c.device.bf16 else "fp32"},
+        ),
         example={**_EXAMPLE, "train.strategy.precision": "fp16", "train.strategy.zero": 0},
     ),
 )
+
+
+def _computes_in_fp16(case: Case) -> bool:
+    """By its own word, or because `auto` means it on a GPU without bf16."""
+    precision, device = case.strategy.precision, case.device
+    return precision == "fp16" or (precision == "auto" and device is not None and not device.bf16 and not device.is_cpu)
+
+
+def _instead_of_fp16(case: Case) -> str:
+    return "bf16" if case.device is None or case.device.bf16 else "fp32"
 
 
 def _offloads(case: Case) -> bool:

@@ -5,7 +5,7 @@ from tuneyard.catalog.attention import attention_kinds
 from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
-from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_skus, needs_measuring, rules_device
+from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_devices, known_skus, needs_measuring, rules_device
 from tuneyard.catalog.local import LocalDevice, local_devices, local_sku
 from tuneyard.catalog.open_models import known_config, known_models, published_parameters
 from tuneyard.catalog.shapes import ModelShape, Projection
@@ -27,6 +27,7 @@ __all__ = [
     "keep",
     "kinds",
     "known_config",
+    "known_devices",
     "known_models",
     "known_skus",
     "local_devices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -114,6 +115,18 @@ def rules_device(sku: str) -> Device:
     if device is None:
         raise unknown(sku)
     return device.rules_device
+
+
+def known_devices(skus: Iterable[str]) -> dict[str, Device]:
+    """What the rules ask of each SKU that the catalog has, by the name that is given; the others are left out, and nothing is asked of this
+    machine: for programs that judge jobs for others, such as a hub."""
+    found = {sku: CPU if sku.strip().lower() == CPU.sku else _device(sku) for sku in skus}
+    return {sku: device for sku, device in found.items() if device is not None}
+
+
+def _device(sku: str) -> Device | None:
+    kind = kinds().find(sku.strip())
+    return kind.device if kind is not None else None
 
 
 def unknown(sku: str) -> BadInput:

@@ -12,6 +12,8 @@ from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import rules_device
+from tuneyard.cluster.fits import without_workers
+from tuneyard.federation import unmatched_skus
 
 
 def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
@@ -100,6 +102,14 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
                 yield document.complaint(path, f"{error.cause}; {error.next_step}")
     for violation in rule_violations(document.resource, devices):
         yield document.complaint(violation.path, violation.reason)
+    found = _job_of(document)
+    if found is not None:
+        root, job = found
+        whole = JobSpec(metadata=document.resource.metadata, spec=job)
+        for index, reason in unmatched_skus(whole):
+            yield document.complaint((*root, "tasks", index, "resources", "sku"), reason)
+        for index, reason in without_workers(whole):
+            yield document.complaint((*root, "tasks", index, "resources", "workers"), reason)
 
 
 def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -2,20 +2,21 @@
 
 The scheduler's rules (federation) say what an ask is, and which of the things that are known of its duration goes first. The planner
 (planning) is one of them, where it can answer: for train tasks with `steps`, and searches over them, of a model whose shape is in the
-catalog. Of such models it also says where they fit (`fits`). Nothing is read or asked of anybody for it, so that a hub can do it for every
-job.
+catalog. Of such models it also says where they fit (`fits`). SKUs and numbers of workers with which a task's settings cannot work are left
+out. Nothing is read or asked of anybody for it, so that a hub can do it for every job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from tuneyard import federation
-from tuneyard.api import BadInput, JobSpec, JobStatus, Task, TrainTask
-from tuneyard.catalog import kinds
-from tuneyard.cluster.fits import essence_of, fits_of, model_of, shape_of
-from tuneyard.federation import REFERENCE_SKU, Ask, Fits, skus_of, speed_factor, worlds_of
+from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
+from tuneyard.catalog import canonical_sku, kinds
+from tuneyard.cluster.fits import barred_skus, essence_of, fits_of, model_of, shape_of, working_worlds
+from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, skus_of, speed_factor, worlds_of
 from tuneyard.planning import best, plans
 
 _START_S = 60.0
@@ -29,7 +30,26 @@ def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offe
     """The ask of one task of a job. `offered`: SKUs of the clusters, among which a task that names none may be placed."""
     task = job.spec.task(task_name)
     fits = fits_of(job, task, offered)
-    return federation.ask_of(job, created, task_name, status, planned_s(job, task, fits), fits)
+    ask = federation.ask_of(job, created, task_name, status, planned_s(job, task, fits), fits)
+    return _elsewhere_than(barred_skus(job, task, offered), _with_worlds_that_work(job, task, ask), offered)
+
+
+def _with_worlds_that_work(job: JobSpec, task: Task, ask: Ask) -> Ask:
+    """The ask without numbers of workers that break a rule; as it is where all of them do, so that its SKUs are barred with the reason."""
+    worlds = working_worlds(job, task, ask.worlds)
+    return replace(ask, worlds=worlds) if worlds and worlds != ask.worlds else ask
+
+
+def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str]) -> Ask:
+    """An ask for the SKUs that are left. Where none is, it says why, and waits for one that is not barred."""
+    if not barred:
+        return ask
+    left = [sku for sku in ask.skus or {*map(canonical_sku, offered), CPU.sku} if sku not in barred]
+    if ask.skus and left:
+        return replace(ask, skus=tuple(left))
+    known = dict(ask.least)
+    least = {sku: known.get(sku, FITS_NEVER if known else 1) for sku in left} | dict.fromkeys(barred, FITS_NEVER)
+    return replace(ask, least=tuple(sorted(least.items())), fit=ask.fit if left else next(iter(barred.values())))
 
 
 def planned_s(job: JobSpec, task: Task, fits: Fits | None = None) -> float | None:

@@ -21,6 +21,7 @@ from tuneyard.federation.from_api import (
     sku_names,
     skus_of,
     taken_by,
+    unmatched_skus,
     worlds_dividing,
     worlds_of,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "taken_by",
     "team_of",
     "unknown_team",
+    "unmatched_skus",
     "worlds_dividing",
     "worlds_of",
 ]

@@ -203,6 +203,15 @@ def skus_of(job: JobSpec, gang: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sku for sku in own if not allowed or sku in allowed)) if own else tuple(dict.fromkeys(allowed))
 
 
+def unmatched_skus(job: JobSpec) -> Iterator[tuple[int, str]]:
+    """Tasks that can run nowhere, because they name SKUs that the job forbids: their places, and why."""
+    allowed = {canonical_sku(sku) for sku in job.spec.placement.skus}
+    for index, task in enumerate(job.spec.tasks):
+        own = {canonical_sku(sku) for sku in task.resources.sku}
+        if own and allowed and not own & allowed:
+            yield index, f"names {', '.join(sorted(own))}, and placement.skus allows {', '.join(sorted(allowed))} alone: name one of these"
+
+
 def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     """Possible numbers of GPUs, best first, and how many must share a machine: an engine's, or those of a tensor-parallel group."""
     if task.process is not None:
@@ -216,7 +225,9 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     if isinstance(workers, int):
         return (workers,), unit
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
-    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, WORKERS_ON_CPU if on_cpu else MOST_AUTO)
+    usual = WORKERS_ON_CPU if on_cpu else MOST_AUTO
+    replica = training.ranks_per_replica if training is not None else 1
+    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, max(usual, replica))
     return (dividing(None, least, most) if training is None else worlds_dividing(training, least, most)) or (least,), unit
 
 

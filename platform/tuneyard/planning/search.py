@@ -100,9 +100,14 @@ class Search:
         return self.task.layout
 
     def smallest(self) -> Layout:
-        """The layout of all allowed that takes least, for saying how much that is."""
+        """The layout of all allowed that takes least, for saying how much that is. Raises BadInput where none is allowed."""
         recompute = self._strategy.recompute is not False
         legal = [replace(each, recompute=recompute) for each in self.layouts() if self.micro_batches(each)]
+        if not legal:
+            raise BadInput(
+                f"there is no layout of this strategy for {self.workers} x {self.gpu.sku}",
+                "leave strategy.zero, precision or tensorParallel to the planner: auto",
+            )
         return min(
             (self.with_batch(each, self.micro_batches(each)[-1]) for each in legal), key=lambda each: self.estimate(each).device.total_gb
         )

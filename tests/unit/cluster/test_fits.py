@@ -247,3 +247,22 @@ def test_jobs_that_differ_in_data_and_length_share_an_answer() -> None:
     longer = job(data={"source": "s3://b/c", "maxLength": 4096}).spec.tasks[0].train
     assert longer is not None
     assert essence_of(longer) != essence_of(one)
+
+
+def test_a_task_is_placed_where_its_settings_work() -> None:
+    """Flash attention has no kernels on a T4, and none on cpu; no SKU is named, and the smaller ones have room."""
+    old, node = cluster("old", "t4-16gb", 4, 4), cluster("node", "h100", 1)
+    flash = job("of/nobody", workers=2, model={"name": "of/nobody", "attention": "flash"})
+    found = outlook(flash, old, CPUS, node)
+    assert found.place is not None
+    assert found.place.sku == "h100-80gb"
+    said = never(flash, old, CPUS)
+    assert "flash attention on a device that cannot run it (on cpu) cannot work" in said
+
+
+def test_numbers_of_workers_that_break_a_rule_are_not_asked_for() -> None:
+    """Of {1..8} workers, one and two are no two hosts of two."""
+    within = ask(job(workers={"min": 1, "max": 8}, strategy={"zero": 3, "shardWithin": "host"}), "h100-80gb")
+    assert min(within.worlds) >= 4
+    pair = ask(job("of/nobody", batch={"global": 64}, strategy={"tensorParallel": 8, "contextParallel": 2}), "h100-80gb")
+    assert pair.worlds == (16,), "one whole copy of the model at the least"

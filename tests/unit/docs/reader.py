@@ -30,7 +30,7 @@ def substituted(text: str, folder: Path) -> str:
 
 
 def make_reader(folder: Path) -> Path:
-    """`folder` with job.yaml (README's), its data, clusters.yaml, jobs.csv, a model, templates/, and a bucket with data and logs of a job."""
+    """`folder` with job.yaml (README's), its data, clusters.yaml, jobs.csv, a model, a template, and a bucket with data and logs."""
     chats = "".join(json.dumps({"messages": _chat(text)}) + "\n" for text in sentences(40))
     for path in (folder / "chats.jsonl", folder / "s3" / "corpus" / "chats" / "chats.jsonl"):
         path.parent.mkdir(parents=True, exist_ok=True)
