@@ -8,7 +8,7 @@ ask it, with the kernels of the GPU image. Nothing is read for it, and answers a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -56,6 +56,8 @@ def barred_skus(job: JobSpec, task: Task, offered: Collection[str]) -> dict[str,
     """SKUs of those that a task may use on which its settings cannot work, by the table of rules, with why: flash attention on a T4. What
     an attempt's own checks would refuse there, the scheduler does not place there."""
     gang = job.spec.gang_of(task)
+    if gang.kind not in _STAND_INS:
+        return {}
     skus = skus_of(job, gang) or tuple(sorted({*map(canonical_sku, offered), _CPU}))
     return dict(_barred(_settings_of(gang), skus))
 
@@ -80,8 +82,27 @@ def without_workers(job: JobSpec) -> Iterator[tuple[int, str]]:
         yield index, f"no number of workers that batch and resources allow can work; with {worlds[0]}: {alone[0].reason}"
 
 
+_LAYOUT = {"program", "method", "objective", "strategy", "optimizer", "batch"}
+_STAND_INS: Mapping[str, Mapping[str, Any]] = {
+    "train": {"data": {"source": "any"}},
+    "score": {"data": {"source": "any"}},
+    "rank": {"table": {"source": "any"}, "features": {"dense": ["any"]}, "model": {"layers": [["linear"]]}},
+}
+
+
 def _settings_of(gang: Task) -> str:
-    return gang.model_dump_json(by_alias=True, exclude={"name", "depends_on"}, exclude_unset=True)
+    """What of a task rules about SKUs and numbers of workers read, as JSON of a Task: equal for jobs that differ in their data alone. What
+    else the rules say of it does not depend on where it runs, and is said before (`check_rules`)."""
+    kind = gang.kind
+    body = (gang.train or gang.rank or gang.score or gang).model_dump(
+        mode="json", by_alias=True, exclude_unset=True, include={*_LAYOUT, "engine"}
+    )
+    model = (gang.train or gang.score) and {"model": {"name": "any", "attention": gang.train.model.attention if gang.train else "auto"}}
+    settings = {
+        kind: {**body, **_STAND_INS.get(kind, {}), **(model or {})},
+        "resources": gang.resources.model_dump(mode="json", by_alias=True),
+    }
+    return json.dumps(settings, sort_keys=True)
 
 
 def _with(settings: str, **resources: Any) -> Task:
