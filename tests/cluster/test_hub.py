@@ -457,11 +457,17 @@ def test_a_job_waits_for_its_template_and_fails_where_it_says_otherwise_than_tha
     assert phases(stage.hub)["early"] == "Pending"
     template(stage, "coming", "registry/base:1", train={"modl": {}})
     says("waits: the ModelTemplate coming cannot be used: spec.train.modl: unknown field (did you mean model?)")
-    template(stage, "coming", "registry/base:1", fixed=["job.image"])
+    given = {"image": "registry/base:1", "storage": {"output": "s3://team/jobs"}}
+    template(stage, "coming", "registry/base:1", fixed=["job.image"], job=given)
     member, name = attempt_of(stage, "early")
+    assert job(stage.hub, "early")["status"]["output"].startswith("s3://team/jobs/default/early-"), (
+        "and not where the hub alone would write"
+    )
     speak(member, name, phase="Running", progress={"step": 1, "of": 10})
     phase(stage, "early", "Running")
     submit_all(stage.hub, [by_template("own-way", "coming", image="mine")])
     said = phase(stage, "own-way", "Failed")["message"]
     assert said == 'spec.image: the ModelTemplate coming fixes it to "registry/base:1"; found "mine"'
+    template(stage, "coming", "registry/base:1", job=given)
+    attempt_of(stage, "own-way")
     stage.hub.kubectl("delete", "modeltemplates", "--all")

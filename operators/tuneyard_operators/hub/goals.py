@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tuneyard.api import STORED, BadInput, FindTemplate, JobSpec, JobStatus, check_rules
+from tuneyard.api import STORED, BadInput, FindTemplate, Job, JobSpec, JobStatus, ModelTemplate, check_rules
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.status import TemplateStatus
-from tuneyard.api.templates import filled, folder_of, kept_template, no_template, template_of
+from tuneyard.api.templates import filled, folder_of, kept_template, named, no_template, template_of
 from tuneyard.api.wire import Reading, read
 from tuneyard.catalog import known_devices
-from tuneyard.cluster.fits import without_workers
+from tuneyard.cluster.fits import unusable_placement, without_workers
 from tuneyard.federation import unmatched_skus
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
@@ -43,6 +43,8 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
                 raise BadInput("; ".join(f"{'.'.join(map(str, path))}: {reason}" for path, reason in made.problems))
             spec = made.spec
         known = {key: item[key] for key in ("apiVersion", "kind", "metadata") if key in item}
+        if template is not None:
+            known["metadata"] = named(metadata, name)
         job = JobSpec.model_validate(known if spec is None else {**known, "spec": spec}, context=STORED)
         problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
@@ -50,6 +52,8 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         job, problem = _stub(item), "; ".join(map(_complaint, wrong))
     except BadInput as error:
         job, problem, passing = _stub(item), error.cause, template is None
+    except RecursionError:
+        job, problem = _stub(item), "spec: nested too deep"
     return Goal(
         job=job,
         uid=metadata["uid"],
@@ -59,8 +63,18 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         held=FINALIZER in metadata.get("finalizers", []),
         problem=problem,
         may_pass=passing,
-        template=TemplateStatus(name=name, spec=template.spec.to_yaml_dict()) if template is not None else None,
+        template=_as_kept(item, name, template),
     )
+
+
+def _as_kept(item: Mapping[str, Any], name: str, template: ModelTemplate | None) -> TemplateStatus | None:
+    """A template as the status of its jobs keeps it; what is kept already stays as it is, fields of a newer hub too."""
+    if template is None:
+        return None
+    kept = (item.get("status") or {}).get("template")
+    if isinstance(kept, Mapping) and kept.get("name") == name:
+        return read(TemplateStatus, kept).value
+    return TemplateStatus(name=name, spec=template.spec.to_yaml_dict())
 
 
 def status_of(item: Mapping[str, Any]) -> Reading[JobStatus]:
@@ -85,7 +99,7 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
     for violation in check_rules(job, known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)):
         yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
-    for index, reason in unmatched_skus(job):
+    for index, reason in (*unmatched_skus(job), *unusable_placement(job)):
         yield f"spec.tasks.{index}.resources.sku: {reason}"
     for index, reason in without_workers(job):
         yield f"spec.tasks.{index}.resources.workers: {reason}"
@@ -117,6 +131,19 @@ def _stub(item: Mapping[str, Any]) -> JobSpec:
 
 
 def stub_spec(spec: Any) -> dict[str, Any]:
-    """Stands in for a spec that cannot be read, or not yet: what remains is whether its author wants it to end or to rest."""
-    asked = {name: True for name in ("cancelled", "suspend") if isinstance(spec, Mapping) and spec.get(name) is True}
-    return {**asked, "tasks": [{"name": "unreadable", "process": {"command": ["false"]}}]}
+    """Stands in for a spec that cannot be read, or not yet: what remains is whether and when its author wants it to end or to rest."""
+    known = spec if isinstance(spec, Mapping) else {}
+    asked: dict[str, Any] = {name: True for name in ("cancelled", "suspend") if known.get(name) is True}
+    tasks = [{"name": "unreadable", "process": {"command": ["false"]}}]
+    for name in ("deadline", "ttlAfterFinished"):
+        if known.get(name) is not None and _is_readable({name: known[name], "tasks": tasks}):
+            asked[name] = known[name]
+    return {**asked, "tasks": tasks}
+
+
+def _is_readable(spec: dict[str, Any]) -> bool:
+    try:
+        Job.model_validate(spec)
+    except ValidationError:
+        return False
+    return True

@@ -309,7 +309,8 @@ class Hub:
 
     async def _store(self, key: Key, goal: Goal, item: Object, before: JobStatus, after: JobStatus) -> None:
         """Write the status where it has changed. Raises Conflict where the JobSpec was changed meanwhile."""
-        after.output = after.output or output_of(goal, self.settings.defaults)
+        if not goal.problem and not (after.output and after.attempts):  # until it begins, its template may change where it writes
+            after.output = output_of(goal, self.settings.defaults)
         if after == before and item.get("status"):
             return
         after.usage.gpu_hours, after.usage.cost = usage_of(after.attempts, datetime.now(UTC))
@@ -409,7 +410,9 @@ def _is_news(before: JobStatus, after: JobStatus) -> bool:
 
 
 def _is_over(item: Object) -> bool:
-    """True if nothing is left to do for a job, nor to wait for."""
+    """True if nothing is left to do for a job, nor to wait for: one that was refused before it began may be saved by its template."""
     metadata, status = item["metadata"], last_resort.stored_status(item)
+    if template_of(item.get("spec")) and status.get("phase") == Phase.FAILED and not status.get("attempts"):
+        return False
     waits = "deletionTimestamp" in metadata or last_resort.stored_spec(item).get("ttlAfterFinished") is not None
     return last_resort.is_settled(item) and not waits and status.get("observedGeneration") == metadata.get("generation", 0)

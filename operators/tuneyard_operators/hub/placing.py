@@ -134,6 +134,8 @@ class Placing:
         new = {task: ask for task, ask in asks.items() if before.get(task) != ask}
         for task, ask in new.items():
             self._aside.pop((key, task), None)
+            if (place := self.decided.get(key, {}).get(task)) is not None and not _is_where(place, ask):
+                self._undo(key, task, now)
             if task not in self.decided.get(key, {}):
                 self.scheduler.add(self._corrected(ask))
                 self._drop_verdict(key, task)
@@ -414,6 +416,17 @@ class Placing:
         if not self.decided[key]:
             del self.decided[key]
         self.scheduler.release(place.ask.job, task, now)
+
+
+def _is_where(place: Place, ask: Ask) -> bool:
+    """Whether a placement that no status holds yet is one that a task still asks for: its job or template may have changed meanwhile."""
+    return (
+        place.workers in ask.worlds
+        and place.ask.unit == ask.unit
+        and (not ask.skus or place.sku in ask.skus)
+        and (not ask.clusters or place.cluster in ask.clusters)
+        and ask.fewest(place.sku) <= place.workers
+    )
 
 
 def _has_moved(before: float | None, starts: float | None, now: float) -> bool:

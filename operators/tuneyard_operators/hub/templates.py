@@ -40,8 +40,13 @@ class ModelTemplates(Cache):
     def version(self, job: Mapping[str, Any]) -> str:
         """Changes with the template that a JobSpec's goal is made by; empty where it names none."""
         name = template_of(job.get("spec"))
-        if not name or kept_template(job) is not None:
-            return _KEPT if name else ""
+        if not name:
+            return ""
+        try:
+            if kept_template(job) is not None:
+                return _KEPT
+        except BadInput:
+            return _KEPT
         item = self.items.get(("", name))
         return f"{name}@{item['metadata'].get('resourceVersion', '')}" if item is not None else name
 

@@ -19,7 +19,7 @@ from tuneyard.api.rules import Violation, check_rules
 from tuneyard.api.rules_case import Device
 from tuneyard.api.schedule import ModelTemplate, Schedule
 from tuneyard.api.team import Team
-from tuneyard.api.templates import Filled, FindTemplate, filled, folder_of, no_template, said_by, template_of, template_problems
+from tuneyard.api.templates import Filled, FindTemplate, filled, folder_of, named, no_template, said_by, template_of, template_problems
 
 KINDS: dict[str, type[Resource]] = {
     "JobSpec": JobSpec,
@@ -53,8 +53,10 @@ def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
     Raises BadInput whose cause holds one line per problem: `file:line:col: path: reason (did you mean …?)`.
     """
     documents = [document for document in load_documents(path, find) if not isinstance(document.resource, ModelTemplate)]
+    if not documents:
+        raise BadInput(f"{path}: holds ModelTemplates, and no JobSpec", "give the file of a job; templates are given by --templates")
     if len(documents) != 1:
-        kinds = ", ".join(_kind_of(document.resource) for document in documents) or "ModelTemplates alone"
+        kinds = ", ".join(_kind_of(document.resource) for document in documents)
         raise BadInput(f"{path}: holds {len(documents)} objects ({kinds}), one is expected here", "split the file at its `---` lines")
     resource = documents[0].resource
     if not isinstance(resource, JobSpec):
@@ -96,6 +98,7 @@ def parse_documents(text: str, filename: str, find: FindTemplate = no_template) 
     if not trees and not problems:
         raise BadInput(f"{filename}: the file is empty", "start from an example in jobspecs/, such as jobspecs/quickstart.yaml")
     here, unusable = _templates_in(trees)
+    problems += [problem for problem in unusable if problem.path == ("metadata", "name")]
     documents: list[Document] = []
     for tree in trees:
         value, template, wrong = _filled(tree.value, lambda name: here[name] if name in here else find(name))
@@ -124,10 +127,19 @@ def _templates_in(trees: list[Tree]) -> tuple[dict[str, ModelTemplate], list[Pro
     found: dict[str, ModelTemplate] = {}
     problems: list[Problem] = []
     for tree in trees:
-        if isinstance(tree.value, dict) and tree.value.get("kind") == "ModelTemplate":
-            resource, wrong = _validate(tree, tree.value, None)
+        value = tree.value if isinstance(tree.value, dict) else {}
+        listed = (
+            value["items"] if value.get("kind") == "List" and isinstance(value.get("items"), list) else None
+        )  # as kubectl prints several
+        for each in [value] if listed is None else listed:
+            if not isinstance(each, dict) or each.get("kind") != "ModelTemplate":
+                continue
+            resource, wrong = _validate(tree, each, None)
             problems += wrong
             if isinstance(resource, ModelTemplate):
+                if resource.metadata.name in found:
+                    path = ("metadata", "name")
+                    problems.append(Problem(tree.place(path), path, f"a second ModelTemplate {resource.metadata.name} in this file"))
                 found[resource.metadata.name] = resource
     return found, problems
 
@@ -147,7 +159,8 @@ def _filled(value: Any, find: FindTemplate) -> tuple[Any, ModelTemplate | None, 
     except BadInput as error:
         return value, None, [((*root, "template"), f"{error.cause}; {error.next_step}")]
     made: Filled = filled(spec, name, template.spec, folder_of(value.get("metadata")))
-    return _with(value, root, made.spec), template, [((*root, *path[1:]), reason) for path, reason in made.problems]
+    whole = {**value, "metadata": named(value.get("metadata"), name)} if kind == "JobSpec" else value
+    return _with(whole, root, made.spec), template, [((*root, *path[1:]), reason) for path, reason in made.problems]
 
 
 def _with(value: dict[str, Any], root: tuple[str, ...], inner: Any) -> dict[str, Any]:

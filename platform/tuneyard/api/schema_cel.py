@@ -13,7 +13,6 @@ from tuneyard.api.base import RAY_TOKEN_VARIABLES
 from tuneyard.api.jobspec import ONE_CLUSTER
 from tuneyard.api.local_files import ADVICE
 from tuneyard.api.tasks import LOGS
-from tuneyard.metrics import METRICS, Metric
 
 CelRule = Mapping[str, str]
 
@@ -54,11 +53,6 @@ _ONE_VALIDATION = _rule(
     "!(has(self.validation) && has(self.validationFraction) && self.validationFraction > 0.0)",
     "give validation or validationFraction, not both",
 )
-
-
-def needs_no_reference(metrics: Mapping[str, Metric]) -> str:
-    without = [metric.name for metric in metrics.values() if "reference" not in metric.needs]
-    return f"!has(self.metrics) || self.metrics.all(m, m in {without})" if without else "!has(self.metrics) || size(self.metrics) == 0"
 
 
 _POSITIVE_RANK = _rule("!has(self.rank) || self.rank >= 1", "the rank of an adapter is at least 1")
@@ -170,12 +164,6 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
         _rule(
             "!has(self.negativeRate) || self.negativeRate == 1.0 || !has(self.moreLabels) || size(self.moreLabels) == 0",
             "with moreLabels, probabilities of rows that were drawn by one label cannot be corrected: give negativeRate 1",
-        ),
-    ),
-    "ScoreTask": (
-        _rule(
-            f"{needs_no_reference(METRICS)} || !has(self.data) || has(self.data.reference)",
-            "metrics need data.reference: the column with the expected answer",
         ),
     ),
 }

@@ -27,6 +27,8 @@ _KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "m
 
 TEMPLATED = {"train": "TrainTask", "score": "ScoreTask", "rank": "RankTask"}
 """Groups whose required fields a template may give. CEL asks for them in jobs without one."""
+PARTS = ("Comet", "RankModel", "Windows")
+"""Groups inside, whose required fields a template may give too. The models ask for them."""
 
 
 def structural(schema: Schema) -> Schema:
@@ -40,7 +42,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         found = _convert(definitions[name], definitions)
         if name in CEL_RULES:
             found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
-        if name in TEMPLATED.values():
+        if name in TEMPLATED.values() or name in PARTS:
             found.pop("required", None)
         return (_without_defaults(found) if name == "Job" else found) | _annotations(node)
     if node.get("x-kubernetes-int-or-string"):

@@ -1,45 +1,62 @@
 """Defaults and what a job says, field by field: the merge by which a ModelTemplate is filled in. Pure.
 
-What the job says wins. A list of the job takes the place of the template's, but for `env`, whose variables are joined by name. Where two
-fields exclude each other (`name` and `from` of a model, `epochs` and `steps`), the one that the job gives wins over both of the template
-(`GIVES_WAY`).
+What the job says wins. A list of the job takes the place of the template's, but for `env`, whose variables are joined by name. Where fields
+exclude each other (`name` and `from` of a model, `epochs` and `steps`), the one that the job gives takes the place of the template's, and
+what belongs to the template's goes with it (`ALTERNATIVES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from tuneyard.api.base import Fields
 from tuneyard.api.data import ScoreData, Source, TrainData
 from tuneyard.api.jobspec import Job
 from tuneyard.api.rank import RankTask
-from tuneyard.api.train import Method, ModelRef, TrainTask
+from tuneyard.api.train import Method, ModelRef, Optimizer, TrainTask
 
-_OF_SOURCE = ("source", "from", "mix", "path", "split", "fileType")
-_SOURCE: Mapping[str, tuple[str, ...]] = {"source": _OF_SOURCE, "from": _OF_SOURCE, "mix": (*_OF_SOURCE, "columns", "limit")}
-_HELD_OUT: Mapping[str, tuple[str, ...]] = {"validation": ("validationFraction",), "validationFraction": ("validation",)}
-_LENGTH: Mapping[str, tuple[str, ...]] = {"epochs": ("steps",), "steps": ("epochs",)}
-_METHODS = ("full", "lora", "qlora", "dora")
-GIVES_WAY: Mapping[type[Fields], Mapping[str, tuple[str, ...]]] = {
-    Method: dict.fromkeys(_METHODS, _METHODS),
-    ModelRef: {"name": ("from", "path", "revision"), "from": ("name", "path", "revision")},
-    Source: _SOURCE,
-    ScoreData: _SOURCE,
-    TrainData: {**_SOURCE, **_HELD_OUT, "workers": ("service",), "service": ("workers",)},
-    TrainTask: _LENGTH,
-    RankTask: {**_LENGTH, **_HELD_OUT},
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Fields that exclude each other, and `companions`, which belong to the value that one of them has."""
+
+    fields: tuple[str, ...]
+    companions: tuple[str, ...] = ()
+
+    def gives_way(self, below: Mapping[str, Any], given: Mapping[str, Any]) -> set[str]:
+        """What of a template's `below` has no place beside what a job gives: where both give an alternative, and not the same."""
+        own, other = ({name: values[name] for name in self.fields if values.get(name) not in (None, [])} for values in (given, below))
+        if not own or not other or own == other:
+            return set()
+        if own.keys() == other.keys() and all(isinstance(value, Mapping) for value in own.values()):
+            return set()  # one group of fields, which is joined
+        return {*self.fields, *self.companions} - given.keys()
+
+
+_PLACE = Alternatives(("source", "from", "mix"), ("path", "split", "fileType", "columns", "limit", "temperature", "whenExhausted"))
+_HELD_OUT = Alternatives(("validation", "validationFraction"))
+_LENGTH = Alternatives(("epochs", "steps"))
+ALTERNATIVES: Mapping[type[Fields], tuple[Alternatives, ...]] = {
+    Method: (Alternatives(("full", "lora", "qlora", "dora")),),
+    ModelRef: (Alternatives(("name", "from"), ("path", "revision", "init", "trustRemoteCode")),),
+    Source: (_PLACE,),
+    ScoreData: (_PLACE,),
+    TrainData: (_PLACE, _HELD_OUT, Alternatives(("workers", "service"))),
+    TrainTask: (_LENGTH, Alternatives(("objective",), ("preference",))),
+    RankTask: (_LENGTH, _HELD_OUT),
+    Optimizer: (Alternatives(("name",), ("states", "betas", "epsilon")),),
 }
-"""Field that a job gives -> fields of the template that it leaves no place for, where the job does not give them too."""
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], model: type[Fields] | None) -> dict[str, Any]:
     """`above` with what it leaves out from `below`. A null leaves out, as for an API server."""
     given = {key: value for key, value in above.items() if value is not None}
-    yields = GIVES_WAY.get(model, {}) if model is not None else {}
-    gone = {other for key in given for other in yields.get(key, ())}
-    result = {key: deepcopy(value) for key, value in below.items() if key not in gone or key in given}
+    groups = ALTERNATIVES.get(model, ()) if model is not None else ()
+    gone = {name for group in groups for name in group.gives_way(below, given)}
+    result = {key: deepcopy(value) for key, value in below.items() if key not in gone}
     for key, value in given.items():
         known = result.get(key)
         if isinstance(known, Mapping) and isinstance(value, Mapping):
@@ -52,7 +69,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any], model: type[Field
 
 
 def _joined(below: list[Any], above: list[Any]) -> list[Any]:
-    names = {each.get("name") for each in above if isinstance(each, Mapping)}
+    names = [each.get("name") for each in above if isinstance(each, Mapping)]
     return [*(each for each in below if not (isinstance(each, Mapping) and each.get("name") in names)), *deepcopy(above)]
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api.base import Fields
+from tuneyard.api.base import Fields, is_dns_label
 from tuneyard.api.errors import BadInput
-from tuneyard.api.jobspec import Job, JobSpec
+from tuneyard.api.jobspec import STORED, Job, JobSpec
 from tuneyard.api.loading_reasons import explain
 from tuneyard.api.loading_yaml import Path, show_path
-from tuneyard.api.local_files import local_files
+from tuneyard.api.local_files import is_relative, local_files
 from tuneyard.api.rank import RankTask
 from tuneyard.api.rules import check_rules
 from tuneyard.api.schedule import ModelTemplate, ModelTemplateGoal
 from tuneyard.api.score import ScoreTask
 from tuneyard.api.tasks import Resources
+from tuneyard.api.template_fixed import at, kind_of, kinds_of, overruled, overruled_in_task, resources_of
 from tuneyard.api.template_merge import merged
 from tuneyard.api.train import TrainTask
 
@@ -29,6 +30,9 @@ LARGEST_BYTES = 32_000
 """A hub keeps a template's defaults in the status of each job that runs by it."""
 JOB_FIELDS = ("image", "setup", "env", "storage", "tracking", "retries", "placement", "deadline", "expectedDuration")
 _KINDS: Mapping[str, type[Fields]] = {"train": TrainTask, "score": ScoreTask, "rank": RankTask}
+_OF_RANKERS = ("ranking", "rowsPerPart", "maxErrorFraction")
+_OF_PROMPTS = ("prompt", "reference", "chat")
+ANNOTATION = "tuneyard.dev/template"
 _STAND_IN: Mapping[str, Mapping[str, Any]] = {
     "train": {"model": {"name": "any/model"}, "data": {"source": "/any/data.jsonl"}},
     "score": {"model": {"name": "any/model"}, "data": {"source": "/any/data.jsonl", "reference": "answer"}},
@@ -100,46 +104,78 @@ def filled_manifest(manifest: Mapping[str, Any], find: FindTemplate) -> dict[str
     made = filled(spec, name, find(name).spec, folder_of(manifest.get("metadata")))
     if made.problems:
         raise BadInput("\n".join(f"{show_path(path)}: {reason}" for path, reason in made.problems), "leave these fields out")
-    return {**manifest, "spec": made.spec}
+    return {**manifest, "metadata": named(manifest.get("metadata"), name), "spec": made.spec}
+
+
+def comparable(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A job's spec with all defaults of the models, and stand-ins for what only its template gives: to tell whether two mean the same. None
+    where it cannot be read."""
+    made = filled(spec, "", ModelTemplateGoal(**{kind: dict(fields) for kind, fields in _STAND_IN.items()}))
+    try:
+        job = Job.model_validate(made.spec, context=STORED)
+    except ValidationError:
+        return None
+    return {**job.model_dump(mode="json", by_alias=True), "template": spec.get("template")}
 
 
 def template_of(spec: Any) -> str:
     """The name of the template that the `spec` of a JobSpec asks for, as written; empty where it asks for none."""
     name = spec.get("template") if isinstance(spec, Mapping) else None
-    return name if isinstance(name, str) else ""
+    return name if isinstance(name, str) and is_dns_label(name) else ""
 
 
 def folder_of(metadata: Any) -> str:
     """Where a job writes below the output that a template names: NAMESPACE/NAME-UID on a hub, NAME in a file; as far as these are known."""
     known = metadata if isinstance(metadata, Mapping) else {}
     namespace, name, uid = (str(known.get(key) or "") for key in ("namespace", "name", "uid"))
+    if not all(is_dns_label(part[:63]) for part in (namespace, name, uid) if part):
+        return ""  # it is refused for that
     return "/".join(part for part in (namespace, "-".join(part for part in (name, uid[:8]) if part)) if part)
 
 
 def filled(spec: Mapping[str, Any], name: str, goal: ModelTemplateGoal, folder: str = "") -> Filled:
     """A `spec` as written, with what it leaves out from the template `name`. `folder`: its own, below the template's output. What has a
     wrong type stays, for the models to refuse."""
+    try:
+        return _filled(spec, name, goal, folder)
+    except RecursionError:
+        return Filled(dict(spec), ((("spec",), "is nested too deep"),))
+
+
+def _filled(spec: Mapping[str, Any], name: str, goal: ModelTemplateGoal, folder: str) -> Filled:
     own = {key: value for key, value in spec.items() if key != "template"}
     tasks = own.pop("tasks", None)
     result = merged(goal.job, own, Job)
-    problems = list(_overruled(goal, name, "job", result, ("spec",)))
+    problems = list(overruled(goal, name, "job", result, ("spec",)))
     if isinstance(tasks, list):
-        result["tasks"] = [_task(task, goal) for task in tasks]
+        kinds = kinds_of(tasks)
+        result["tasks"] = [_task(task, goal, kinds) for task in tasks]
         for index, task in enumerate(result["tasks"]):
-            kind = _kind_of(task)
-            for part in (kind, "resources") if kind else ():
-                problems += _overruled(goal, name, part, task.get(part), ("spec", "tasks", index, part), kind)
+            problems += overruled_in_task(goal, name, task, kinds, ("spec", "tasks", index))
     elif tasks is not None:
         result["tasks"] = tasks
-    root = _at(goal.job, ["storage", "output"])
-    if isinstance(root, str) and folder and _at(own, ["storage", "output"]) is None and isinstance(result.get("storage"), Mapping):
+    root = at(goal.job, ["storage", "output"])
+    said = at(own, ["storage", "output"])
+    is_root = said is None or (isinstance(said, str) and isinstance(root, str) and said.rstrip("/") == root.rstrip("/"))
+    if isinstance(root, str) and folder and is_root and isinstance(result.get("storage"), Mapping):
         result["storage"]["output"] = f"{root.rstrip('/')}/{folder}"
     return Filled(result, tuple(problems))
 
 
+def named(metadata: Any, name: str) -> Any:
+    """The metadata of a job that was filled in, which say by which template: reports and copies of the JobSpec keep them."""
+    if not isinstance(metadata, Mapping):
+        return metadata
+    annotations = metadata.get("annotations")
+    return {**metadata, "annotations": {**(annotations if isinstance(annotations, Mapping) else {}), ANNOTATION: name}}
+
+
 def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     """What is wrong with a template, whatever job takes it: paths start at the top of the ModelTemplate."""
-    size = len(json.dumps(goal.to_yaml_dict()))
+    try:
+        size = len(json.dumps(goal.to_yaml_dict()))
+    except (ValueError, RecursionError):
+        return [(("spec",), "is nested too deep")]
     if size > LARGEST_BYTES:
         return [(("spec",), f"{size:,} bytes as JSON, and {LARGEST_BYTES:,} is the most")]
     found: list[tuple[Path, str]] = [
@@ -148,8 +184,12 @@ def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
         if key not in JOB_FIELDS
     ]
     for number, path in enumerate(goal.fixed):
-        if _at(goal.model_dump(by_alias=True), path.split(".")) is None:
+        if at(goal.model_dump(by_alias=True), path.split(".")) is None:
             found.append((("spec", "fixed", number), f"{path} is not among the template's defaults: give it there, such as job.image"))
+    try:
+        Resources.model_validate(goal.resources)
+    except ValidationError as error:
+        found += [(("spec", "resources", *path), reason) for path, reason in explain(error, Resources, goal.resources)]
     return found or _judged(goal)
 
 
@@ -157,7 +197,7 @@ def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     """The template as part of a job that has a task of each kind for which it gives something."""
     kinds = [kind for kind in _KINDS if getattr(goal, kind)] or ["train"]
     tasks = [
-        {"name": kind, kind: merged(_STAND_IN[kind], getattr(goal, kind), _KINDS[kind]), "resources": _resources(goal, kind)}
+        {"name": kind, kind: merged(_STAND_IN[kind], getattr(goal, kind), _KINDS[kind]), "resources": resources_of(goal, kind)}
         for kind in kinds
     ]
     value = {"metadata": {"name": "any"}, "spec": {**goal.job, "tasks": tasks}}
@@ -168,6 +208,8 @@ def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     else:
         wrong = [(violation.path, violation.reason) for violation in check_rules(job)]
         wrong += [(file.path, f"{file.text} lies beside a file, and a template beside none: name a URI") for file in local_files(job.spec)]
+        if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
+            wrong.append((("spec", "storage", "output"), "is a folder beside a file, and a template lies beside none: name a URI"))
     return list({_in_template(path, kinds): reason for path, reason in wrong}.items())
 
 
@@ -180,46 +222,26 @@ def _in_template(path: Path, kinds: list[str]) -> Path:
     return path
 
 
-def _task(task: Any, goal: ModelTemplateGoal) -> Any:
-    kind = _kind_of(task)
-    if not kind:
+def _task(task: Any, goal: ModelTemplateGoal, kinds: Mapping[str, str]) -> Any:
+    kind = kind_of(task)
+    if kind not in _KINDS:
         return task
-    result = {**task, kind: merged(getattr(goal, kind), task[kind], _KINDS[kind])}
+    result = {**task, kind: merged(_defaults(goal, task, kind, kinds), task[kind], _KINDS[kind])}
     own = task.get("resources")
     if goal.resources and (own is None or isinstance(own, Mapping)):
-        result["resources"] = merged(_resources(goal, kind), own or {}, Resources)
+        result["resources"] = merged(resources_of(goal, kind), own or {}, Resources)
     return result
 
 
-def _resources(goal: ModelTemplateGoal, kind: str) -> dict[str, Any]:
-    """What a template gives of `resources` to a task of a kind: ranks are counted in workers, engines in instances."""
-    not_its_own = "workers" if kind == "score" else "instances"
-    return {key: value for key, value in goal.resources.items() if key != not_its_own}
-
-
-def _kind_of(task: Any) -> str:
-    """The kind of a task that templates know; empty for others, and for what is none."""
-    return next((kind for kind in _KINDS if isinstance(task, Mapping) and isinstance(task.get(kind), Mapping)), "")
-
-
-def _overruled(goal: ModelTemplateGoal, name: str, part: str, given: Any, root: Path, kind: str = "") -> Iterator[tuple[Path, str]]:
-    """Where a filled part of a job has another value than the template fixes."""
-    default = _resources(goal, kind) if part == "resources" else getattr(goal, part)
-    for path in goal.fixed:
-        first, *rest = path.split(".")
-        if first != part or (wanted := _at(default, rest)) is None:
-            continue
-        found = _at(given, rest)
-        if found != wanted:
-            yield (*root, *rest), f"the ModelTemplate {name} fixes it to {json.dumps(wanted)}; found {json.dumps(found)}"
-
-
-def _at(value: Any, path: list[str]) -> Any:
-    for step in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(step)
-    return value
+def _defaults(goal: ModelTemplateGoal, task: Mapping[str, Any], kind: str, kinds: Mapping[str, str]) -> Mapping[str, Any]:
+    """What a template gives to a task. A score task of a ranker gets nothing that is about language models."""
+    given: dict[str, Any] = getattr(goal, kind)
+    source = at(task, ["score", "model", "from"])
+    if kind != "score" or not isinstance(source, str) or kinds.get(source) != "rank":
+        return given
+    kept = {name: value for name, value in given.items() if name in _OF_RANKERS}
+    data = given.get("data")
+    return kept | ({"data": {name: value for name, value in data.items() if name not in _OF_PROMPTS}} if isinstance(data, Mapping) else {})
 
 
 def said_by(name: str, template: ModelTemplateGoal, path: Path, tasks: Any) -> str:
@@ -228,12 +250,12 @@ def said_by(name: str, template: ModelTemplateGoal, path: Path, tasks: Any) -> s
         case ("spec", "tasks", int(index), str(part), *rest):
             of_task = tasks[index] if isinstance(tasks, list) and index < len(tasks) else None
             own, default, shown = (
-                _at(of_task, [part, *map(str, rest)]),
-                _at(getattr(template, part, None), [*map(str, rest)]),
+                at(of_task, [part, *map(str, rest)]),
+                at(getattr(template, part, None), [*map(str, rest)]),
                 (part, *rest),
             )
         case ("spec", *rest):
-            own, default, shown = None, _at(template.job, [*map(str, rest)]), ("job", *rest)
+            own, default, shown = None, at(template.job, [*map(str, rest)]), ("job", *rest)
         case _:
             return ""
     return f" (the ModelTemplate {name} gives it: spec.{show_path(tuple(shown))})" if own is None and default is not None else ""

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, Schedule, load_documents
+from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, ModelTemplate, Schedule, load_documents
 from tuneyard.api.loading import rule_violations
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import rules_device
-from tuneyard.cluster.fits import without_workers
+from tuneyard.cluster.fits import unusable_placement, without_workers
 from tuneyard.federation import unmatched_skus
 
 
@@ -106,14 +106,20 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
     if found is not None:
         root, job = found
         whole = JobSpec(metadata=document.resource.metadata, spec=job)
-        for index, reason in unmatched_skus(whole):
+        for index, reason in (*unmatched_skus(whole), *unusable_placement(whole)):
             yield document.complaint((*root, "tasks", index, "resources", "sku"), reason)
         for index, reason in without_workers(whole):
             yield document.complaint((*root, "tasks", index, "resources", "workers"), reason)
 
 
 def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Each SKU that a job names, with its path in the file."""
+    """Each SKU that a job or a template names, with its path in the file."""
+    if isinstance(document.resource, ModelTemplate):
+        goal = document.resource.spec
+        for path, skus in ((("resources", "sku"), goal.resources), (("job", "placement", "skus"), goal.job.get("placement"))):
+            named = skus.get(path[-1]) if isinstance(skus, dict) else None
+            yield from ((("spec", *path, index), sku) for index, sku in enumerate(named or ()))
+        return
     found = _job_of(document)
     if found is None:
         return

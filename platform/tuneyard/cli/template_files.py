@@ -44,9 +44,9 @@ def templates_in(paths: Sequence[Path] | None) -> FindTemplate:
     return find
 
 
-def templates_of_environment() -> FindTemplate:
-    """As `--templates` does without being given: for programs and notebooks."""
-    return templates_in([Path(part) for part in os.environ.get(VARIABLE, "").split() if part])
+def templates_of_environment() -> list[Path]:
+    """Where `--templates` looks without being given: for programs and notebooks."""
+    return [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
 
 
 def _files(path: Path) -> list[Path]:

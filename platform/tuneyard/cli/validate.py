@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuneyard.api import BadInput, FindTemplate
+from tuneyard.api import BadInput, FindTemplate, load_templates
 from tuneyard.cli.checks import check_file, local_file_warnings
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.template_files import TemplatesOption, templates_in
@@ -28,7 +28,7 @@ def validate(
 
     Example: tuneyard validate jobspecs/*.yaml
     """
-    find = templates_in(templates)
+    find = templates_in([*(templates or ()), *(file for file in files if _holds_templates(file))])
     answers = [_validate(path, find) for path in files]
     if output is Format.JSON:
         print_json([{key: value for key, value in answer.items() if resolved or key != "resolved"} for answer in answers])
@@ -44,6 +44,14 @@ def validate(
                 typer.echo(f"{answer['file']}: ok ({', '.join(answer['objects'])})")
     if not all(answer["valid"] for answer in answers):
         raise typer.Exit(BadInput.exit_code)
+
+
+def _holds_templates(file: Path) -> bool:
+    """Whether templates can be read from a file: what is wrong with it is told when it is checked itself."""
+    try:
+        return bool(load_templates(file))
+    except BadInput:
+        return False
 
 
 def _print_yaml(documents: list[Any]) -> None:

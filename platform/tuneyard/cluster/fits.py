@@ -90,6 +90,14 @@ _STAND_INS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def unusable_placement(job: JobSpec) -> Iterator[tuple[int, str]]:
+    """Tasks that name no SKU and can work on none that `placement.skus` allows: their places in the job, and why."""
+    for index, task in enumerate(job.spec.tasks):
+        allowed = skus_of(job, task)
+        if allowed and not task.resources.sku and (barred := barred_skus(job, task, ())) and {*allowed} <= barred.keys():
+            yield index, f"placement.skus allows {', '.join(allowed)} alone: {next(iter(barred.values()))}"
+
+
 def _settings_of(gang: Task) -> str:
     """What of a task rules about SKUs and numbers of workers read, as JSON of a Task: equal for jobs that differ in their data alone. What
     else the rules say of it does not depend on where it runs, and is said before (`check_rules`)."""

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from tuneyard.api import STORED, BadInput, Job, Phase
+from tuneyard.api import BadInput, Phase
+from tuneyard.api.templates import comparable
 from tuneyard.cluster.hub_job import HubJob
 
 Outcome = Literal["created", "updated", "unchanged"]
@@ -61,12 +60,9 @@ def resubmit(held: HubJob, wanted: Mapping[str, Any]) -> Outcome:
 
 
 def _alike(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Both with all defaults, where both can be read without their template; as they are else."""
-    try:
-        one, other = (Job.model_validate(spec, context=STORED).model_dump(mode="json", by_alias=True) for spec in (held, wanted))
-    except ValidationError:
-        return held, wanted
-    return one, other
+    """Both with all defaults, where both can be read; as they are else."""
+    one, other = comparable(held), comparable(wanted)
+    return (one, other) if one is not None and other is not None else (held, wanted)
 
 
 def differences(held: Any, wanted: Any, path: str = "spec") -> Iterator[str]:

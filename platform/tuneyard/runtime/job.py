@@ -66,6 +66,9 @@ def run_job(
         machine = ray.machine()
         check_job(job, base_dir=base_dir, machine=machine)
         stack.enter_context(output.locked())
+        if resume:
+            wanted = job.spec.needed_for(until) if until else {task.name for task in job.spec.tasks}
+            output.check_settings(task for task in job.spec.tasks if task.name in wanted)
         output.claim(job, resume=resume)
         scratch = stack.enter_context(temporary_folder("tuneyard-job-"))
         watch = _Watch(should_stop, job.spec.deadline)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,13 @@ class JobOutput:
         result: dict[str, Any] = json.loads(self.store.get(f"{task.name}/result.json"))
         return result
 
+    def check_settings(self, tasks: Iterable[Task]) -> None:
+        """Raises BadInput where one of the tasks was begun, or has succeeded, with other settings. Nothing is written."""
+        for task in tasks:
+            begun = "task.json" if task.process is None else "result.json"  # of a process that did not succeed nothing is kept
+            if self.store.exists(f"{task.name}/{begun}") and self.store.exists(f"{task.name}/task.json"):
+                self._check_settings(task, json.loads(self.store.get(f"{task.name}/task.json")))
+
     def begin(self, task: Task, inputs: Inputs) -> None:
         """Note what the task is asked to do, and with what data. Raises BadInput where an earlier attempt left parts of something else."""
         # Of a process that did not succeed nothing is kept: it may be mended.
@@ -90,12 +97,7 @@ class JobOutput:
     def _check_same(self, task: Task, inputs: Inputs) -> None:
         where = f"{task.name}/task.json"
         asked = json.loads(self.store.get(where))
-        if asked["fingerprint"] != fingerprint(task):
-            changed = "; ".join(list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))[:_SHOWN])
-            raise BadInput(
-                f"task {task.name} was begun with other settings than the JobSpec has now ({changed}; see {self.store.url(where)})",
-                f"put the settings back to go on, or {_ELSEWHERE}",
-            )
+        self._check_settings(task, asked)
         different = changes(asked.get("inputs") or {}, inputs)
         if different:
             what, are = ("data", "is") if task.process is None else ("scripts", "are")
@@ -103,6 +105,15 @@ class JobOutput:
             raise BadInput(
                 f"task {task.name} was begun with other {what} than there {are} now, see {where_then}:\n" + "\n".join(different),
                 f"put the {what} back to go on, or {_ELSEWHERE}",
+            )
+
+    def _check_settings(self, task: Task, asked: Mapping[str, Any]) -> None:
+        if asked["fingerprint"] != fingerprint(task):
+            changed = "; ".join(list(_settings_changed(asked["task"], redact_fields(task.to_yaml_dict())))[:_SHOWN])
+            raise BadInput(
+                f"task {task.name} was begun with other settings than the JobSpec has now ({changed}; "
+                f"see {self.store.url(f'{task.name}/task.json')})",
+                f"put the settings back to go on, or {_ELSEWHERE}",
             )
 
     def _put_json(self, path: str, value: Any) -> None:

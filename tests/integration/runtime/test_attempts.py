@@ -269,14 +269,16 @@ def test_a_step_under_way_has_the_grace_that_the_hub_gives(
 ) -> None:
     """`prepared` has the chats that no program reads: rows are those of `write_program`."""
     loss = "(model(batch['x'])[:, 0] - batch['y']).square().mean()"
-    folder = write_program(tmp_path / "program", loss=f"import time; time.sleep({step_s}); return {loss}")
+    folder = write_program(
+        tmp_path / "program", loss=f"import time; print('a step is under way', flush=True); time.sleep({step_s}); return {loss}"
+    )
     task = {"program": "line:Line", "programDir": str(folder), "data": {"source": str(folder / "rows.jsonl")}}
     job = make_job(tmp_path)
     body = {"optimizer": {"learningRate": 0.1}, "batch": {"global": 4, "micro": 2}, "steps": 50, "checkpoint": {"everySteps": 50}}
     job["spec"]["tasks"][1]["train"] = task | body
     attempt = start(job, "tune", 2, TUNEYARD_STOP_GRACE_S=str(1.5 * step_s if enough else step_s / 3))
     reader = LogReader(prepared, "tune", 2)
-    wait_until(lambda: "rank-0" in reader.sources() and "step " in reader.read("rank-0").text, attempt, 1200)
+    wait_until(lambda: "rank-0" in reader.sources() and "a step is under way" in reader.read("rank-0").text, attempt)
     os.kill(attempt.process.pid, signal.SIGTERM)
     code, said = attempt.ends()
     assert code == (STOPPED if enough else FAILED), said

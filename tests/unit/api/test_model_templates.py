@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tuneyard.api import BadInput, JobSpec, ModelTemplate
 from tuneyard.api.loading import load_templates, parse_documents
 from tuneyard.api.schedule import ModelTemplateGoal
-from tuneyard.api.template_merge import GIVES_WAY
+from tuneyard.api.template_merge import ALTERNATIVES
 from tuneyard.api.templates import (
     LARGEST_BYTES,
+    comparable,
     filled,
     filled_job,
     folder_of,
@@ -92,9 +93,11 @@ def test_jobs_by_one_template_write_to_folders_of_their_own() -> None:
     assert (made.spec["storage"]["output"], made.problems) == ("s3://team/jobs/maps/j-01234567", ())
     assert filled({"tasks": []}, "small", template, folder_of({"name": "j"})).spec["storage"]["output"] == "s3://team/jobs/j"
     free = goal(job={"storage": {"output": "s3://team/jobs/"}})
+    root = filled({"storage": {"output": "s3://team/jobs"}, "tasks": []}, "small", template, folder_of(metadata))
+    assert (root.spec["storage"]["output"], root.problems[0][0]) == ("s3://team/jobs/maps/j-01234567", ("spec", "storage", "output"))
     own = filled({"storage": {"output": "s3://mine"}, "tasks": []}, "small", free, folder_of(metadata))
     assert own.spec["storage"]["output"] == "s3://mine"
-    assert folder_of(None) == folder_of({"name": None}) == ""
+    assert folder_of(None) == folder_of({"name": None}) == folder_of({"name": "j", "uid": "/../../x"}) == ""
 
 
 def test_ranks_take_workers_of_a_template_and_engines_instances() -> None:
@@ -133,6 +136,21 @@ def test_ranks_take_workers_of_a_template_and_engines_instances() -> None:
         ({"strategy": "auto"}, {"strategy": {"zero": 3}}, {"strategy": {"zero": 3}}),
         ({"optimizer": {"betas": [0.9, 0.95]}}, {"optimizer": {"betas": [0.8, 0.9]}}, {"optimizer": {"betas": [0.8, 0.9]}}),
         ({"epochs": 3}, {"epochs": None}, {"epochs": 3}),
+        ({"model": {"name": "a", "revision": "r"}}, {"model": {"name": "a"}}, {"model": {"name": "a", "revision": "r"}}),
+        ({"model": {"name": "a", "trustRemoteCode": True, "init": "scratch"}}, {"model": {"from": "t0"}}, {"model": {"from": "t0"}}),
+        (
+            {"data": {"fileType": "csv", "limit": 5}},
+            {"data": {"source": "s3://b"}},
+            {"data": {"fileType": "csv", "limit": 5, "source": "s3://b"}},
+        ),
+        (
+            {"data": {"mix": [{"source": "s3://a"}], "temperature": 2, "whenExhausted": "stop"}},
+            {"data": {"source": "s3://b"}},
+            {"data": {"source": "s3://b"}},
+        ),
+        ({"data": {"source": "s3://a"}}, {"data": {"mix": []}}, {"data": {"source": "s3://a", "mix": []}}),
+        ({"objective": "dpo", "preference": {"beta": 0.2}}, {"objective": "sft"}, {"objective": "sft"}),
+        ({"optimizer": {"name": "adamw", "states": "bf16"}}, {"optimizer": {"name": "sgd"}}, {"optimizer": {"name": "sgd"}}),
         (
             {"data": {"columns": {"text": "body"}}},
             {"data": {"columns": {"prompt": "q"}}},
@@ -197,12 +215,12 @@ def test_a_job_and_a_template_that_each_work_work_together(data: st.DataObject) 
             assert getattr(getattr(found, group), name) == getattr(getattr(alone, group), name), "what the job says wins"
 
 
-def test_every_field_that_gives_way_exists() -> None:
-    for model, fields in GIVES_WAY.items():
+def test_every_alternative_is_a_field() -> None:
+    for model, groups in ALTERNATIVES.items():
         known = {field.alias or name for name, field in model.model_fields.items()}
-        for name, others in fields.items():
-            assert name in known or (name == "mix" and "mix" not in known)
-            assert {*others} <= known | {"mix"}, model
+        of_mixtures = {"mix", "temperature", "whenExhausted"}
+        for group in groups:
+            assert {*group.fields, *group.companions} <= known | of_mixtures, model
 
 
 def test_a_job_cannot_change_what_its_template_fixes() -> None:
@@ -221,12 +239,88 @@ def test_a_job_cannot_change_what_its_template_fixes() -> None:
     assert filled({"tasks": tasks[1:]}, "small", template).problems == ()
 
 
+def test_a_later_stage_goes_on_from_the_fixed_model_and_variables_of_the_job_are_its_own() -> None:
+    template = goal(job={"env": [{"name": "A", "value": "1"}]}, train={"model": {"name": "m"}}, fixed=["train.model", "job.env"])
+    first, second = {"name": "sft", "train": {}}, {"name": "dpo", "train": {"model": {"from": "sft"}}}
+    assert filled({"env": [{"name": "B", "value": "2"}], "tasks": [first, second]}, "small", template).problems == ()
+    other = {"name": "dpo", "train": {"model": {"from": "made"}}}
+    made = {"name": "made", "process": {"command": ["true"]}}
+    ((path, _),) = filled({"tasks": [made, other]}, "small", template).problems
+    assert path == ("spec", "tasks", 1, "train", "model")
+    ((path, _),) = filled({"env": [{"name": "A", "value": "2"}], "tasks": []}, "small", template).problems
+    assert path == ("spec", "env")
+
+
+def test_a_search_leaves_alone_what_is_fixed() -> None:
+    template = goal(train={"strategy": {"zero": 2}, "batch": {"global": 8}}, fixed=["train.strategy", "train.batch.global"])
+
+    def problems(**tune: Any) -> list[Any]:
+        tasks = [{"name": "t", "train": {}}, {"name": "s", "tune": {"task": "t", **tune}}]
+        return [path for path, _ in filled({"tasks": tasks}, "small", template).problems]
+
+    assert problems() == [("spec", "tasks", 1, "tune")]
+    assert problems(space={"strategy.zero": [1, 2], "batch.micro": [2]}) == [("spec", "tasks", 1, "tune", "space", "strategy.zero")]
+    assert problems(space={"batch.micro": [2, 4]}) == []
+
+
+def test_scores_of_a_ranker_take_nothing_that_is_about_language_models() -> None:
+    template = goal(score={"generation": {"maxTokens": 5}, "metrics": ["rouge_l"], "rowsPerPart": 9, "data": {"prompt": "q", "limit": 7}})
+    tasks = [{"name": "r", "rank": {}}, {"name": "s", "score": {"model": {"from": "r"}}}]
+    score = filled({"tasks": tasks}, "small", template).spec["tasks"][1]["score"]
+    assert score == {"rowsPerPart": 9, "data": {"limit": 7}, "model": {"from": "r"}}
+
+
+def test_a_job_says_by_which_template_it_was_filled_in() -> None:
+    job = HEAD + "  template: small\n  tasks:\n  - {name: t, train: {data: {source: x.jsonl}}}\n"
+    (document, _) = parse_documents(f"{job}---\n{TEMPLATE}  train: {{model: {{name: tiny}}}}\n", "job.yaml")
+    assert document.resource.metadata.annotations == {"tuneyard.dev/template": "small"}
+
+
+DEEP: Any = {}
+for _ in range(3_000):
+    DEEP = {"x": DEEP}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"env": [{"name": ["A"]}, 5, None], "tasks": [1, None, {"train": []}, {"train": {"model": []}}]},
+        {"env": {"name": "A"}, "tasks": {"name": "t"}, "storage": [], "image": object()},
+        {"tasks": [{"name": [], "train": {"strategy": DEEP}}], 5: 6},
+        {"tasks": [{"name": "t", "tune": {"task": [], "space": [1]}}, {"name": "t", "score": {"model": {"from": {}}}}]},
+    ],
+)
+def test_nothing_that_stands_in_a_job_breaks_it(spec: dict[Any, Any]) -> None:
+    template = goal(
+        job={"env": [{"name": "A", "value": "1"}], "image": "i", "storage": {"output": "s3://x"}},
+        train={"strategy": {"zero": 1}, "model": {"name": "m"}},
+        fixed=["job.image", "job.env", "train.strategy", "train.model", "job.storage"],
+    )
+    assert isinstance(filled(spec, "small", template, "folder").spec, dict)
+
+
+def test_a_template_that_is_nested_too_deep_is_refused() -> None:
+    with pytest.raises(BadInput, match="cannot be used"):
+        template_from({"metadata": {"name": "small"}, "spec": {"train": {"strategy": DEEP}}})
+
+
+def test_specs_that_mean_the_same_compare_alike_with_a_template_too() -> None:
+    spec = {"template": "small", "tasks": [{"name": "t", "train": {"data": {"source": "s3://d"}}}]}
+    spelled = {**spec, "priority": "normal", "suspend": False, "placement": {"clusters": []}}
+    assert comparable(spec) == comparable(spelled)
+    assert comparable(spec) != comparable({**spec, "template": "other"})
+    assert comparable(spec) != comparable({**spec, "priority": "high"})
+    assert comparable({"tasks": 5}) is None
+
+
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
         ({"train": {"metod": {}}}, ("spec.train.metod", "unknown field (did you mean method?)")),
         ({"train": {"batch": {"global": 0}}}, ("spec.train.batch.global", "must be at least 1; found 0")),
         ({"resources": {"workers": "many"}}, ("spec.resources.workers", "")),
+        ({"resources": {"instances": 0}, "train": {"epochs": 1}}, ("spec.resources.instances", "")),
+        ({"job": {"storage": {"output": "models/here"}}}, ("spec.job.storage.output", "name a URI")),
         ({"job": {"priority": "high"}}, ("spec.job.priority", "a template does not give it")),
         ({"job": {"storage": {"outputs": "x"}}}, ("spec.job.storage.outputs", "unknown field")),
         ({"train": {"method": {"qlora": {}}, "strategy": {"zero": 3}}}, ("spec.train.method.qlora", "cannot work")),

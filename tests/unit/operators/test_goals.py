@@ -122,3 +122,17 @@ def test_the_goal_of_a_job_by_a_template_that_is_not_there_waits_and_a_wrong_one
     assert found.template.spec == {"job": {"image": "base"}, "fixed": ["job.image"]}
     item["status"] = {"template": {"name": "small", "spec": {"job": {"image": "older"}}}}
     assert goal_of(item, DEFAULTS, find=lambda _: template).job.spec.image == "older"
+
+
+def test_what_is_kept_of_a_template_that_cannot_be_read_stops_nothing_and_the_end_is_seen() -> None:
+    item = job(tasks=[train("chat")], deadline="2h").to_yaml_dict()
+    item["metadata"] |= {"uid": UID, "generation": 1, "creationTimestamp": NOON.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    item["spec"]["template"] = "small"
+    for kept in ({"name": "small", "spec": {"fixed": ["process.image"]}}, {"name": "small", "spec": {"train": [1]}}):
+        item["status"] = {"template": kept}
+        found = goal_of(item, DEFAULTS)
+        assert (found.may_pass, "cannot be read" in found.problem, found.job.spec.deadline) == (True, True, 7200)
+    item["status"] = {"template": {"name": "small", "spec": {"ofANewerHub": 1}}}
+    template = goal_of(item, DEFAULTS).template
+    assert template is not None
+    assert template.spec == {"ofANewerHub": 1}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status, train
 
-from tuneyard.api import JobStatus, Phase
+from tuneyard.api import JobStatus, Phase, TaskStatus
 from tuneyard_operators.hub.lifecycle import Goal, Outcome, Verb, advance
 from tuneyard_operators.hub.observed import Observed
 from tuneyard_operators.hub.settings import Settings
@@ -53,6 +53,8 @@ def test_a_job_whose_problem_may_pass_waits_and_can_be_cancelled() -> None:
 def test_a_running_job_whose_template_cannot_be_read_any_more_goes_on_and_nothing_new_is_started() -> None:
     outcome = look(goal(problem="no template", may_pass=True), status(running()), _1=seen(report=report(phase="Running")))
     assert (outcome.status.phase, verbs(outcome), outcome.ready) == (Phase.RUNNING, [], ())
+    ended = status(attempt(ended_at="2026-11-21T12:01:30Z", phase=Phase.SUCCEEDED), tasks=[TaskStatus(name="one", phase=Phase.SUCCEEDED)])
+    assert look(goal(problem="no template", may_pass=True), ended).status.phase is Phase.SUCCEEDED
     unplaced = look(goal(problem="no template", may_pass=True), status(attempt()), _1=NOTHING)
     assert Verb.START not in verbs(unplaced)
 

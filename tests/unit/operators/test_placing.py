@@ -125,6 +125,17 @@ def test_a_job_that_wants_no_more_gives_back_what_was_decided() -> None:
     assert "train" in placing.decided[OTHER]
 
 
+def test_a_decision_for_what_a_job_does_not_ask_for_any_more_is_taken_back() -> None:
+    placing = Placing(POLICIES["tuneyard"])
+    placed(placing)
+    placing.want(KEY, {"train": replace(ask("maps/a", 16), seconds=5.0)}, 100)
+    assert placing.decided[KEY]["train"].workers == 16, "what it was placed on will do"
+    placing.want(KEY, {"train": ask("maps/a", 8)}, 101)
+    assert "train" not in placing.decided[KEY]
+    assert cycle(placing, 102) == [KEY]
+    assert placing.decided[KEY]["train"].workers == 8
+
+
 def test_a_notice_is_forgotten_once_the_status_holds_it() -> None:
     placing = Placing(POLICIES["tuneyard"])
     placing.hold(KEY, {}, status(), 0)
