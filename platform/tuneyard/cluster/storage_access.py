@@ -87,7 +87,8 @@ def storage_access(hub: Lookup, job: HubJob, environment: Mapping[str, str]) -> 
 def storage_access_of_author(hub: Hub, manifest: Mapping[str, Any], uri: str, environment: Mapping[str, str]) -> StorageAccess:
     """What the author of `manifest` needs to write to `uri`, beyond `environment`.
 
-    The server is the one that the JobSpec names, else that of the hub's Clusters, where all have the same.
+    The server is the one that the JobSpec names, or its ModelTemplate, which administrators write as they write Clusters; else that of the
+    hub's Clusters, where all have the same.
     """
     if not uri.startswith("s3://"):
         return StorageAccess()

@@ -59,6 +59,18 @@ def test_results_of_other_settings_are_not_taken(tmp_path: Path) -> None:
         output.finished(job(steps=4).spec.tasks[0])
 
 
+def test_a_job_with_other_settings_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    output = JobOutput(str(tmp_path))
+    output.claim(job(steps=3), resume=False)
+    output.check_settings(job(steps=4).spec.tasks)  # nothing was begun
+    output.begin(job(steps=3).spec.tasks[0], {})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(BadInput, match="begun with other settings"):
+        output.check_settings(job(steps=4).spec.tasks)
+    output.check_settings(job(steps=3).spec.tasks)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 def test_results_of_other_data_are_not_taken(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"text": "one"}\n')
     output, task = JobOutput(str(tmp_path / "out")), job().spec.tasks[0]
