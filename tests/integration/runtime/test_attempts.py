@@ -267,15 +267,20 @@ def test_a_lost_machine_is_named_and_the_next_attempt_goes_on(start: Start, mach
 def test_a_step_under_way_has_the_grace_that_the_hub_gives(
     step_s: int, grace_s: int, enough: bool, start: Start, prepared: Store, tmp_path: Path
 ) -> None:
-    """`prepared` has the chats that no program reads: rows are those of `write_program`."""
-    loss = "(model(batch['x'])[:, 0] - batch['y']).square().mean()"
-    folder = write_program(
-        tmp_path / "program", loss=f"import time; print('a step is under way', flush=True); time.sleep({step_s}); return {loss}"
-    )
+    """`prepared` has the chats that no program reads: rows are those of `write_program`. Before the first step a program's loss is tried on
+    a few rows, several times: only what comes after that takes long."""
+    slow = f"self.calls > 8 and (print('a step is under way', flush=True), time.sleep({step_s}))"
+    body = "return (model(batch['x'])[:, 0] - batch['y']).square().mean()"
+    folder = write_program(tmp_path / "program", loss=f"import time; self.calls = getattr(self, 'calls', 0) + 1; {slow}; {body}")
     task = {"program": "line:Line", "programDir": str(folder), "data": {"source": str(folder / "rows.jsonl")}}
     job = make_job(tmp_path)
-    body = {"optimizer": {"learningRate": 0.1}, "batch": {"global": 4, "micro": 2}, "steps": 50, "checkpoint": {"everySteps": 50}}
-    job["spec"]["tasks"][1]["train"] = task | body
+    job["spec"]["tasks"][1]["train"] = {
+        **task,
+        "optimizer": {"learningRate": 0.1},
+        "batch": {"global": 4, "micro": 2},
+        "steps": 50,
+        "checkpoint": {"everySteps": 50},
+    }
     attempt = start(job, "tune", 2, TUNEYARD_STOP_GRACE_S=str(grace_s))
     reader = LogReader(prepared, "tune", 2)
     wait_until(lambda: "rank-0" in reader.sources() and "a step is under way" in reader.read("rank-0").text, attempt)
