@@ -105,12 +105,13 @@ def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], Non
 
 
 def _growth(folder: Path) -> Any:
-    """Differs after each file that was made or written in a folder."""
+    """Differs after each file that was made or written in a folder, which its builder may rename or remove at any moment."""
     found = []
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            about = path.stat()
-            found.append((str(path), about.st_size, about.st_mtime_ns))
+    with contextlib.suppress(FileNotFoundError):  # of the walk itself
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                about = path.stat()
+                found.append((str(path), about.st_size, about.st_mtime_ns))
     return sorted(found)
 
 

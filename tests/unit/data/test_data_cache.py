@@ -139,3 +139,22 @@ def test_a_process_that_goes_on_building_is_waited_for(tmp_path: Path, monkeypat
     later.join()
     assert (was_there, (entry / "rows").read_text()) == (True, "content of the first")
     assert first.wait() == 0
+
+
+def test_a_folder_that_is_renamed_while_it_is_looked_at_is_no_error(tmp_path: Path) -> None:
+    one, other, done = tmp_path / "one", tmp_path / "other", threading.Event()
+    (one / "a" / "b").mkdir(parents=True)
+
+    def rename() -> None:
+        while not done.is_set():
+            one.rename(other)
+            other.rename(one)
+
+    mover = threading.Thread(target=rename)
+    mover.start()
+    try:
+        for _ in range(1000):
+            cache._growth(one)
+    finally:
+        done.set()
+        mover.join()
