@@ -13,11 +13,10 @@ from tuneyard.api import STORED, BadInput, FindTemplate, Job, JobSpec, JobStatus
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.status import TemplateStatus
-from tuneyard.api.templates import filled, folder_of, kept_template, named, no_template, template_of
+from tuneyard.api.templates import filled_manifest, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
 from tuneyard.catalog import known_devices
-from tuneyard.cluster.fits import unusable_placement, without_workers
-from tuneyard.federation import unmatched_skus
+from tuneyard.cluster.combinations import refusals
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
@@ -35,23 +34,17 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
     metadata = item["metadata"]
     template, name, passing = None, template_of(item.get("spec")), False
     try:
-        spec = item.get("spec")
-        if name and isinstance(spec, Mapping):
-            template = kept_template(item) or find(name)
-            made = filled(spec, name, template.spec, folder_of(metadata))
-            if made.problems:
-                raise BadInput("; ".join(f"{'.'.join(map(str, path))}: {reason}" for path, reason in made.problems))
-            spec = made.spec
-        known = {key: item[key] for key in ("apiVersion", "kind", "metadata") if key in item}
-        if template is not None:
-            known["metadata"] = named(metadata, name)
-        job = JobSpec.model_validate(known if spec is None else {**known, "spec": spec}, context=STORED)
+        made: Mapping[str, Any] = item
+        if name:
+            template = found = kept_template(item) or find(name)
+            made = filled_manifest(item, lambda _: found)
+        job = JobSpec.model_validate({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in made}, context=STORED)
         problem = "; ".join(_problems(job, defaults, cluster_images))
     except ValidationError as error:
         wrong = error.errors(include_input=False)[:_NAMED]
         job, problem = _stub(item), "; ".join(map(_complaint, wrong))
     except BadInput as error:
-        job, problem, passing = _stub(item), error.cause, template is None
+        job, problem, passing = _stub(item), "; ".join(error.cause.splitlines()), template is None
     except RecursionError:
         job, problem = _stub(item), "spec: nested too deep"
     return Goal(
@@ -99,10 +92,8 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
     for violation in check_rules(job, known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)):
         yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
-    for index, reason in (*unmatched_skus(job), *unusable_placement(job)):
-        yield f"spec.tasks.{index}.resources.sku: {reason}"
-    for index, reason in without_workers(job):
-        yield f"spec.tasks.{index}.resources.workers: {reason}"
+    for path, reason in refusals(job):
+        yield f"{'.'.join(map(str, path))}: {reason}"
     if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
         yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: say where in storage, such as s3://bucket/folder"
     if job.spec.storage.output is None and not defaults.output:
@@ -131,10 +122,15 @@ def _stub(item: Mapping[str, Any]) -> JobSpec:
 
 
 def stub_spec(spec: Any) -> dict[str, Any]:
-    """Stands in for a spec that cannot be read, or not yet: what remains is whether and when its author wants it to end or to rest."""
+    """Stands in for a spec that cannot be read, or not yet: what remains is what its tasks are called, and
+    whether and when its author wants it to end or to rest."""
     known = spec if isinstance(spec, Mapping) else {}
     asked: dict[str, Any] = {name: True for name in ("cancelled", "suspend") if known.get(name) is True}
-    tasks = [{"name": "unreadable", "process": {"command": ["false"]}}]
+    listed = known.get("tasks")
+    names = [each.get("name") if isinstance(each, Mapping) else None for each in listed] if isinstance(listed, list) else []
+    tasks = [{"name": name, "process": {"command": ["false"]}} for name in names]
+    if not tasks or not _is_readable({"tasks": tasks}):
+        tasks = [{"name": "unreadable", "process": {"command": ["false"]}}]
     for name in ("deadline", "ttlAfterFinished"):
         if known.get(name) is not None and _is_readable({name: known[name], "tasks": tasks}):
             asked[name] = known[name]

@@ -178,9 +178,9 @@ class _Advance:
         """Tasks to place now; decides on the way whether the job has succeeded or failed."""
         spec = self.goal.job.spec
         if self.goal.problem and (self.status.attempts or self.goal.may_pass):
-            known = self.status.tasks
-            if self.status.attempts and known and all(task.phase is Phase.SUCCEEDED for task in known):
-                self._finish(Phase.SUCCEEDED, "")  # as far as is known, there was nothing else to do
+            done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}
+            if {task.name for task in spec.tasks} <= done:  # by their names, which a stub has too
+                self._finish(Phase.SUCCEEDED, "")
             return ()
         over = spec.cancelled or any(attempt.stopping == "Deadline" for attempt in self.status.attempts)
         done = {task.name for task in self.status.tasks if task.phase is Phase.SUCCEEDED}

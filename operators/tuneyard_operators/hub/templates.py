@@ -26,7 +26,7 @@ class ModelTemplates(Cache):
         item = self.items.get(("", name))
         if item is None:
             why = f": they cannot be read: {self.error}" if self.error is not None else "" if self.synced.is_set() else " yet"
-            raise BadInput(f"the hub has no ModelTemplate {name}{why}", "kubectl get modeltemplates lists those that there are")
+            raise BadInput(f"the hub has no ModelTemplate {name}{why}", "list the templates: kubectl get modeltemplates")
         if name not in self._read:
             try:
                 self._read[name] = template_from(item)

@@ -8,16 +8,17 @@ from typing import Any
 from tuneyard.api.rules_case import Fix, Rule
 from tuneyard.api.tasks import Task
 
-_SMALLEST: dict[str, dict[str, Any]] = {
-    "train": {"model": {"name": "model"}, "data": {"source": "data.jsonl"}},
-    "rank": {"table": {"source": "rows.parquet"}, "features": {"dense": ["age"]}, "model": {"layers": [["dlrm"]]}},
-    "score": {"model": {"name": "model"}, "data": {"source": "data.jsonl"}},
+SMALLEST: dict[str, dict[str, Any]] = {
+    "train": {"model": {"name": "model"}, "data": {"source": "/data.jsonl"}},
+    "rank": {"table": {"source": "/rows.parquet"}, "features": {"dense": ["age"]}, "model": {"layers": [["dlrm"]]}},
+    "score": {"model": {"name": "model"}, "data": {"source": "/data.jsonl"}},
 }
+"""By kind, what a task has to say at the least."""
 
 
 def task_with(rule: Rule, fix: Fix | None = None) -> Task:
     """The smallest task that breaks `rule`; with `fix`, the same task after it."""
-    fields: dict[str, Any] = {"name": "task", rule.kind: copy.deepcopy(_SMALLEST[rule.kind])}
+    fields: dict[str, Any] = {"name": "task", rule.kind: copy.deepcopy(SMALLEST[rule.kind])}
     for name, value in {**rule.example, **(fix or {})}.items():
         _put(fields, name.split("."), value)
     return Task.model_validate(fields)

@@ -18,7 +18,8 @@ from pydantic_core import core_schema
 from tuneyard.api.attempt_report import AttemptReport
 from tuneyard.api.base import API_VERSION, DNS_LABEL, NAME_DESCRIPTION, Fields, Resource
 from tuneyard.api.loading import KINDS
-from tuneyard.api.schema_structural import PARTS, TEMPLATED, Schema, structural
+from tuneyard.api.schema_structural import PARTS, Schema, structural
+from tuneyard.api.template_merge import TEMPLATED
 
 _GROUP, _VERSION = API_VERSION.split("/")
 
@@ -140,7 +141,8 @@ def json_schema(kind: str | None = None) -> Schema:
 
 def _let_templates_give(definitions: dict[str, Schema]) -> None:
     """Ask for the fields that a template may give in jobs without one alone."""
-    needed = {kind: definitions[name].pop("required", []) for kind, name in TEMPLATED.items() if name in definitions}
+    names = {kind: model.__name__ for kind, model in TEMPLATED.items()}
+    needed = {kind: definitions[name].pop("required", []) for kind, name in names.items() if name in definitions}
     for name in PARTS:
         definitions.get(name, {}).pop("required", None)
     if needed:

@@ -19,14 +19,13 @@ from typing import Any
 
 from tuneyard.api.quantities import UNITS
 from tuneyard.api.schema_cel import CEL_RULES
+from tuneyard.api.template_merge import TEMPLATED
 
 Schema = dict[str, Any]
 _UNTYPED: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 _KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 
 
-TEMPLATED = {"train": "TrainTask", "score": "ScoreTask", "rank": "RankTask"}
-"""Groups whose required fields a template may give. CEL asks for them in jobs without one."""
 PARTS = ("Comet", "RankModel", "Windows")
 """Groups inside, whose required fields a template may give too. The models ask for them."""
 
@@ -42,7 +41,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         found = _convert(definitions[name], definitions)
         if name in CEL_RULES:
             found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
-        if name in TEMPLATED.values() or name in PARTS:
+        if name in PARTS or name in [model.__name__ for model in TEMPLATED.values()]:  # CEL asks for them in jobs without a template
             found.pop("required", None)
         return (_without_defaults(found) if name == "Job" else found) | _annotations(node)
     if node.get("x-kubernetes-int-or-string"):
@@ -53,7 +52,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _without_defaults(node: Schema) -> Schema:
-    """A schema that fills nothing in: its descriptions say what is left to the models."""
+    """The same schema without defaults; its descriptions name them."""
     result = {key: value for key, value in node.items() if key != "default"}
     said, value = node.get("description"), node.get("default")
     if said is not None and value not in (None, "", [], {}) and not isinstance(value, dict | list) and "default:" not in said:

@@ -118,7 +118,7 @@ class TaskStatus(StatusFields):
 
 
 class TemplateStatus(StatusFields):
-    """The defaults by which the job runs: those that its ModelTemplate had when its first attempt was placed."""
+    """The ModelTemplate of a job as it was when the first attempt was placed."""
 
     name: str = Field(description="name of the ModelTemplate")
     spec: dict[str, Any] = Field(

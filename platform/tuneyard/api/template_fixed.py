@@ -9,8 +9,8 @@ from typing import Any
 from tuneyard.api.loading_yaml import Path
 from tuneyard.api.schedule import ModelTemplateGoal
 from tuneyard.api.tasks import TASK_KINDS
+from tuneyard.api.template_merge import TEMPLATED
 
-TEMPLATED_KINDS = ("train", "score", "rank")
 _SEARCHED = ("strategy", "batch.micro", "tables", "model.attention", "data.workers")
 """What a search changes of a task where its space is not listed, beside the number of workers."""
 
@@ -31,7 +31,7 @@ def overruled(goal: ModelTemplateGoal, name: str, part: str, given: Any, root: P
 def overruled_in_task(goal: ModelTemplateGoal, name: str, task: Any, kinds: Mapping[str, str], root: Path) -> Iterator[tuple[Path, str]]:
     """As `overruled`, for the parts of one task. `kinds`: of the job's tasks, by name."""
     kind = kind_of(task)
-    if kind in TEMPLATED_KINDS:
+    if kind in TEMPLATED:
         for path, reason in overruled(goal, name, kind, task[kind], (*root, kind)):
             if not _goes_on(task[kind], kinds, path[len(root) + 1 :]):
                 yield path, reason
@@ -49,7 +49,7 @@ def _goes_on(body: Mapping[str, Any], kinds: Mapping[str, str], path: Path) -> b
 def _searched(
     goal: ModelTemplateGoal, name: str, tune: Mapping[str, Any], kinds: Mapping[str, str], root: Path
 ) -> Iterator[tuple[Path, str]]:
-    """Where a search would try other values than those that are fixed."""
+    """Problems of a tune task: each fixed field that its search would change."""
     tuned = tune.get("task")
     kind = kinds.get(tuned, "") if isinstance(tuned, str) else ""
     fixed = [path for path in goal.fixed if path.partition(".")[0] in (kind, "resources")]

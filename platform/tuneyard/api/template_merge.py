@@ -16,7 +16,11 @@ from tuneyard.api.base import Fields
 from tuneyard.api.data import ScoreData, Source, TrainData
 from tuneyard.api.jobspec import Job
 from tuneyard.api.rank import RankTask
+from tuneyard.api.score import ScoreTask
 from tuneyard.api.train import Method, ModelRef, Optimizer, TrainTask
+
+TEMPLATED: Mapping[str, type[Fields]] = {"train": TrainTask, "score": ScoreTask, "rank": RankTask}
+"""The kinds of tasks for which a template has defaults."""
 
 
 @dataclass(frozen=True)

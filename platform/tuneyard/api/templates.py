@@ -9,35 +9,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuneyard.api.base import Fields, is_dns_label
+from tuneyard.api.base import is_dns_label
 from tuneyard.api.errors import BadInput
 from tuneyard.api.jobspec import STORED, Job, JobSpec
 from tuneyard.api.loading_reasons import explain
 from tuneyard.api.loading_yaml import Path, show_path
 from tuneyard.api.local_files import is_relative, local_files
-from tuneyard.api.rank import RankTask
 from tuneyard.api.rules import check_rules
+from tuneyard.api.rules_examples import SMALLEST
 from tuneyard.api.schedule import ModelTemplate, ModelTemplateGoal
-from tuneyard.api.score import ScoreTask
 from tuneyard.api.tasks import Resources
 from tuneyard.api.template_fixed import at, kind_of, kinds_of, overruled, overruled_in_task, resources_of
-from tuneyard.api.template_merge import merged
-from tuneyard.api.train import TrainTask
+from tuneyard.api.template_merge import TEMPLATED, merged
 
 FindTemplate = Callable[[str], ModelTemplate]
 """Name -> template. Raises BadInput where there is none of that name."""
 LARGEST_BYTES = 32_000
 """A hub keeps a template's defaults in the status of each job that runs by it."""
 JOB_FIELDS = ("image", "setup", "env", "storage", "tracking", "retries", "placement", "deadline", "expectedDuration")
-_KINDS: Mapping[str, type[Fields]] = {"train": TrainTask, "score": ScoreTask, "rank": RankTask}
 _OF_RANKERS = ("ranking", "rowsPerPart", "maxErrorFraction")
 _OF_PROMPTS = ("prompt", "reference", "chat")
 ANNOTATION = "tuneyard.dev/template"
-_STAND_IN: Mapping[str, Mapping[str, Any]] = {
-    "train": {"model": {"name": "any/model"}, "data": {"source": "/any/data.jsonl"}},
-    "score": {"model": {"name": "any/model"}, "data": {"source": "/any/data.jsonl", "reference": "answer"}},
-    "rank": {"table": {"source": "/any/rows.parquet"}, "features": {"dense": ["any"]}, "model": {"layers": [["dlrm"]]}},
-}
+_STAND_IN: Mapping[str, Mapping[str, Any]] = {**SMALLEST, "score": merged(SMALLEST["score"], {"data": {"reference": "answer"}}, None)}
 """What a job would have to give at the least, so that a template can be judged without one."""
 
 
@@ -195,9 +188,9 @@ def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
 
 def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     """The template as part of a job that has a task of each kind for which it gives something."""
-    kinds = [kind for kind in _KINDS if getattr(goal, kind)] or ["train"]
+    kinds = [kind for kind in TEMPLATED if getattr(goal, kind)] or ["train"]
     tasks = [
-        {"name": kind, kind: merged(_STAND_IN[kind], getattr(goal, kind), _KINDS[kind]), "resources": resources_of(goal, kind)}
+        {"name": kind, kind: merged(_STAND_IN[kind], getattr(goal, kind), TEMPLATED[kind]), "resources": resources_of(goal, kind)}
         for kind in kinds
     ]
     value = {"metadata": {"name": "any"}, "spec": {**goal.job, "tasks": tasks}}
@@ -224,9 +217,9 @@ def _in_template(path: Path, kinds: list[str]) -> Path:
 
 def _task(task: Any, goal: ModelTemplateGoal, kinds: Mapping[str, str]) -> Any:
     kind = kind_of(task)
-    if kind not in _KINDS:
+    if kind not in TEMPLATED:
         return task
-    result = {**task, kind: merged(_defaults(goal, task, kind, kinds), task[kind], _KINDS[kind])}
+    result = {**task, kind: merged(_defaults(goal, task, kind, kinds), task[kind], TEMPLATED[kind])}
     own = task.get("resources")
     if goal.resources and (own is None or isinstance(own, Mapping)):
         result["resources"] = merged(resources_of(goal, kind), own or {}, Resources)

@@ -12,8 +12,7 @@ from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import rules_device
-from tuneyard.cluster.fits import unusable_placement, without_workers
-from tuneyard.federation import unmatched_skus
+from tuneyard.cluster.combinations import refusals
 
 
 def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
@@ -106,10 +105,8 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
     if found is not None:
         root, job = found
         whole = JobSpec(metadata=document.resource.metadata, spec=job)
-        for index, reason in (*unmatched_skus(whole), *unusable_placement(whole)):
-            yield document.complaint((*root, "tasks", index, "resources", "sku"), reason)
-        for index, reason in without_workers(whole):
-            yield document.complaint((*root, "tasks", index, "resources", "workers"), reason)
+        for place, reason in refusals(whole):
+            yield document.complaint((*root, *place[1:]), reason)
 
 
 def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:

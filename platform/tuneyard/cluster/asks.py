@@ -15,7 +15,8 @@ from functools import lru_cache
 from tuneyard import federation
 from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
 from tuneyard.catalog import canonical_sku, kinds
-from tuneyard.cluster.fits import barred_skus, essence_of, fits_of, model_of, shape_of, working_worlds
+from tuneyard.cluster.combinations import barred_skus, working_worlds
+from tuneyard.cluster.fits import essence_of, fits_of, model_of, shape_of
 from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, skus_of, speed_factor, worlds_of
 from tuneyard.planning import best, plans
 

@@ -1,4 +1,4 @@
-"""On which SKUs a task can run by the rules, and on how many GPUs of each its model fits, by the planner where it is in the catalog.
+"""On which SKUs, and on how many GPUs of each, the model of a train task fits: the planner's answer, for models in the catalog.
 
 The planner is asked where the hub has a choice: `workers` is `auto` or a range, or no SKU is named. A task that names a number and its SKUs
 gets them: its author may know what a hub does not, such as rows that are shorter than `maxLength`. The planner is asked as the attempt will
@@ -8,13 +8,12 @@ ask it, with the kernels of the GPU image. Nothing is read for it, and answers a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any
 
 from tuneyard import planning
-from tuneyard.api import STORED, BadInput, JobSpec, Task, TrainTask, check_task
-from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config, known_devices
+from tuneyard.api import BadInput, JobSpec, Task, TrainTask
+from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config
 from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, skus_of, worlds_dividing, worlds_of
 
 UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
@@ -50,83 +49,6 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     found = _planned(essence_of(training), name.lower(), skus, base, workers == "auto", on_cpu)
     cpu = ((_CPU, 1 if on_cpu else FITS_NEVER),) if _CPU in named or not named else ()
     return Fits(worlds=found.worlds, least=tuple(sorted((*found.least, *cpu))), words=found.words)
-
-
-def barred_skus(job: JobSpec, task: Task, offered: Collection[str]) -> dict[str, str]:
-    """SKUs of those that a task may use on which its settings cannot work, by the table of rules, with why: flash attention on a T4. What
-    an attempt's own checks would refuse there, the scheduler does not place there."""
-    gang = job.spec.gang_of(task)
-    if gang.kind not in _STAND_INS:
-        return {}
-    skus = skus_of(job, gang) or tuple(sorted({*map(canonical_sku, offered), _CPU}))
-    return dict(_barred(_settings_of(gang), skus))
-
-
-def working_worlds(job: JobSpec, task: Task, worlds: tuple[int, ...]) -> tuple[int, ...]:
-    """Of several numbers of workers those that break no rule; where none is left and the task leaves it open, others that break none."""
-    gang = job.spec.gang_of(task)
-    training, workers = gang.training, gang.resources.workers
-    if training is None or isinstance(workers, int):
-        return worlds
-    found = _working(_settings_of(gang), worlds)
-    return found or (_working(_settings_of(gang), worlds_dividing(training, 1, MOST_AUTO)) if workers == "auto" else ())
-
-
-def without_workers(job: JobSpec) -> Iterator[tuple[int, str]]:
-    """Tasks that can run with no number of workers that they allow: their places in the job, and why the first number cannot work."""
-    for index, task in enumerate(job.spec.tasks):
-        worlds = worlds_of(task)
-        if task.training is None or isinstance(task.resources.workers, int) or check_task(task) or working_worlds(job, task, worlds):
-            continue  # or wrong whatever their number, which the rules say
-        alone = check_task(_with(_settings_of(task), workers=worlds[0]))
-        yield index, f"no number of workers that batch and resources allow can work; with {worlds[0]}: {alone[0].reason}"
-
-
-_LAYOUT = {"program", "method", "objective", "strategy", "optimizer", "batch"}
-_STAND_INS: Mapping[str, Mapping[str, Any]] = {
-    "train": {"data": {"source": "any"}},
-    "score": {"data": {"source": "any"}},
-    "rank": {"table": {"source": "any"}, "features": {"dense": ["any"]}, "model": {"layers": [["linear"]]}},
-}
-
-
-def unusable_placement(job: JobSpec) -> Iterator[tuple[int, str]]:
-    """Tasks that name no SKU and can work on none that `placement.skus` allows: their places in the job, and why."""
-    for index, task in enumerate(job.spec.tasks):
-        allowed = skus_of(job, task)
-        if allowed and not task.resources.sku and (barred := barred_skus(job, task, ())) and {*allowed} <= barred.keys():
-            yield index, f"placement.skus allows {', '.join(allowed)} alone: {next(iter(barred.values()))}"
-
-
-def _settings_of(gang: Task) -> str:
-    """What of a task rules about SKUs and numbers of workers read, as JSON of a Task: equal for jobs that differ in their data alone. What
-    else the rules say of it does not depend on where it runs, and is said before (`check_rules`)."""
-    kind = gang.kind
-    body = (gang.train or gang.rank or gang.score or gang).model_dump(
-        mode="json", by_alias=True, exclude_unset=True, include={*_LAYOUT, "engine"}
-    )
-    model = (gang.train or gang.score) and {"model": {"name": "any", "attention": gang.train.model.attention if gang.train else "auto"}}
-    settings = {
-        kind: {**body, **_STAND_INS.get(kind, {}), **(model or {})},
-        "resources": gang.resources.model_dump(mode="json", by_alias=True),
-    }
-    return json.dumps(settings, sort_keys=True)
-
-
-def _with(settings: str, **resources: Any) -> Task:
-    gang = Task.model_validate({"name": "task", **json.loads(settings)}, context=STORED)
-    return gang.model_copy(update={"resources": gang.resources.model_copy(update=resources)})
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _barred(settings: str, skus: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    broken = {sku: check_task(_with(settings, sku=[sku]), device=device) for sku, device in known_devices(skus).items()}
-    return tuple((sku, violations[0].reason) for sku, violations in broken.items() if violations)
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _working(settings: str, worlds: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(workers for workers in worlds if not check_task(_with(settings, workers=workers)))
 
 
 def model_of(job: JobSpec, task: Task) -> str | None:

@@ -148,7 +148,7 @@ class Hub:
         return sorted((hub_cluster(item) for item in self._api.list(Request("list", "clusters"))), key=lambda cluster: cluster.name)
 
     def template(self, name: str) -> ModelTemplate:
-        """A ModelTemplate. Raises Missing, which names those that there are."""
+        """The ModelTemplate `name`. Raises Missing, whose next step lists the names that the hub has."""
         try:
             found = self._api.ask(Request("get", "modeltemplates", name=name))
         except Missing as error:

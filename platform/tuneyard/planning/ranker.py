@@ -44,7 +44,7 @@ def plan_of_ranker(
             "leave these out; strategy.zero 3 shards the dense part, and tables are sharded always",
         )
     micro, accumulated = micro_batches(batch, workers)
-    # `auto` is fp32 where there is no bf16: nobody scales the loss for tables.
+    # On a GPU without bf16, `auto` means fp32: fp16 needs a loss scaler, and gradients of tables bypass it.
     precision = precision_of(task.as_training(), gpu) if layout.precision != "auto" or gpu.is_cpu or gpu.has_bf16 else "fp32"
     if precision == "fp16":
         raise BadInput("rankers are not trained in fp16: tables get gradients that no loss scaler sees", "set strategy.precision to fp32")
