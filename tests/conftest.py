@@ -14,8 +14,7 @@ settings.register_profile("tuneyard", deadline=None)
 settings.load_profile("tuneyard")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-"""Read when torch is loaded. Beside other parts, threads that spin while they wait hold up the ones they wait for: a training test of 1 s
-took 60 s."""
+"""Read when torch is loaded. Beside other parts, threads that spin while they wait hold up the ones they wait for (docs/testing.md)."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -191,9 +191,10 @@ def drawn(seed: int, folder: Path, wanted: Callable[[str], bool], count: int) ->
             yield goal.job, goal.problem, body
 
 
-def test_what_the_hub_places_no_pod_refuses(folder: Path) -> None:
+@pytest.mark.parametrize(("seed", "jobs"), [(1, 300), pytest.param(10, 1500, marks=pytest.mark.long)])
+def test_what_the_hub_places_no_pod_refuses(seed: int, jobs: int, folder: Path) -> None:
     placed = 0
-    for job, _, body in drawn(1, folder, lambda problem: not problem, 300):
+    for job, _, body in drawn(seed, folder, lambda problem: not problem, jobs):
         for task in job.spec.tasks:
             for sku, world in placements(job, task):
                 placed += 1
