@@ -9,14 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tuneyard.api import STORED, BadInput, FindTemplate, Job, JobSpec, JobStatus, ModelTemplate, check_rules
+from tuneyard.admission import Hub, admit
+from tuneyard.api import STORED, BadInput, FindTemplate, Job, JobSpec, JobStatus, ModelTemplate
 from tuneyard.api.base import LOCATED
 from tuneyard.api.local_files import ADVICE, is_relative, local_files
 from tuneyard.api.status import TemplateStatus
 from tuneyard.api.templates import filled_manifest, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
-from tuneyard.catalog import known_devices
-from tuneyard.cluster.combinations import refusals
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.lifecycle import Goal
 from tuneyard_operators.rendering import Defaults
@@ -90,10 +89,7 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
     size = len(job.model_dump_json(by_alias=True, exclude_unset=True))
     if size > LARGEST_SPEC:
         yield f"spec: {size:,} bytes as JSON, and a pod takes at most {LARGEST_SPEC:,}: move scripts and texts into files in storage"
-    for violation in check_rules(job, known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)):
-        yield f"{'.'.join(map(str, violation.path))}: {violation.reason}"
-    for path, reason in refusals(job):
-        yield f"{'.'.join(map(str, path))}: {reason}"
+    yield from map(str, admit(job, Hub()))
     if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
         yield f"spec.storage.output: {job.spec.storage.output} is a folder of one machine: say where in storage, such as s3://bucket/folder"
     if job.spec.storage.output is None and not defaults.output:
@@ -102,10 +98,6 @@ def _problems(job: JobSpec, defaults: Defaults, cluster_images: bool) -> Iterato
         yield "spec.image: name an image; this hub has no default"
     for file in local_files(job.spec):
         yield f"{'.'.join(map(str, file.path))}: {file.text} lies beside the file, and no cluster has it: {ADVICE}"
-    for index, task in enumerate(job.spec.tasks):
-        where = f"spec.tasks.{index}"
-        if task.tune is not None and "resources.workers" in task.tune.space:
-            yield f"{where}.tune.space: a search on a cluster runs on one gang; leave resources.workers out"
 
 
 def _complaint(error: ErrorDetails) -> str:

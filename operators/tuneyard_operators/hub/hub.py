@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from tuneyard.admission import ask_of
 from tuneyard.api import Attempt, BadInput, JobStatus, Phase, PlacementStatus
 from tuneyard.api.templates import template_of
-from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import Place, Undecidable, own_sku
 from tuneyard_operators.hub import doing, last_resort
 from tuneyard_operators.hub.connecting import Connect

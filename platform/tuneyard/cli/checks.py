@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from tuneyard.admission import ANYWHERE, admit, remarks
 from tuneyard.api import BadInput, Device, Document, FindTemplate, Job, JobSpec, ModelTemplate, Schedule, load_documents
-from tuneyard.api.loading import rule_violations
 from tuneyard.api.local_files import LocalFile, local_files
 from tuneyard.api.programs import missing_object, module_files
 from tuneyard.api.templates import no_template
 from tuneyard.catalog import rules_device
-from tuneyard.cluster.combinations import refusals
 
 
 def check_file(path: Path, *, elsewhere: Callable[[], Collection[str]] = tuple, find: FindTemplate = no_template) -> list[Document]:
@@ -52,12 +51,15 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
         check_source(task.train or task.score, task.sources()[".".join(map(str, file.path[3:-1]))], absolute(file.text, base_dir))
 
 
-def local_file_warnings(document: Document, base_dir: Path) -> Iterator[str]:
-    """One line per file or folder that a job names by relative path and that is not there, is no model, or holds data that cannot serve."""
+def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
+    """One line per file or folder that a job names by relative path and that is not there, is no model, or holds data that cannot serve.
+    One line per task that is planned to take longer than the job may."""
     found = _job_of(document)
     if found is None:
         return
     root, job = found
+    for remark in remarks(JobSpec(metadata=document.resource.metadata, spec=job)):
+        yield document.complaint((*root, *remark.path[1:]), f"{remark.reason}; {remark.next_step}")
     for file in local_files(job):
         lack = _lack(job, file, base_dir)
         if lack:
@@ -99,14 +101,11 @@ def _check(document: Document, elsewhere: Callable[[], Collection[str]]) -> Iter
         except BadInput as error:
             if sku not in elsewhere():
                 yield document.complaint(path, f"{error.cause}; {error.next_step}")
-    for violation in rule_violations(document.resource, devices):
-        yield document.complaint(violation.path, violation.reason)
     found = _job_of(document)
     if found is not None:
         root, job = found
-        whole = JobSpec(metadata=document.resource.metadata, spec=job)
-        for place, reason in refusals(whole):
-            yield document.complaint((*root, *place[1:]), reason)
+        for refusal in admit(JobSpec(metadata=document.resource.metadata, spec=job), ANYWHERE, devices=devices):
+            yield document.complaint((*root, *refusal.path[1:]), refusal.reason)
 
 
 def _wanted_skus(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -14,13 +14,14 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from tuneyard.admission import model_origin
 from tuneyard.api import BadInput, JobSpec, ModelRef, Task
 from tuneyard.catalog import known_config
 from tuneyard.cli.output import table_lines
 from tuneyard.cli.plan_text import WIDTH
 from tuneyard.extras import need
 from tuneyard.runtime.models import read_config
-from tuneyard.runtime.references import model_origin, named_model
+from tuneyard.runtime.references import named_model
 
 OPTION = "--explain-parallel"
 OF_FILE = 0

@@ -9,7 +9,9 @@ from typing import Any
 
 import typer
 
+from tuneyard.admission import model_origin
 from tuneyard.api import CPU, BadInput, JobSpec, RankTask, Task, WorkerRange, check_task
+from tuneyard.api.worker_counts import worker_counts
 from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
 from tuneyard.catalog.cpu import usable_cores
 from tuneyard.catalog.libraries import measured_libraries_gb
@@ -40,7 +42,7 @@ from tuneyard.planning import (
 )
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.rankers import ranker_of
-from tuneyard.runtime.references import model_origin, named_model
+from tuneyard.runtime.references import named_model
 
 _AUTO_WORKERS = (1, 2, 4, 8)
 
@@ -316,15 +318,11 @@ def _kind(sku: str) -> Gpu:
 
 def _worker_counts(task: Task, sku: str) -> list[int]:
     """Of an open number on `cpu`, those for which this machine has cores."""
-    training = task.training
-    assert training is not None
     asked = task.resources.workers
+    counts = worker_counts(task, usual=usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS))
     if isinstance(asked, WorkerRange):
-        return sorted({asked.min, asked.max})
-    if isinstance(asked, int):
-        return [asked]
-    most = usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS)
-    return [count for count in _AUTO_WORKERS if count <= most and training.batch.global_ % count == 0]
+        return sorted({counts[-1], counts[0]} if counts else {asked.min, asked.max})
+    return [count for count in counts[::-1] if count in _AUTO_WORKERS or asked != "auto"]
 
 
 def _maker(job: JobSpec, task: Task) -> str | None:

@@ -143,7 +143,7 @@ def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]]) -> None:
 
 def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str, Any]]:
     """What is to be expected of the tasks that would wait for a place first: by the hub's own scheduler, on the world as it is now."""
-    from tuneyard.cluster.asks import ask_of
+    from tuneyard.admission import ask_of
 
     assert isinstance(document.resource, JobSpec)
     now = datetime.now(UTC)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tuneyard.api import BadInput, FindTemplate, load_templates
-from tuneyard.cli.checks import check_file, local_file_warnings
+from tuneyard.cli.checks import check_file, warnings_of
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.template_files import TemplatesOption, templates_in
 
@@ -24,7 +24,7 @@ def validate(
     """Check files: fields, rules, SKUs. Exit code 0, or 2 with one line per error.
 
     A file or folder that is named by relative path and is not there, or holds data that cannot serve by their first rows, is a warning on
-    stderr: the JobSpec may be meant for another machine.
+    stderr: the JobSpec may be meant for another machine. So is a deadline before the end that is planned.
 
     Example: tuneyard validate jobspecs/*.yaml
     """
@@ -67,7 +67,7 @@ def _validate(path: Path, find: FindTemplate) -> dict[str, Any]:
         documents = check_file(path, find=find)
     except BadInput as error:
         return {"file": str(path), "valid": False, "objects": [], "errors": error.cause.splitlines(), "warnings": [], "resolved": []}
-    warnings = [line for document in documents for line in local_file_warnings(document, path.absolute().parent)]
+    warnings = [line for document in documents for line in warnings_of(document, path.absolute().parent)]
     objects = [f"{type(document.resource).__name__} {document.resource.metadata.name}" for document in documents]
     made = [document.value for document in documents]
     return {"file": str(path), "valid": True, "objects": objects, "errors": [], "warnings": warnings, "resolved": made}

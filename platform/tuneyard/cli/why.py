@@ -27,7 +27,7 @@ def why(
 
     Example: tuneyard why support-bot
     """
-    from tuneyard.cluster.asks import ask_of
+    from tuneyard.admission import ask_of
 
     hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
     job = hub.job(name)

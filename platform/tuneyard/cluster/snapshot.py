@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tuneyard.admission import ask_of
 from tuneyard.api import STORED, BadInput, Cluster, ClusterStatus, FindTemplate, JobSpec, JobStatus, ModelTemplate, Phase
 from tuneyard.api.templates import filled_job, no_template, template_from
 from tuneyard.api.wire import read
 from tuneyard.catalog import canonical_sku
-from tuneyard.cluster.asks import ask_of
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.federation import (
     POLICIES,

@@ -8,8 +8,6 @@ from tuneyard.federation.deciding import schedule
 from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
 from tuneyard.federation.from_api import (
-    MOST_AUTO,
-    WORKERS_ON_CPU,
     Fits,
     Taken,
     ask_of,
@@ -22,7 +20,6 @@ from tuneyard.federation.from_api import (
     skus_of,
     taken_by,
     unmatched_skus,
-    worlds_dividing,
     worlds_of,
 )
 from tuneyard.federation.guesses import Guesses
@@ -53,12 +50,10 @@ from tuneyard.federation.world import (
 
 __all__ = [
     "FITS_NEVER",
-    "MOST_AUTO",
     "POLICIES",
     "PRIORITIES",
     "REFERENCE_SKU",
     "UNKNOWN_DURATION_S",
-    "WORKERS_ON_CPU",
     "Ask",
     "Basis",
     "Decision",
@@ -104,6 +99,5 @@ __all__ = [
     "team_of",
     "unknown_team",
     "unmatched_skus",
-    "worlds_dividing",
     "worlds_of",
 ]

@@ -5,12 +5,10 @@ The hub and `tuneyard submit --dry-run` read the world by the same rules.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 from tuneyard.api import (
@@ -23,18 +21,14 @@ from tuneyard.api import (
     Phase,
     PlacementStatus,
     Task,
-    TrainTask,
     WorkerRange,
 )
 from tuneyard.api.moments import moment_of
+from tuneyard.api.worker_counts import MOST_AUTO, WORKERS_ON_CPU, worker_counts
 from tuneyard.catalog import canonical_sku
 from tuneyard.federation.policy import speed_factor
 from tuneyard.federation.world import PRIORITIES, UNKNOWN_DURATION_S, Ask, Basis, Member, Node, Running, SkuFacts
 
-WORKERS_ON_CPU = 2
-MOST_AUTO = 8
-"""`workers: auto` takes one machine of GPUs at most, unless the planner says that the model needs more."""
-_MOST_WORLDS = 64
 _LEAST_S = 60.0
 
 
@@ -219,35 +213,12 @@ def _worlds(task: Task) -> tuple[tuple[int, ...], int]:
     if task.score is not None:
         unit = task.score.engine.tensor_parallel
         return (task.resources.instances * unit,), unit
-    workers = task.resources.workers
     training = task.training
     unit = training.layout.tensor_parallel if training is not None else 1
-    if isinstance(workers, int):
-        return (workers,), unit
     on_cpu = task.resources.sku == ["cpu"] or not task.resources.sku
-    usual = WORKERS_ON_CPU if on_cpu else MOST_AUTO
-    replica = training.ranks_per_replica if training is not None else 1
-    least, most = (workers.min, workers.max) if isinstance(workers, WorkerRange) else (1, max(usual, replica))
-    return (dividing(None, least, most) if training is None else worlds_dividing(training, least, most)) or (least,), unit
-
-
-def worlds_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:
-    """Numbers of ranks that make whole replicas over which a task's batch divides, largest first."""
-    replica = train.ranks_per_replica
-    return tuple(count * replica for count in dividing(train.batch.micro_batches, -(-least // replica), most // replica))
-
-
-@lru_cache(maxsize=1024)
-def dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
-    """Numbers of workers over which `parts` divide evenly (None: all), largest first: of very many the largest, the least, and some
-    between."""
-    found: Sequence[int] = range(most, least - 1, -1)
-    if parts is not None:
-        low = [count for count in range(1, math.isqrt(parts) + 1) if parts % count == 0]
-        found = sorted({count for each in low for count in (each, parts // each) if least <= count <= most}, reverse=True)
-    if len(found) <= _MOST_WORLDS:
-        return tuple(found)
-    return tuple(found[round(index * (len(found) - 1) / (_MOST_WORLDS - 1))] for index in range(_MOST_WORLDS))
+    usual = max(WORKERS_ON_CPU if on_cpu else MOST_AUTO, training.ranks_per_replica if training is not None else 1)
+    asked = task.resources.workers
+    return worker_counts(task, usual=usual) or (asked.min if isinstance(asked, WorkerRange) else 1,), unit
 
 
 def _left_s(job: JobSpec, task: str, status: JobStatus, own: list[Attempt], planned_s: float | None) -> tuple[float, Basis]:

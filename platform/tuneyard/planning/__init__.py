@@ -12,7 +12,7 @@ from tuneyard.planning.program import NOT_PREDICTED, plan_of_program
 from tuneyard.planning.ranker import plan_of_ranker, refuse_without_room, room_gb
 from tuneyard.planning.ranker_shape import RankerShape
 from tuneyard.planning.ranker_speed import CELL_S, ID_S
-from tuneyard.planning.resolve import best, fits, paced, plans, resolve
+from tuneyard.planning.resolve import best, check_layout, fits, paced, plans, resolve
 from tuneyard.planning.setup import Layout, Setup
 from tuneyard.planning.site import Site
 from tuneyard.planning.speed import estimate_speed
@@ -48,6 +48,7 @@ __all__ = [
     "StepTime",
     "best",
     "calibrated",
+    "check_layout",
     "estimate_memory",
     "estimate_speed",
     "feed_of",

@@ -50,6 +50,12 @@ def fits(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unp
         return False
 
 
+def check_layout(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> None:
+    """Raises BadInput where no layout of `task` can work on `workers` devices, whatever their memory: a degree does not divide the heads,
+    the workers do not divide the batch, or the device lacks a setting."""
+    search_of(task, shape, gpu, workers, **site).check()
+
+
 def paced(found: Plan, task: TrainTask, shape: ModelShape, gpu: Gpu, tokens: int, **site: Unpack[Site]) -> Speed:
     """The speed of a plan where rows are `tokens` long, instead of as long as they may be."""
     search = search_of(task, shape, gpu, found.workers, **site)

@@ -102,15 +102,20 @@ class Search:
     def smallest(self) -> Layout:
         """The layout of all allowed that takes least, for saying how much that is. Raises BadInput where none is allowed."""
         recompute = self._strategy.recompute is not False
+        self.check()
         legal = [replace(each, recompute=recompute) for each in self.layouts() if self.micro_batches(each)]
-        if not legal:
+        return min(
+            (self.with_batch(each, self.micro_batches(each)[-1]) for each in legal), key=lambda each: self.estimate(each).device.total_gb
+        )
+
+    def check(self) -> None:
+        """Raises BadInput where no layout can work, whatever the memory."""
+        self._check_batch()
+        if not any(self.micro_batches(each) for each in self.layouts()):
             raise BadInput(
                 f"there is no layout of this strategy for {self.workers} x {self.gpu.sku}",
                 "leave strategy.zero, precision or tensorParallel to the planner: auto",
             )
-        return min(
-            (self.with_batch(each, self.micro_batches(each)[-1]) for each in legal), key=lambda each: self.estimate(each).device.total_gb
-        )
 
     def layouts(self) -> Iterator[Layout]:
         """Every legal layout, without recomputation and micro-batch."""
@@ -137,7 +142,7 @@ class Search:
                         sequence_parallel=(tensor > 1 and pipeline > 1) or asked.sequence_parallel,
                         context_parallel=asked.context_parallel,
                         shard_within=within,
-                        quantised_all_reduce=asked.quantised_all_reduce,
+                        quantised_all_reduce="none" if zero == 3 and within == "none" else asked.quantised_all_reduce,
                         engine="megatron" if pipeline > 1 else "deepspeed",
                     )
 
@@ -195,8 +200,10 @@ class Search:
     def _shardings(self, zero: Zero, parts: int) -> tuple[Literal["none", "host"], ...]:
         """Where ZeRO shards. `parts`: tensor times pipeline degree."""
         asked = self._strategy
-        if asked.shard_within != "auto":
-            return (asked.shard_within,)
+        if asked.shard_within == "host":
+            return ("host",) if self._has_hosts else ("none",)  # on one host, and on hosts with unequal numbers, ZeRO-3 over all ranks
+        if asked.shard_within == "none":
+            return ("none",)
         whole_only = asked.quantised_all_reduce != "none" and zero == 3  # DeepSpeed scatters the gradients of all ranks by itself
         possible = zero == 3 and parts * asked.context_parallel == 1 and asked.offload == Offload() and self._has_hosts
         return (*(() if whole_only else ("none",)), *(("host",) if possible else ()))
@@ -210,19 +217,8 @@ class Search:
     def _per_host(self) -> int:
         return min(self.workers, self.gpus_per_node) if not self.gpu.is_cpu or self.network_gb_s is not None else self.workers
 
-    def _check_hosts(self) -> None:
-        """Raises BadInput where `shardWithin: host` has nothing to shard or to replicate."""
-        if self._strategy.shard_within != "host" or self._has_hosts:
-            return
-        raise BadInput(
-            f"shardWithin: host needs several hosts with equally many ranks, two at least; here are {self.workers} workers, "
-            + ("all on one machine" if self._per_host == self.workers else f"on machines of {self._per_host}"),
-            "set strategy.shardWithin to none (on one machine plain ZeRO-3 is the same), or resources.workers to a multiple of a machine's",
-        )
-
     def _check_batch(self) -> None:
         """Raises BadInput where the global batch divides into the ranks of no layout."""
-        self._check_hosts()
         batch = self.task.batch
         replicas = sorted({self.workers // (tensor * pipeline * self._strategy.context_parallel) for tensor, pipeline in self._degrees()})
         if not replicas:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
 from tuneyard.catalog import needs_measuring
 from tuneyard.catalog.measured import keep_measurement, shown
@@ -28,7 +29,7 @@ from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.node_agent import LogTarget
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.placing import Machine, gpus_per_host
+from tuneyard.runtime.placing import gpus_per_host
 from tuneyard.runtime.pod import this_pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, verdict
 from tuneyard.runtime.process import process_log

@@ -7,16 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuneyard.api import BadInput, JobSpec, Source, Task, check_rules
+from tuneyard.admission import Machine, admit, refused
+from tuneyard.api import BadInput, JobSpec, Source, Task
 from tuneyard.api.programs import missing_object, module_files, module_of
-from tuneyard.catalog import ModelShape, gpu
 from tuneyard.extras import need
-from tuneyard.planning import plan_of_program, plan_of_ranker
 from tuneyard.runtime.models import read_config
-from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose_workers
 from tuneyard.runtime.process import check_working_dir
 from tuneyard.runtime.rankers import check_scored_table, ranker_of
-from tuneyard.runtime.references import model_origin, named_model, source_of
+from tuneyard.runtime.references import named_model, source_of
 from tuneyard.storage import absolute, is_local, local_path
 
 _EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}
@@ -38,26 +36,24 @@ def check_job(job: JobSpec, *, base_dir: Path, machine: Machine, names: Collecti
     Hugging Face hub is not either. Local data are read up to the first 200 rows.
     """
     tasks = [task for task in job.spec.tasks if names is None or task.name in names]
+    _admit(job, machine, names, {})  # before anything is read
     for task in tasks:
-        check_sku(task, machine)
-        if task.training is not None:
-            workers = choose_workers(task, machine)
-            if task.train is not None and task.train.program is not None:
-                _check_program(task, base_dir)
-                plan_of_program(task.train, gpu(machine.sku), workers)
-            if task.rank is not None:
-                plan_of_ranker(task.rank, gpu(machine.sku), workers)
-        if task.score is not None:
-            if ranker_of(job.spec, task, base_dir) is None:
-                _check_vllm(task)
-            check_instances(task, machine)
+        if task.train is not None and task.train.program is not None:
+            _check_program(task, base_dir)
+        if task.score is not None and ranker_of(job.spec, task, base_dir) is None:
+            _check_vllm(task)
         if task.process is not None and task.process.working_dir is not None:
             check_working_dir(task.process, base_dir)
-    alone = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
-    _check_combinations(alone, machine, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
+    _admit(job, machine, names, {task.name: config for task in tasks if (config := _check_model(job, task, base_dir))})
     for task in tasks:
         for source in task.sources().values():
             _check_source(job, task, source, base_dir)
+
+
+def _admit(job: JobSpec, machine: Machine, names: Collection[str] | None, configs: dict[str, dict[str, Any]]) -> None:
+    found = admit(job, machine, names=names, configs=configs)
+    if found:
+        raise refused(found)
 
 
 def _check_program(task: Task, base_dir: Path) -> None:
@@ -83,31 +79,6 @@ def _check_vllm(task: Task) -> None:
     if find_spec("vllm") is None:
         cause = f"task {task.name} is a score task, and vLLM is not installed here: it has no wheels for macOS"
         raise BadInput(cause, "run the job on Linux (there, `make setup` installs vLLM), or take the score tasks out of it")
-
-
-def _check_combinations(job: JobSpec, machine: Machine, configs: dict[str, dict[str, Any]]) -> None:
-    """`configs`: task name -> config.json of the model that the task names."""
-    origins = {task.name: configs.get(model_origin(job, task).name, {}) for task in job.spec.tasks}
-    model_types = {name: str(config["model_type"]) for name, config in configs.items() if config.get("model_type")}
-    head_sizes = {name: size for name, config in origins.items() if (size := _head_size(config)) is not None}
-    device = gpu(machine.sku).device
-    here = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [_on(machine, task) for task in job.spec.tasks]})})
-    violations = check_rules(here, {machine.sku: device}, local_sku=machine.sku, model_types=model_types, head_sizes=head_sizes)
-    if violations:
-        lines = [f"task {job.spec.tasks[int(v.path[2])].name}: {'.'.join(str(p) for p in v.path[3:])}: {v.reason}" for v in violations]
-        raise BadInput("\n".join(lines), "take one of the combinations that work")
-
-
-def _on(machine: Machine, task: Task) -> Task:
-    return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [machine.sku]})})
-
-
-def _head_size(config: dict[str, Any]) -> int | None:
-    """None where a model's dimensions are not known."""
-    try:
-        return ModelShape.from_config(config).kernel_head_size
-    except BadInput:
-        return None
 
 
 def _check_model(job: JobSpec, task: Task, base_dir: Path) -> dict[str, Any]:

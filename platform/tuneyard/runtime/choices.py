@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from tuneyard.admission import Machine, choose_workers
 from tuneyard.api import BadInput, EmbeddingTables, Task, check_task
+from tuneyard.api.worker_counts import worker_counts
 from tuneyard.catalog import gpu
 from tuneyard.planning import DataRate, refuse_without_room
 from tuneyard.runtime.feeding import Feeding
 from tuneyard.runtime.models import model_shape
-from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.training.request import TrainRequest
 from tuneyard.tuning import (
     DATA_WORKERS,
@@ -120,12 +121,9 @@ class Choices:
         return found
 
     def _worker_counts(self) -> list[int]:
+        """All numbers of workers that the task allows here, the smallest first."""
         most = choose_workers(self._task, self._machine)
-        if isinstance(self._task.resources.workers, int):
-            return [most]
-        training = self._task.training
-        assert training is not None
-        return [count for count in range(1, most + 1) if training.batch.global_ % count == 0]
+        return sorted(count for count in worker_counts(self._task, usual=most, limit=most) if count <= most)
 
 
 def _tables_of(request: TrainRequest) -> EmbeddingTables | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from tuneyard.admission import Machine
 from tuneyard.api import TrainData
 from tuneyard.catalog.cpu import usable_cores
 from tuneyard.planning import DataRate, Machines, feed_of, usual_rate
-from tuneyard.runtime.placing import Machine
 from tuneyard.training.request import TrainRequest
 
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
 from tuneyard.api.tasks import LOGS
 from tuneyard.runtime.checks import check_installed, check_job
@@ -21,7 +22,7 @@ from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.inputs import inputs_of
 from tuneyard.runtime.interrupt import ShouldStop, never
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.placing import Machine, machine_of_cluster, this_machine
+from tuneyard.runtime.placing import machine_of_cluster, this_machine
 from tuneyard.runtime.ray_session import ray_session
 from tuneyard.runtime.references import with_model
 from tuneyard.runtime.stacks import WarmStacks

@@ -1,31 +1,12 @@
-"""Where a task of a local job runs: which SKU this is, how many ranks there are, and the plan of a train task. Pure but for the asking."""
+"""What there is to run on: this machine, or the Ray cluster that it has joined."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
-from tuneyard.api import BadInput, Resources, Task, WorkerRange
-from tuneyard.catalog import canonical_sku, entry_of, gpu, keep, local_devices, local_sku, needs_measuring
-
-WORKERS_ON_CPU = 2
-"""`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a job may use: `devices` GPUs of one SKU, or, on `cpu`, cores. `memory_gb`: host memory of all its machines, where that is
-    not this one's. `per_host`: GPUs of its fullest host, where it has several."""
-
-    sku: str
-    devices: int
-    memory_gb: float | None = None
-    per_host: int | None = None
-
-    @property
-    def has_gpus(self) -> bool:
-        return self.sku != "cpu"
+from tuneyard.admission import Machine
+from tuneyard.catalog import entry_of, gpu, keep, local_devices, local_sku, needs_measuring
 
 
 def this_machine() -> Machine:
@@ -63,60 +44,3 @@ def _local_kind() -> tuple[str, dict[str, Any] | None]:
     """The SKU of the machine that this runs on, and what was measured of it where the catalog lacks it."""
     sku = local_sku()
     return sku, entry_of(gpu(sku)) if needs_measuring(sku) and sku != "cpu" else None
-
-
-def check_sku(task: Task, machine: Machine) -> None:
-    """Raises BadInput where the task names SKUs and this machine is none of them."""
-    if task.resources.sku and canonical_sku(machine.sku) not in [canonical_sku(sku) for sku in task.resources.sku]:
-        raise BadInput(
-            f"task {task.name} asks for {' or '.join(task.resources.sku)}, and this machine is {machine.sku}",
-            f"add {machine.sku} to its resources.sku to run it here, or submit the job to a hub: tuneyard submit FILE",
-        )
-
-
-def choose_workers(task: Task, machine: Machine) -> int:
-    """Ranks of a train or rank task: as many as asked for, or (auto) 2 on cpu and one per GPU, as far as the global batch can be divided.
-
-    Raises BadInput where the machine has fewer GPUs than asked for, or the global batch has no room for a row per rank.
-    """
-    training = task.training
-    assert training is not None
-    rows, micro = training.batch.global_, training.batch.micro if isinstance(training.batch.micro, int) else 1
-    least, most = _asked(task.resources, machine, at_least=training.ranks_per_replica)
-    if machine.has_gpus and least > machine.devices:
-        raise BadInput(
-            f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
-            f"set resources.workers to {machine.devices} or less, or to auto",
-        )
-    fitting = [count for count in range(least, most + 1) if training.divides_over(count)]
-    if not fitting:
-        times = "" if micro == 1 else f" times batch.micro {micro}"
-        raise BadInput(
-            f"batch.global {rows} of task {task.name} cannot be divided over {_range(least, most)} workers{times}",
-            f"set batch.global to a multiple of {least * micro}",
-        )
-    return fitting[-1]
-
-
-def _asked(resources: Resources, machine: Machine, *, at_least: int) -> tuple[int, int]:
-    usual = machine.devices if machine.has_gpus else max(at_least, min(WORKERS_ON_CPU, machine.devices))
-    if isinstance(resources.workers, WorkerRange):
-        return resources.workers.min, max(resources.workers.min, min(resources.workers.max, usual))
-    if isinstance(resources.workers, int):
-        return resources.workers, resources.workers
-    return min(at_least, usual), usual
-
-
-def _range(least: int, most: int) -> str:
-    return str(least) if least == most else f"{least} to {most}"
-
-
-def check_instances(task: Task, machine: Machine) -> None:
-    """Raises BadInput where the engines of a score task need more GPUs than there are."""
-    assert task.score is not None
-    needed = task.resources.instances * task.score.engine.tensor_parallel
-    if machine.has_gpus and needed > machine.devices:
-        raise BadInput(
-            f"task {task.name} asks for {needed} GPUs (instances x tensorParallel), and this machine has {machine.devices}",
-            f"set resources.instances to {max(1, machine.devices // task.score.engine.tensor_parallel)} or less",
-        )

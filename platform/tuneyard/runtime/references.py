@@ -23,18 +23,6 @@ class Start:
     adapter_uri: str | None = None
 
 
-def model_origin(job: JobSpec, task: Task) -> Task:
-    """The task that names the model which a task trains or scores: itself, an earlier train task, or the process task that makes it.
-
-    An attempt on a member knows the tasks of its own alone: there it is the first of those.
-    """
-    here = {each.name: each for each in job.spec.tasks}
-    source = task
-    while (body := source.train or source.score) is not None and body.model.from_task in here:
-        source = here[body.model.from_task]
-    return source
-
-
 def source_of(source: SourceT, base_dir: Path, results: Mapping[str, Mapping[str, Any]]) -> SourceT:
     """The same data set with an absolute `source` and no `from`. `results`: task name -> result.json of upstream tasks."""
     if source.from_task is not None:

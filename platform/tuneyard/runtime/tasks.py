@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tuneyard.admission import Machine, choose_workers
 from tuneyard.api import JobSpec, Task, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.catalog import gpu
@@ -22,7 +23,6 @@ from tuneyard.runtime.mailbox import RankProcess
 from tuneyard.runtime.models import model_shape
 from tuneyard.runtime.nodes import Nodes
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.placing import Machine, choose_workers
 from tuneyard.runtime.process import ProcessRequest, process_log, run_process, working_folder
 from tuneyard.runtime.rankers import ranker_of
 from tuneyard.runtime.references import Start, resolved

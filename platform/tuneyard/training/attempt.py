@@ -33,7 +33,7 @@ from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
-from tuneyard.training.host_sharding import sharded_within_hosts
+from tuneyard.training.host_sharding import ONE_HOST, on_hosts, sharded_within_hosts
 from tuneyard.training.ledger import Ledger
 from tuneyard.training.library_state import clean_libraries
 from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
@@ -78,8 +78,12 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
     joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
     with joined as world, listening(should_stop) as stop, clean_libraries():
         try:
+            tell = emit if world.is_first else silent
+            plan, lack = on_hosts(plan, world)
+            if lack or (request.task.layout.shard_within == "host" and plan.shard_within == "none"):
+                tell(Warned(task=request.name, message=lack or ONE_HOST))
             with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
-                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, emit if world.is_first else silent).run()
+                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, tell).run()
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory(error, plan, world.device) from error

@@ -15,21 +15,32 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tuneyard.api import BadInput
 from tuneyard.planning import Plan
 from tuneyard.training.distributed import HostGroups, World, gather_objects
+
+_INSTEAD = "; ZeRO-3 shards over all ranks instead, which takes less memory and trains the same"
+ONE_HOST = f"shardWithin: host has no effect: there are not several machines with equally many ranks, two at least{_INSTEAD}"
+"""The warning where the planner has seen that already."""
+
+
+def on_hosts(plan: Plan, world: World) -> tuple[Plan, str]:
+    """The plan for the hosts that a gang was given, and a warning where these cannot be replicas: it shards over all ranks there. A
+    scheduler does not promise whole hosts. Collective."""
+    why = _why_not(world) if plan.shard_within == "host" else ""
+    if not why:
+        return plan, ""
+    return replace(plan, shard_within="none", quantised_all_reduce="none"), f"shardWithin: host has no effect: {why}{_INSTEAD}"
 
 
 @contextmanager
 def sharded_within_hosts(plan: Plan, world: World) -> Iterator[World]:
     """The world with its host groups, where the plan shards inside hosts; meanwhile DeepSpeed partitions over the ranks of a host.
 
-    Collective. Raises BadInput where hosts do not have equally many ranks, or there is nothing to shard or to replicate.
+    Collective. The plan is one that `on_hosts` has returned.
     """
     if plan.shard_within == "none":
         yield world
         return
-    _check_hosts(world)
     groups = host_groups(world)
     from deepspeed.runtime.zero.partition_parameters import Init
 
@@ -69,23 +80,14 @@ def whole_hosts(world: World) -> bool:
     return not world.size % local and all(place == (rank % local, local) for rank, place in enumerate(places))
 
 
-def _check_hosts(world: World) -> None:
+def _why_not(world: World) -> str:
+    """Why the hosts of a world cannot be replicas of each other; empty where they can. Collective."""
     local = world.local_size
     if not whole_hosts(world):
-        raise BadInput(
-            f"shardWithin: host needs equally many ranks on each host, numbered host by host; one here has {local} of {world.size}",
-            "choose resources.workers so that each host gets equally many, or set strategy.shardWithin to none",
-        )
+        return f"hosts do not have equally many ranks, numbered host by host: one has {local} of {world.size}"
     if local == world.size:
-        raise BadInput(
-            f"shardWithin: host replicates across hosts, and all {world.size} ranks are on one",
-            "set strategy.shardWithin to none: ZeRO-3 over one host is the same",
-        )
-    if local == 1:
-        raise BadInput(
-            f"shardWithin: host shards over the ranks of a host, and each of the {world.size} hosts has one",
-            "set strategy.shardWithin to none, and strategy.zero to 0 for replicas, or to 3 to shard over all",
-        )
+        return f"all {world.size} ranks are on one host"
+    return f"each of the {world.size} hosts has one rank" if local == 1 else ""
 
 
 def host_groups(world: World) -> HostGroups:

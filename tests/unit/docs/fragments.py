@@ -24,7 +24,7 @@ from tuneyard.catalog.gpu_entries import entries_of
 from tuneyard.cli.checks import check_file
 from tuneyard.cli.simulate_clusters import read_clusters
 
-_TRAIN = {"model": {"name": "gpt2"}, "data": {"source": "chats.jsonl"}}
+_TRAIN = {"model": {"name": "meta-llama/Llama-3.1-8B"}, "data": {"source": "chats.jsonl"}}
 _SCORE = {"model": {"name": "gpt2"}, "data": {"source": "rows.jsonl", "reference": "answer"}}
 _SKUS = {"skus": [{"name": "cpu", "nodes": 1, "gpusPerNode": 2}]}
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from tests.worlds import ask
 
+from tuneyard.admission import ask_of
 from tuneyard.api import Attempt, Cluster, JobSpec, JobStatus, NodeInventory, Phase, PlacementStatus, TaskStatus
-from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import POLICIES, Ask, Basis, Place, Team, taken_by
 from tuneyard_operators.hub.placing import Placing, placement_of
 

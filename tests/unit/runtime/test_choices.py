@@ -11,11 +11,11 @@ import pytest
 from tests.models import cpu_plan, train_request
 from tests.rankers import rank_request, rank_task
 
+from tuneyard.admission import Machine
 from tuneyard.api import BadInput, Task
 from tuneyard.planning import DataRate, Speed, StepTime
 from tuneyard.runtime import feeding
 from tuneyard.runtime.choices import Choices
-from tuneyard.runtime.placing import Machine
 from tuneyard.training.request import TrainRequest
 
 FOUR_CORES = Machine("cpu", 4)

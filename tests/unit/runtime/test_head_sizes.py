@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from ray.exceptions import RayTaskError
 
+from tuneyard.admission import Machine
 from tuneyard.api import BadInput, FailureKind, JobSpec
 from tuneyard.api.rules_table import CPU_HEAD_SIZES
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
-from tuneyard.runtime.placing import Machine
 from tuneyard.runtime.pool import _as_ours
 
 ON_CPU = Machine("cpu", 2)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tuneyard.admission import Machine
 from tuneyard.api import BadInput, JobSpec
 from tuneyard.runtime import checks
-from tuneyard.runtime.placing import Machine
 
 
 def test_a_score_task_is_refused_without_vllm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tuneyard.admission import model_origin
 from tuneyard.api import BadInput, JobSpec
 from tuneyard.api.local_files import looks_like_path
-from tuneyard.runtime.references import model_origin, named_model, resolved, with_model
+from tuneyard.runtime.references import named_model, resolved, with_model
 
 TRAIN = {"data": {"source": "train.jsonl"}, "steps": 1}
 BASE = {"name": "base", "train": {"model": {"name": "shape", "init": "scratch"}, **TRAIN}}

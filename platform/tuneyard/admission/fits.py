@@ -7,14 +7,16 @@ ask it, with the kernels of the GPU image. Nothing is read for it, and answers a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from tuneyard import planning
-from tuneyard.api import BadInput, JobSpec, Task, TrainTask
-from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config
-from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, skus_of, worlds_dividing, worlds_of
+from tuneyard.admission.combinations import Combinations
+from tuneyard.admission.shapes import shape_of
+from tuneyard.api import BadInput, TrainTask
+from tuneyard.api.worker_counts import MOST_AUTO, WORKERS_ON_CPU, counts_dividing
+from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds
+from tuneyard.federation import FITS_NEVER, Fits, worlds_of
 
 UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
 _CPU = "cpu"
@@ -27,15 +29,14 @@ _KERNELS: planning.Site = {"liger_available": True, "tensor_parallel": (1,)}
 """As in the GPU image. Tensor parallelism is the attempt's choice, on machines that it knows; where one fits, ZeRO-3 does too."""
 
 
-def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
+def fits_of(combinations: Combinations, offered: Collection[str]) -> Fits | None:
     """Where the model of a task fits; None where the task does not train, or leaves the hub no choice. `offered`: SKUs of the clusters."""
-    gang = job.spec.gang_of(task)
-    named = skus_of(job, gang)
+    gang, named = combinations.task, combinations.skus
     workers = gang.resources.workers
     training = gang.training
     if training is None or set(named) == {_CPU} or (named and isinstance(workers, int)):
         return None
-    name = model_of(job, gang) if training.program is None else None  # the shape says nothing of a program's memory
+    name = combinations.model
     shape = shape_of(name) if name is not None else None
     if name is None or shape is None:
         return Fits(worlds=worlds_of(gang), words=UNCHECKED)
@@ -45,37 +46,10 @@ def fits_of(job: JobSpec, task: Task, offered: Collection[str]) -> Fits | None:
     base = worlds_of(gang)
     if workers == "auto":
         most = WORKERS_ON_CPU if on_cpu and not named else MOST_AUTO
-        base = worlds_dividing(training, 1, max(most, training.ranks_per_replica)) or (1,)
-    found = _planned(essence_of(training), name.lower(), skus, base, workers == "auto", on_cpu)
+        base = counts_dividing(training, 1, max(most, training.ranks_per_replica)) or (1,)
+    found = _planned(combinations.essence, name.lower(), skus, base, workers == "auto", on_cpu)
     cpu = ((_CPU, 1 if on_cpu else FITS_NEVER),) if _CPU in named or not named else ()
     return Fits(worlds=found.worlds, least=tuple(sorted((*found.least, *cpu))), words=found.words)
-
-
-def model_of(job: JobSpec, task: Task) -> str | None:
-    """The name of the model that a train task starts from, through the train tasks before it; None where it is pinned, or made."""
-    body = task.train
-    while body is not None and body.model.from_task is not None:
-        body = job.spec.task(body.model.from_task).train
-    return body.model.name if body is not None and body.model.revision is None else None
-
-
-def shape_of(name: str) -> ModelShape | None:
-    """The shape of a model by its name; None where the catalog lacks it."""
-    return _shape(name.lower()) if known_config(name) is not None else None
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _shape(name: str) -> ModelShape:
-    return ModelShape.from_config(known_config(name) or {})
-
-
-def essence_of(train: TrainTask) -> str:
-    """All of a train task that a plan depends on beside the shape of its model, as JSON of a TrainTask: equal tasks have equal plans."""
-    values = train.model_dump(mode="json", by_alias=True, include={"method", "objective", "batch", "strategy"})
-    values["model"] = {"name": "any", "attention": train.model.attention}
-    values["data"] = {"source": "any", "maxLength": train.data.max_length}
-    values["optimizer"] = {"name": train.optimizer.name}
-    return json.dumps(values, sort_keys=True)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -85,7 +59,7 @@ def _planned(essence: str, name: str, skus: tuple[str, ...], base: tuple[int, ..
     task, shape = TrainTask.model_validate_json(essence), shape_of(name)
     assert shape is not None
     asked = {sku: _Asked(task, shape, kind) for sku in skus if (kind := kinds().find(sku)) is not None}
-    more = [gpus for gpus in reversed(worlds_dividing(task, base[0] + 1, _MOST_SEARCHED)) if gpus <= MOST_AUTO or gpus % 8 == 0]
+    more = [gpus for gpus in reversed(counts_dividing(task, base[0] + 1, _MOST_SEARCHED)) if gpus <= MOST_AUTO or gpus % 8 == 0]
     first = {sku: next((gpus for gpus in more if each.fits(gpus)), FITS_NEVER) for sku, each in asked.items() if not each.fits_any(base)}
     unknown = {sku: 1 for sku in skus if sku not in asked}
     fitting = [gpus for gpus in base if keeps or unknown or any(each.fits(gpus) for each in asked.values())]

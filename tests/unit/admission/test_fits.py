@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tuneyard.admission import ask_of
+from tuneyard.admission.fits import UNCHECKED, _Asked
+from tuneyard.admission.shapes import essence_of
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.catalog import ModelShape, gpu, known_config
 from tuneyard.cli.why import _task, facts
 from tuneyard.cluster import Outlook, Snapshot
-from tuneyard.cluster.asks import ask_of
-from tuneyard.cluster.fits import UNCHECKED, _Asked, essence_of
 from tuneyard.federation import FITS_NEVER, Ask
 from tuneyard.planning import plans
 

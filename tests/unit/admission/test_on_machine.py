@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tuneyard.admission import Machine, choose_workers
+from tuneyard.admission.on_machine import check_instances, check_sku
 from tuneyard.api import BadInput, Task
-from tuneyard.runtime.placing import Machine, check_instances, check_sku, choose_workers
 
 LAPTOP, SERVER = Machine("cpu", 8), Machine("h100-80gb", 4)
 

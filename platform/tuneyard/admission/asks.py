@@ -13,11 +13,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tuneyard import federation
+from tuneyard.admission.combinations import Combinations
+from tuneyard.admission.fits import fits_of
+from tuneyard.admission.shapes import shape_of
 from tuneyard.api import CPU, BadInput, JobSpec, JobStatus, Task, TrainTask
 from tuneyard.catalog import canonical_sku, kinds
-from tuneyard.cluster.combinations import barred_skus, working_worlds
-from tuneyard.cluster.fits import essence_of, fits_of, model_of, shape_of
-from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, skus_of, speed_factor, worlds_of
+from tuneyard.federation import FITS_NEVER, REFERENCE_SKU, Ask, Fits, speed_factor, worlds_of
 from tuneyard.planning import best, plans
 
 _START_S = 60.0
@@ -30,14 +31,15 @@ _REMEMBERED = 4096
 def ask_of(job: JobSpec, created: float, task_name: str, status: JobStatus, offered: Collection[str]) -> Ask:
     """The ask of one task of a job. `offered`: SKUs of the clusters, among which a task that names none may be placed."""
     task = job.spec.task(task_name)
-    fits = fits_of(job, task, offered)
-    ask = federation.ask_of(job, created, task_name, status, planned_s(job, task, fits), fits)
-    return _elsewhere_than(barred_skus(job, task, offered), _with_worlds_that_work(job, task, ask), offered)
+    combinations = Combinations.of(job, task)
+    fits = fits_of(combinations, offered)
+    ask = federation.ask_of(job, created, task_name, status, planned_s(task, combinations, fits), fits)
+    return _elsewhere_than(combinations.barred_skus(offered), _with_worlds_that_work(combinations, ask), offered)
 
 
-def _with_worlds_that_work(job: JobSpec, task: Task, ask: Ask) -> Ask:
+def _with_worlds_that_work(combinations: Combinations, ask: Ask) -> Ask:
     """The ask without numbers of workers that break a rule; as it is where all of them do, so that its SKUs are barred with the reason."""
-    worlds = working_worlds(job, task, ask.worlds)
+    worlds = combinations.working_counts(ask.worlds)
     return replace(ask, worlds=worlds) if worlds and worlds != ask.worlds else ask
 
 
@@ -53,20 +55,21 @@ def _elsewhere_than(barred: Mapping[str, str], ask: Ask, offered: Collection[str
     return replace(ask, least=tuple(sorted(least.items())), fit=ask.fit if left else next(iter(barred.values())))
 
 
-def planned_s(job: JobSpec, task: Task, fits: Fits | None = None) -> float | None:
-    """What a task is planned to take with its first number of workers on the reference SKU, in seconds; None where that is not known.
+def planned_s(task: Task, combinations: Combinations, fits: Fits | None = None) -> float | None:
+    """What a task, or the search `task` over it, is planned to take with its first number of workers on the reference SKU, in seconds; None
+    where that is not known.
 
     Rows are taken to be full, so that padded data take less.
     """
-    gang = job.spec.gang_of(task)
+    gang = combinations.task
     train = gang.training
     worlds = fits.worlds if fits is not None else worlds_of(gang)
-    skus = skus_of(job, gang) or tuple(sku for sku, least in (fits.least if fits is not None else ()) if least <= worlds[0])
-    name = model_of(job, gang)
+    skus = combinations.skus or tuple(sku for sku, least in (fits.least if fits is not None else ()) if least <= worlds[0])
+    name = combinations.model
     steps = task.tune.steps_per_trial if task.tune is not None else train.steps if train is not None else None
     if train is None or steps is None or name is None or skus == ("cpu",):
         return None
-    step_s = _step_s(essence_of(train), name.lower(), worlds[0], skus)
+    step_s = _step_s(combinations.essence, name.lower(), worlds[0], skus)
     if step_s is None:
         return None
     if task.tune is None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tuneyard.admission import ask_of
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cli.submit import _estimate
-from tuneyard.cluster.asks import ask_of
 from tuneyard.federation import UNKNOWN_DURATION_S, Ask, duration_words
 
 

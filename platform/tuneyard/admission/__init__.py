@@ -1,0 +1,30 @@
+"""Whether a job can run, and where: decided once, for every place that asks. Pure: nothing is read, and nobody is asked.
+
+`admit` says what keeps a job from running at a venue: anywhere, on a hub, or on one machine. `ask_of` says what an admitted task asks
+of the scheduler: the SKUs and numbers of workers with which it works and fits. A pod never refuses what the hub has placed by it: both
+read the same table of rules (`tuneyard.api`), numbers of workers (`tuneyard.api.worker_counts`) and layouts (`tuneyard.planning`).
+"""
+
+from tuneyard.admission.admitting import admit
+from tuneyard.admission.asks import ask_of, planned_s
+from tuneyard.admission.on_machine import choose_workers
+from tuneyard.admission.refusal import Refusal, refused
+from tuneyard.admission.remarks import remarks
+from tuneyard.admission.shapes import model_origin
+from tuneyard.admission.venues import ANYWHERE, Anywhere, Hub, Machine, Venue
+
+__all__ = [
+    "ANYWHERE",
+    "Anywhere",
+    "Hub",
+    "Machine",
+    "Refusal",
+    "Venue",
+    "admit",
+    "ask_of",
+    "choose_workers",
+    "model_origin",
+    "planned_s",
+    "refused",
+    "remarks",
+]

@@ -1,0 +1,39 @@
+"""Can this job run, here? One answer for `validate`, `submit`, the hub, a local run and the pods of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tuneyard.admission.on_machine import refusals_on
+from tuneyard.admission.on_members import refusals_anywhere, refusals_of_hub
+from tuneyard.admission.refusal import Refusal
+from tuneyard.admission.shapes import model_origin
+from tuneyard.admission.venues import Hub, Machine, Venue
+from tuneyard.api import Device, JobSpec
+from tuneyard.catalog import known_devices
+
+
+def admit(
+    job: JobSpec,
+    venue: Venue,
+    *,
+    devices: Mapping[str, Device] | None = None,
+    names: Collection[str] | None = None,
+    configs: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Refusal]:
+    """All that keeps a job from running at a venue, in the order of its tasks; empty where nothing known does. Nothing is read for it.
+
+    `devices`: facts of SKUs by name, by default those of the catalog. `names`: tasks that run on the machine, by default all. `configs`:
+    task name -> config.json of the model that the task names, where a machine has read it; elsewhere the catalog's shapes are known.
+    """
+    if isinstance(venue, Machine):
+        tasks = [task for task in job.spec.tasks if names is None or task.name in names]
+        known = configs or {}
+        origins = {task.name: known[origin] for task in tasks if (origin := model_origin(job, task).name) in known}
+        alone = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": tasks})})
+        return list(refusals_on(alone, venue, origins))
+    if devices is None:
+        devices = known_devices(sku for task in job.spec.tasks for sku in task.resources.sku)
+    found = [*refusals_anywhere(job, devices)]
+    return [*found, *refusals_of_hub(job)] if isinstance(venue, Hub) else found

@@ -1,0 +1,132 @@
+"""What keeps a job from running on one machine: its SKU, its GPUs, numbers of workers, rules, and the shapes of its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuneyard.admission.combinations import lack_of_layout
+from tuneyard.admission.refusal import Refusal
+from tuneyard.admission.venues import Machine
+from tuneyard.api import BadInput, JobSpec, Task, WorkerRange, check_rules, check_task
+from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
+from tuneyard.catalog import ModelShape, canonical_sku, gpu
+from tuneyard.planning import plan_of_program, plan_of_ranker
+
+Configs = Mapping[str, Mapping[str, Any]]
+"""Task name -> config.json of the model that the task starts from, through the tasks before it, where it is at hand."""
+_OF_COMBINATION = "take one of the combinations that work"
+
+
+def refusals_on(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
+    """All that is wrong with each task on this machine; `job` has only the tasks that run on it."""
+    for index, task in enumerate(job.spec.tasks):
+        try:
+            _check(task, machine, configs.get(task.name, {}))
+        except BadInput as error:
+            yield Refusal(("spec", "tasks", index), error.cause, error.next_step)
+    yield from _broken_rules(job, machine, configs)
+
+
+def choose_workers(task: Task, machine: Machine) -> int:
+    """Ranks of a train or rank task: a named number, or for `auto` 2 on cpu and one per GPU: the largest number over which the global batch
+    divides and with which no rule breaks.
+
+    Raises BadInput where the machine has fewer GPUs than asked for, or no number of workers can work.
+    """
+    training, asked = task.training, task.resources.workers
+    assert training is not None
+    usual = machine.devices if machine.has_gpus else max(training.ranks_per_replica, min(WORKERS_ON_CPU, machine.devices))
+    least = asked.min if isinstance(asked, WorkerRange) else asked if isinstance(asked, int) else min(training.ranks_per_replica, usual)
+    if machine.has_gpus and least > machine.devices:
+        raise BadInput(
+            f"task {task.name} asks for {least} workers, and this machine has {machine.devices} GPUs",
+            f"set resources.workers to {machine.devices} or less, or to auto",
+        )
+    dividing = [count for count in worker_counts(task, usual=usual, limit=usual) if training.divides_over(count)]
+    if not dividing:
+        micro = training.batch.micro if isinstance(training.batch.micro, int) else 1
+        times = "" if micro == 1 else f" times batch.micro {micro}"
+        most = max(least, min(asked.max, usual)) if isinstance(asked, WorkerRange) else asked if isinstance(asked, int) else usual
+        raise BadInput(
+            f"batch.global {training.batch.global_} of task {task.name} cannot be divided over "
+            f"{least if least == most else f'{least} to {most}'} workers{times}",
+            f"set batch.global to a multiple of {least * micro}",
+        )
+    if isinstance(asked, int):
+        return asked  # where a named number breaks a rule, the rules say so
+    broken = {count: check_task(_with_workers(task, count)) for count in dividing}
+    working = [count for count in dividing if not broken[count]]
+    if not working and not check_task(task):
+        reason = f"task {task.name}: no number of workers that batch and machine allow can work; with {dividing[0]}: "
+        raise BadInput(f"{reason}{broken[dividing[0]][0].reason}", _OF_COMBINATION)
+    return (working or dividing)[0]
+
+
+def _check(task: Task, machine: Machine, config: Mapping[str, Any]) -> None:
+    """Raises BadInput for the first thing that cannot work, rules apart."""
+    check_sku(task, machine)
+    if task.score is not None:
+        check_instances(task, machine)
+    if task.training is None:
+        return
+    workers, kind = choose_workers(task, machine), gpu(machine.sku)
+    if task.rank is not None:
+        plan_of_ranker(task.rank, kind, workers)
+    elif task.train is not None and task.train.program is not None:
+        plan_of_program(task.train, kind, workers)
+    elif task.train is not None and (shape := shape_in(config)) is not None and not _breaks_rules(task, machine, workers):
+        lack = lack_of_layout(task.train, shape, kind, workers)
+        if lack:
+            raise BadInput(f"task {task.name}: {lack}", _OF_COMBINATION)
+
+
+def check_sku(task: Task, machine: Machine) -> None:
+    """Raises BadInput where the task names SKUs and this machine is none of them."""
+    if task.resources.sku and canonical_sku(machine.sku) not in [canonical_sku(sku) for sku in task.resources.sku]:
+        raise BadInput(
+            f"task {task.name} asks for {' or '.join(task.resources.sku)}, and this machine is {machine.sku}",
+            f"add {machine.sku} to its resources.sku to run it here, or submit the job to a hub: tuneyard submit FILE",
+        )
+
+
+def check_instances(task: Task, machine: Machine) -> None:
+    """Raises BadInput where the engines of a score task need more GPUs than there are."""
+    assert task.score is not None
+    needed = task.resources.instances * task.score.engine.tensor_parallel
+    if machine.has_gpus and needed > machine.devices:
+        raise BadInput(
+            f"task {task.name} asks for {needed} GPUs (instances x tensorParallel), and this machine has {machine.devices}",
+            f"set resources.instances to {max(1, machine.devices // task.score.engine.tensor_parallel)} or less",
+        )
+
+
+def _broken_rules(job: JobSpec, machine: Machine, configs: Configs) -> Iterator[Refusal]:
+    here = job.model_copy(update={"spec": job.spec.model_copy(update={"tasks": [_on(machine, task) for task in job.spec.tasks]})})
+    types = {name: str(config["model_type"]) for name, config in configs.items() if config.get("model_type")}
+    shapes = {name: shape for name, config in configs.items() if (shape := shape_in(config)) is not None}
+    sizes = {name: size for name, shape in shapes.items() if (size := shape.kernel_head_size) is not None}
+    device = gpu(machine.sku).device
+    for found in check_rules(here, {machine.sku: device}, local_sku=machine.sku, model_types=types, head_sizes=sizes):
+        name = job.spec.tasks[int(found.path[2])].name
+        yield Refusal(found.path, f"task {name}: {'.'.join(map(str, found.path[3:]))}: {found.reason}", _OF_COMBINATION)
+
+
+def _breaks_rules(task: Task, machine: Machine, workers: int) -> bool:
+    return bool(check_task(_with_workers(_on(machine, task), workers), device=gpu(machine.sku).device))
+
+
+def _on(machine: Machine, task: Task) -> Task:
+    return task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [machine.sku]})})
+
+
+def _with_workers(task: Task, workers: int) -> Task:
+    return task.model_copy(update={"resources": task.resources.model_copy(update={"workers": workers})})
+
+
+def shape_in(config: Mapping[str, Any]) -> ModelShape | None:
+    """The shape that a config.json states; None where its dimensions are not known."""
+    try:
+        return ModelShape.from_config(dict(config)) if config else None
+    except BadInput:
+        return None

@@ -1,0 +1,34 @@
+"""What an author should know of a job that is admitted: it may not end by its deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuneyard.admission.asks import planned_s
+from tuneyard.admission.combinations import Combinations
+from tuneyard.admission.fits import fits_of
+from tuneyard.admission.refusal import Refusal
+from tuneyard.api import JobSpec
+from tuneyard.catalog import kinds
+from tuneyard.federation import REFERENCE_SKU, duration_words, speed_factor
+
+
+def remarks(job: JobSpec) -> Iterator[Refusal]:
+    """Tasks that are planned to take longer than the job may, on the fastest SKU that they allow, with the largest number of workers.
+
+    Only tasks of models whose shapes the catalog has, with `steps`, are planned for.
+    """
+    deadline_s = job.spec.deadline
+    if deadline_s is None:
+        return
+    for index, task in enumerate(job.spec.tasks):
+        combinations = Combinations.of(job, task)
+        allowed = combinations.skus or (REFERENCE_SKU,)
+        planned = planned_s(task, combinations, fits_of(combinations, allowed))
+        if planned is None:
+            continue
+        fastest = max(allowed, key=lambda sku: speed_factor(sku) if kinds().find(sku) is not None else 0.0)
+        taken_s = planned / speed_factor(fastest)
+        if taken_s > deadline_s:
+            reason = f"{duration_words(taken_s, 'plan')} on {fastest}, and spec.deadline ends the job after {deadline_s:,.0f} s"
+            yield Refusal(("spec", "tasks", index), reason, "set a later deadline, fewer steps, or more workers")

@@ -1,0 +1,50 @@
+"""Numbers of workers with which a task can run: one answer for the scheduler, for a machine, for plans and for rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tuneyard.api.tasks import Task, WorkerRange
+from tuneyard.api.train import TrainTask
+
+WORKERS_ON_CPU = 2
+"""`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
+MOST_AUTO = 8
+"""`workers: auto` takes one machine of GPUs at most, unless the planner says that the model needs more."""
+_MOST_COUNTS = 64
+
+
+def worker_counts(task: Task, *, usual: int, limit: int | None = None) -> tuple[int, ...]:
+    """Numbers of workers that a task allows, best first. A named number stays as it is. Of a range, and of 1 to `usual` for `auto`, the
+    numbers count that make whole copies of the model over which the batch divides, the largest first. Empty where none does.
+
+    `limit`: the largest number of a range that is used, such as the GPUs of a machine; a range that begins above it uses its least.
+    """
+    asked, training = task.resources.workers, task.training
+    if isinstance(asked, int):
+        return (asked,)
+    least, most = 1, usual
+    if isinstance(asked, WorkerRange):
+        least, most = asked.min, asked.max if limit is None else max(asked.min, min(asked.max, limit))
+    return dividing(None, least, most) if training is None else counts_dividing(training, least, most)
+
+
+def counts_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:
+    """Numbers of ranks that make whole replicas over which a task's batch divides, largest first."""
+    replica = train.ranks_per_replica
+    return tuple(count * replica for count in dividing(train.batch.micro_batches, -(-least // replica), most // replica))
+
+
+@lru_cache(maxsize=1024)
+def dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
+    """Numbers of workers over which `parts` divide evenly (None: all), largest first: of very many the largest, the least, and some
+    between."""
+    found: Sequence[int] = range(most, least - 1, -1)
+    if parts is not None:
+        low = [count for count in range(1, math.isqrt(parts) + 1) if parts % count == 0]
+        found = sorted({count for each in low for count in (each, parts // each) if least <= count <= most}, reverse=True)
+    if len(found) <= _MOST_COUNTS:
+        return tuple(found)
+    return tuple(found[round(index * (len(found) - 1) / (_MOST_COUNTS - 1))] for index in range(_MOST_COUNTS))
