@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tuneyard import planning
 from tuneyard.api import BadInput, JobSpec, Task, TrainTask
-from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config
+from tuneyard.catalog import Gpu, ModelShape, canonical_sku, kinds, known_config, shape_from_config
 from tuneyard.federation import FITS_NEVER, MOST_AUTO, WORKERS_ON_CPU, Fits, skus_of, worlds_dividing, worlds_of
 
 UNCHECKED = "its model is not known to the hub, so that nobody checked whether it fits"
@@ -66,7 +66,7 @@ def shape_of(name: str) -> ModelShape | None:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _shape(name: str) -> ModelShape:
-    return ModelShape.from_config(known_config(name) or {})
+    return shape_from_config(known_config(name) or {})
 
 
 def essence_of(train: TrainTask) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.api import BadInput, JobSpec, Source, Task, check_rules
 from tuneyard.api.programs import missing_object, module_files, module_of
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.extras import need
 from tuneyard.planning import plan_of_program, plan_of_ranker
 from tuneyard.runtime.models import read_config
@@ -105,7 +105,7 @@ def _on(machine: Machine, task: Task) -> Task:
 def _head_size(config: dict[str, Any]) -> int | None:
     """None where a model's dimensions are not known."""
     try:
-        return ModelShape.from_config(config).kernel_head_size
+        return shape_from_config(config).kernel_head_size
     except BadInput:
         return None
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import certifi
 import kubernetes.client
 import pytest
 from kubernetes_asyncio import client as asyncio_client
@@ -75,7 +74,7 @@ def patch_by_client(server: ScriptedServer) -> Any:
 def report_of(server: ScriptedServer, folder: Path) -> member_api.ReportObject:
     token = folder / "token"
     token.write_text("secret\n")
-    return member_api.ReportObject(member_api.ApiServer(server.url, Path(certifi.where()), token), "maps", "bot-1", {"a": "b"})
+    return member_api.ReportObject(member_api.ApiServer(server.url, folder / "ca.crt", token), "maps", "bot-1", {"a": "b"})
 
 
 @pytest.fixture(params=["hub", "client", "pod"])
