@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, forward_flops, train_flops
+from tuneyard.catalog import forward_flops, shape_from_config, train_flops
 
 ROWS, SEQ_LEN, RANK = 2, 64, 8
 DIMENSIONS = {
@@ -91,7 +91,7 @@ def compare(name: str, method: str, recompute: bool) -> Comparison:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     with FlopCounterMode(display=False) as counter:
         model(input_ids=tokens, labels=tokens).loss.backward()
-    shape = ModelShape.from_config(config.to_dict())
+    shape = shape_from_config(config.to_dict())
     chosen = Method.model_validate({method: {} if method == "full" else {"rank": RANK}})
     ours = train_flops(shape, tokens=ROWS * SEQ_LEN, seq_len=SEQ_LEN, method=chosen, recompute=recompute)
     ours_forward = forward_flops(

@@ -26,7 +26,7 @@ from philly_figures import standalone
 from shaped_link import Hosts, two_hosts
 from training_cases import ROOT, request_of, run_in_ranks, task_of, write_material, write_page
 
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import Layout, Setup, estimate_speed
 from tuneyard.tracking.charts import Line
 from tuneyard.training import TrainRequest
@@ -169,7 +169,7 @@ def _sent() -> int:
 
 def predicted(gbit_s: float, layout: Mapping[str, Any]) -> float:
     """Steps per second by the planner, from the machine's measured peaks and the speed of the link."""
-    shape = ModelShape.from_config({"model_type": "llama", "vocab_size": 384, **SHAPE})
+    shape = shape_from_config({"model_type": "llama", "vocab_size": 384, **SHAPE})
     plan = Layout(workers=HOSTS * PER_HOST, precision="fp32", attention="sdpa", micro_batch=1, seq_len=TOKENS, **layout)
     return 1 / estimate_speed(Setup(shape=shape, gpu=gpu("cpu"), layout=plan, gpus_per_node=PER_HOST, network_gb_s=gbit_s / 8)).step_s
 

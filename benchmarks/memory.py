@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.training_cases import write_page  # noqa: E402 - found by the line above
 
 from tuneyard.api import Method  # noqa: E402
-from tuneyard.catalog import ModelShape, gpu  # noqa: E402
+from tuneyard.catalog import gpu, shape_from_config  # noqa: E402
 from tuneyard.planning import Layout, Setup, estimate_memory  # noqa: E402
 
 GIB = 1.073741824
@@ -36,7 +36,7 @@ def fms_setup(row: pd.Series) -> Setup:
     precision on one GPU, mixed precision under FSDP, where the later file (with Liger) was made with an accelerate that keeps fp32 weights.
     """
     sharded, newer, adapter = row.gpus > 1, "liger" in row.source_path, row.method != "full"
-    shape = ModelShape.from_config(config_of(row))
+    shape = shape_from_config(config_of(row))
     # transformers of that time had one Linear per expert, which are quantised.
     shape = replace(shape, projections=tuple(replace(each, stacked=False) for each in shape.projections))
     method: dict[str, Any] = {"rank": int(row.lora_rank), "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]} if adapter else {}
@@ -73,7 +73,7 @@ def nanotron_setup(row: pd.Series) -> Setup:
         pipeline_parallel=int(row.pp),
         sequence_parallel=True,
     )
-    return Setup(shape=ModelShape.from_config(config_of(row)), gpu=gpu("h100-80gb"), layout=layout)
+    return Setup(shape=shape_from_config(config_of(row)), gpu=gpu("h100-80gb"), layout=layout)
 
 
 def config_of(row: pd.Series) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from benchmarks.training_cases import task_of, write_material, write_page
 from tests.models import cpu_plan, train_request
 from tests.ranks import results_in_ranks
 
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import ModelShape, gpu, shape_from_config
 from tuneyard.planning import Layout, Setup, estimate_memory
 from tuneyard.planning.tensor import rank_parameters
 
@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model, text = write_material(folder, SHAPE)
-        shape = ModelShape.from_config(json.loads((model / "config.json").read_text()))
+        shape = shape_from_config(json.loads((model / "config.json").read_text()))
         rows: list[Row] = []
         for data, tensor in MESHES:
             for zero in (0, 1, 2):

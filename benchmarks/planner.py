@@ -23,7 +23,7 @@ from benchmarks.planner_rows import Run, runs  # noqa: E402 -- found by the line
 from benchmarks.training_cases import write_page  # noqa: E402
 
 from tuneyard.api import TrainTask  # noqa: E402
-from tuneyard.catalog import ModelShape, gpu  # noqa: E402
+from tuneyard.catalog import gpu, shape_from_config  # noqa: E402
 from tuneyard.planning import (  # noqa: E402
     DEFAULT,
     Calibration,
@@ -40,11 +40,11 @@ from tuneyard.planning.search import USABLE  # noqa: E402
 
 SKUS = ("a100-80gb", "h100-80gb", "h200-141gb", "b200-180gb")
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-LLAMA_405B = ModelShape.from_config(
+LLAMA_405B = shape_from_config(
     {"model_type": "llama", "hidden_size": 16384, "num_hidden_layers": 126, "num_attention_heads": 128, "num_key_value_heads": 8}
     | {"intermediate_size": 53248, "vocab_size": 128256}
 )
-LLAMA_70B = ModelShape.from_config(
+LLAMA_70B = shape_from_config(
     {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
     | {"intermediate_size": 28672, "vocab_size": 32000, "max_position_embeddings": 4096}
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import ModelShape, gpu, shape_from_config
 from tuneyard.planning import Layout, Setup
 
 DATA = Path(__file__).parent / "data" / "training_runs.csv.gz"
@@ -99,6 +99,6 @@ def _shape(row: Mapping[str, str]) -> ModelShape:
     inner = int(float(row["ffn"] or (4 * hidden if dense else 11008)))
     config = {"vocab_size": vocab, "num_hidden_layers": int(float(row["layers"])), "hidden_size": hidden, "num_attention_heads": heads}
     if dense:
-        return ModelShape.from_config({"model_type": "gpt_neox", "intermediate_size": inner, "max_position_embeddings": 65536, **config})
+        return shape_from_config({"model_type": "gpt_neox", "intermediate_size": inner, "max_position_embeddings": 65536, **config})
     kv = int(float(row["kv_heads"] or heads))
-    return ModelShape.from_config({"model_type": "llama", "intermediate_size": inner, "num_key_value_heads": kv, **config})
+    return shape_from_config({"model_type": "llama", "intermediate_size": inner, "num_key_value_heads": kv, **config})

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.training_cases import write_page
 from tests.saved_activations import saved_bytes
 
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import Layout, Setup
 from tuneyard.planning.activations import layer_bytes
 
@@ -30,7 +30,7 @@ CASES = ((1, False), (2, False), (2, True), (4, False), (4, True))
 
 
 def main() -> None:
-    shape = ModelShape.from_config({"model_type": "llama", **SHAPE})
+    shape = shape_from_config({"model_type": "llama", **SHAPE})
     lines = [
         f"A Llama shape of {shape.layers} layers and a hidden size of {shape.hidden}, one row of {TOKENS} tokens, fp32, sdpa, without "
         "recomputation. Measured: storages that autograd saves between the token ids and the last hidden states, weights left out, on the "

@@ -12,7 +12,7 @@ from typing import Any
 
 from training_cases import Answer, request_of, run_in_ranks, task_of, write_material, write_page
 
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import Layout, Setup
 from tuneyard.planning.memory import BUCKET_ELEMENTS
 from tuneyard.planning.states import states_of
@@ -82,7 +82,7 @@ def planned_bytes(model: Path, layout: dict[str, Any]) -> float:
         grad_accum=1,
         **places,
     )
-    states = states_of(Setup(shape=ModelShape.from_config(config), gpu=gpu("cpu"), layout=asked), last_stage=True)
+    states = states_of(Setup(shape=shape_from_config(config), gpu=gpu("cpu"), layout=asked), last_stage=True)
     kept = states.gradients + BUCKET_ELEMENTS * 4 if asked.zero == 3 else 0.0
     return states.weights + states.optimizer + states.host + kept
 

@@ -42,7 +42,7 @@ def rank() -> None:
     """Has loaded what a rank loads, and says so."""
     stack = train_stack([])
     with without(stack.absent):
-        import tuneyard.training.attempt
+        import tuneyard.training.entry
         import tuneyard.training.zero_stack  # noqa: F401
     _ready()
 

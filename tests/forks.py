@@ -143,7 +143,7 @@ def _serve() -> None:
     import deepspeed  # noqa: F401 - loaded before the forks
     import torch
 
-    import tuneyard.training.attempt  # noqa: F401 - likewise
+    import tuneyard.training.entry  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
     gc.collect()

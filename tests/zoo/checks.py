@@ -17,7 +17,7 @@ from tests.zoo.rows import ANSWERS, MARK, question, tokenizer, write_rows
 from tuneyard.api import BadInput
 from tuneyard.catalog import attention_kinds
 from tuneyard.catalog.built import model_shape_of
-from tuneyard.catalog.shapes import config_in
+from tuneyard.catalog.config_reader import config_in
 
 _QUICK = {"optimizer": {"learningRate": 5e-3, "warmup": 5}}
 

@@ -12,6 +12,7 @@ from croniter import croniter
 
 from tuneyard.api import Phase
 from tuneyard.api.schedule import ScheduleGoal, ScheduleStatus
+from tuneyard.kubernetes.names import shortened
 from tuneyard.storage.uris import join
 from tuneyard_operators.hub.clock import at, written
 
@@ -64,7 +65,7 @@ def _neighbour(cron: str, zone: str, moment: datetime, *, forward: bool) -> date
 
 def run_name(schedule: str, moment: datetime) -> str:
     """The same for the same run, so that it is created once by however many hubs (as CronJobs name their Jobs)."""
-    return f"{schedule[:48].rstrip('-')}-{int(moment.timestamp() // 60)}"
+    return f"{shortened(schedule, 48)}-{int(moment.timestamp() // 60)}"
 
 
 def run_spec(template: Mapping[str, Any], name: str) -> dict[str, Any]:

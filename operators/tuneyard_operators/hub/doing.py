@@ -17,7 +17,7 @@ from tuneyard_operators.kube import (
     RAYJOB,
     SECRET,
     SERVICE_ACCOUNT,
-    Conflict,
+    AlreadyExists,
     Connection,
     Forbidden,
     Kind,
@@ -57,7 +57,7 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
         await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels))
     try:
         member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
-    except Conflict:
+    except AlreadyExists:
         member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
 
 
@@ -77,7 +77,7 @@ async def _create(member: Member, kind: Kind, body: Mapping[str, Any]) -> None:
     """Create what must be there before the pods are."""
     try:
         await member.connection.create(kind, member.cluster.spec.namespace, body, brief=True)
-    except Conflict:
+    except AlreadyExists:
         log.info("the %s of %s is there already", kind.name, body["metadata"]["name"])
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from tuneyard_operators.hub.clock import seconds_since, written
 from tuneyard_operators.hub.guard import reason_of
-from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, Missing, Unreachable
+from tuneyard_operators.kube import ApiError, Cache, Connection, Forbidden, NotServed, Unreachable
 
 log = logging.getLogger(__name__)
 Caches = Sequence[Cache]
@@ -85,7 +85,7 @@ class Heartbeat:
 
 def _lack(cache: Cache) -> str:
     """Why the hub cannot do with this member, in words for whoever runs it."""
-    if isinstance(cache.error, Missing):
+    if isinstance(cache.error, NotServed):
         return f"it knows no {cache.kind.plural} ({cache.kind.api_version}): install KubeRay and the chart tuneyard-member there"
     if isinstance(cache.error, Forbidden):
         return f"its credentials do not let the hub list {cache.kind.plural}: {cache.error.message}"

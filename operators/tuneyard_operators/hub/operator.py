@@ -41,7 +41,7 @@ class _Replica:
             await self.election.acquire()
             self.hub = self._new_hub()
             work = asyncio.create_task(self.hub.run(), name="hub")
-            held = asyncio.create_task(self.election.hold(), name="lease")
+            held = asyncio.create_task(self.election.renew(), name="lease")
             try:
                 await asyncio.wait([work, held], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():

@@ -18,7 +18,7 @@ from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spe
 from tuneyard_operators.hub.goals import stub_spec
 from tuneyard_operators.hub.guard import Guard, Unreadable, with_stalled
 from tuneyard_operators.hub.jobspecs import JobSpecs
-from tuneyard_operators.kube import JOBSPEC, SCHEDULE, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
+from tuneyard_operators.kube import JOBSPEC, SCHEDULE, AlreadyExists, ApiError, Cache, Conflict, Connection, Key, Missing, Unreachable
 
 log = logging.getLogger(__name__)
 LABEL = "tuneyard.dev/schedule"
@@ -114,7 +114,7 @@ class Schedules:
         spec = run_spec(template["spec"], run_name(key[1], moment))
         try:
             self._jobs.put(await self._connection.create(JOBSPEC, key[0], {"metadata": metadata, "spec": spec}))
-        except Conflict:
+        except AlreadyExists:
             log.info("%s/%s was started already", key[0], metadata["name"])
 
     async def _store(self, key: Key, item: Object, status: Object) -> None:

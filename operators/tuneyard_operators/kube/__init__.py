@@ -1,14 +1,24 @@
-"""API servers as this program uses them: plain JSON objects, explicit rates, errors that can be told apart, caches that follow a kind.
+"""The hub's transport to API servers: connections with explicit rates, caches that follow a kind, the election of a leader.
 
-kubernetes-asyncio brings credentials and transport; its typed models are left out, because turning every object into one and back
-costs more than all else that a controller does.
+Requests, errors and events are those of `tuneyard.kubernetes`. kubernetes-asyncio brings credentials. Its typed models are not used: the
+conversion of every object costs more than all other work of a controller.
 """
 
-from tuneyard_operators.kube.cache import Cache, Key, key_of
-from tuneyard_operators.kube.connection import Connection, from_kubeconfig, from_kubeconfig_text, in_cluster
-from tuneyard_operators.kube.election import Election
-from tuneyard_operators.kube.errors import ApiError, Conflict, Expired, Forbidden, Invalid, Missing, Unreachable
-from tuneyard_operators.kube.kinds import (
+from tuneyard.kubernetes import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    Key,
+    Kind,
+    Missing,
+    NotServed,
+    Unreachable,
+    key_of,
+)
+from tuneyard.kubernetes.kinds import (
     API_SERVICE,
     ATTEMPT_REPORT,
     CLUSTER,
@@ -27,8 +37,10 @@ from tuneyard_operators.kube.kinds import (
     SERVICE_ACCOUNT,
     SUBJECT_ACCESS_REVIEW,
     TEAM,
-    Kind,
 )
+from tuneyard_operators.kube.cache import Cache
+from tuneyard_operators.kube.connection import Connection, from_kubeconfig, from_kubeconfig_text, in_cluster
+from tuneyard_operators.kube.election import Election
 
 __all__ = [
     "API_SERVICE",
@@ -49,6 +61,7 @@ __all__ = [
     "SERVICE_ACCOUNT",
     "SUBJECT_ACCESS_REVIEW",
     "TEAM",
+    "AlreadyExists",
     "ApiError",
     "Cache",
     "Conflict",
@@ -60,6 +73,7 @@ __all__ = [
     "Key",
     "Kind",
     "Missing",
+    "NotServed",
     "Unreachable",
     "from_kubeconfig",
     "from_kubeconfig_text",

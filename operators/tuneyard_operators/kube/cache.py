@@ -5,31 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from tuneyard.kubernetes import ApiError, Expired, Key, Kind, Object, Unreachable, is_newer, key_of
 from tuneyard_operators.kube.connection import Connection
-from tuneyard_operators.kube.errors import ApiError, Expired, Unreachable
-from tuneyard_operators.kube.kinds import Kind
 
-Key = tuple[str, str]
-"""Namespace ("" for cluster-wide kinds) and name."""
-Object = dict[str, Any]
 OnChange = Callable[[Key, Object | None, Object | None], None]
 """Key, the object before (None: new), the object now (None: gone)."""
 
-_LONGEST_PAUSE_S = 30.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_SHORT_S = 1.0
+"""A watch that ends sooner, without an event, is cut by the server or by a proxy (client-go calls it a very short watch)."""
 log = logging.getLogger(__name__)
 
 
-def key_of(item: Mapping[str, Any]) -> Key:
-    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-
 class Cache:
-    """`items` by key, as far as the server has told. `synced` is set after the first list; `error` tells why it is not up to date.
+    """The objects of one kind, `items`, by key. `synced` is set after the first list. `error` says why the copy is not up to date.
 
-    `keep` may cut objects down to what is needed, so that thousands of pods stay small.
+    `keep` returns the part of an object that the cache stores: thousands of pods then need little memory.
     """
 
     def __init__(
@@ -46,6 +39,7 @@ class Cache:
         self.items: dict[Key, Object] = {}
         self.synced = asyncio.Event()
         self.error: ApiError | None = None
+        self._event_seen = False
         self._connection = connection
         self._namespace = namespace
         self._labels = labels
@@ -53,36 +47,43 @@ class Cache:
         self._keep = keep
 
     async def run(self) -> None:
-        """Follow the kind until cancelled, through every error of the server, with growing pauses."""
-        pause_s = 0.5
+        """Follow the kind until cancelled, through every error of the server.
+
+        Rounds that fail, or that end at once without an event, are followed by growing pauses.
+        """
+        loop = asyncio.get_running_loop()
+        version, short = "", 0
         while True:
+            began, failed, asked_s, self._event_seen = float("inf"), True, 0.0, False
             try:
-                version = await self._list()
-                pause_s = 0.5
-                while True:
-                    version = await self._follow(version)
+                if not version:
+                    version = await self._list()
+                began = loop.time()
+                version, failed = await self._follow(version), False
             except Expired:
-                continue
+                version, failed = "", False
             except ApiError as error:
                 if self.error is None or str(self.error) != str(error):
                     log.warning("cannot follow %s of %s: %s", self.kind.plural, self._connection.server, error)
-                self.error = error
-                await asyncio.sleep(pause_s * (0.75 + random.random() / 2))
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                self.error, version, asked_s = error, "", error.retry_after_s or 0.0
             except Exception as error:  # a server with malformed answers must not stop the watches of other servers
                 log.exception("cannot read %s of %s", self.kind.plural, self._connection.server)
                 self.error = ApiError(0, f"its answers cannot be read: {type(error).__name__}: {error}")
-                await asyncio.sleep(_LONGEST_PAUSE_S)
+                version, asked_s = "", _LONGEST_PAUSE_S
+            short = 0 if self._event_seen or loop.time() - began > _SHORT_S else short + 1
+            pause_s = max(asked_s, _pause_s(max(short, 1) if failed else short - 1))
+            if pause_s:
+                await asyncio.sleep(pause_s)
 
     def put(self, item: Object) -> None:
-        """Take in what a write of ours has answered, before the watch tells of it, unless it has told something newer."""
+        """Store the answer to a write before the watch reports it, unless the watch has reported a newer version."""
         key = key_of(item)
         known = self.items.get(key)
-        if known is None or _version(item) > _version(known):
+        if known is None or is_newer(item, known):
             self._set(key, item)
 
     def drop(self, key: Key) -> None:
-        """Take in that a deletion of ours is done, before the watch tells of it."""
+        """Remove an object after its deletion, before the watch reports it."""
         self._set(key, None)
 
     async def _list(self) -> str:
@@ -102,12 +103,12 @@ class Cache:
         try:
             async for kind, item in self._connection.watch(self.kind, self._namespace, since=version, labels=self._labels):
                 version = item["metadata"]["resourceVersion"]
-                self.error = None
+                self.error, self._event_seen = None, True
                 if kind == "DELETED":
                     self._set(key_of(item), None)
                 elif kind != "BOOKMARK":
                     known = self.items.get(key_of(item))
-                    if known is None or _version(item) > _version(known):
+                    if known is None or is_newer(item, known):
                         self._set(key_of(item), item)
         except Unreachable:
             # A watch breaks in the ordinary way of things (a proxy, a restart): go on from the same place if that is possible.
@@ -115,7 +116,7 @@ class Cache:
         return version
 
     def _set(self, key: Key, item: Object | None) -> None:
-        """Take in an object. One that makes `keep` or `on_change` raise is left out, or was told of in vain; the others go on."""
+        """Store an object, or remove it (None), and report the change. An error of `keep` or `on_change` concerns this object alone."""
         old, kept = self.items.get(key), None
         try:
             kept = self._keep(item) if item is not None else None
@@ -133,7 +134,6 @@ class Cache:
             log.exception("%s %s/%s: its change could not be followed", self.kind.name, *key)
 
 
-def _version(item: Mapping[str, Any]) -> int:
-    # Resource versions of one object grow (KEP-5504 makes comparing them official).
-    version = item["metadata"].get("resourceVersion", "0")
-    return int(version) if version.isascii() and version.isdigit() and len(version) <= 20 else 0
+def _pause_s(rounds: int) -> float:
+    """Seconds after `rounds` rounds in vain: none after none, then twice as many each time, spread by a quarter."""
+    return min(_FIRST_PAUSE_S * 2.0 ** (rounds - 1), _LONGEST_PAUSE_S) * (0.75 + random.random() / 2) if rounds > 0 else 0.0

@@ -1,13 +1,13 @@
-"""A connection to one API server: JSON in, JSON out, at a rate and a number of requests at once that are set and not left to defaults."""
+"""A connection to one API server: JSON in, JSON out, with an explicit rate and an explicit number of requests at once."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -15,24 +15,36 @@ import msgspec
 from kubernetes_asyncio import client, config
 from yarl import URL
 
-from tuneyard_operators.kube.errors import Missing, Unreachable, error_of
-from tuneyard_operators.kube.kinds import Kind
+from tuneyard.kubernetes import (
+    ApiError,
+    Kind,
+    Lines,
+    Missing,
+    Object,
+    Request,
+    Unreachable,
+    create_object,
+    delete_object,
+    error_of,
+    event_of,
+    get_object,
+    list_objects,
+    patch_object,
+    pause_before,
+    replace_object,
+    watch_objects,
+)
 from tuneyard_operators.kube.kubeconfig import Unusable, inline_kubeconfig
 from tuneyard_operators.kube.rate import Rate
 
-MERGE_PATCH = "application/merge-patch+json"
-_WHOLE = {"Accept": "application/json"}
-_METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
 _QUIET_S = 90.0
-"""A server sends a bookmark about once a minute: silence of a watch for so long means a dead connection."""
-_LONGEST_LINE = 2**22
-"""Bytes of one event of a watch: etcd takes objects of 1.5 MiB."""
+"""A server sends a bookmark about once a minute: a watch that is silent for longer has a dead connection."""
 Observe = Callable[[str, str, int, float], None]
-"""Verb, resource (`jobspecs/status`; empty for what is none), status (0 where no answer came) and seconds of each request."""
+"""Method (or WATCH), resource (`jobspecs/status`; empty for a bare path), status (0 without an answer) and seconds of each request."""
 
 
 class Connection:
-    """Requests to one API server. Every method raises an ApiError of `kube.errors`, and nothing else, where a request fails."""
+    """Requests to one API server. Each method raises an ApiError, and nothing else, where its request fails."""
 
     def __init__(
         self,
@@ -60,76 +72,78 @@ class Connection:
     async def close(self) -> None:
         await self._session.close()
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any]:
-        return await self._call("GET", kind.path(namespace, name))
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        return await self._ask(get_object(kind, namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> dict[str, Any]:
+    async def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "") -> Object:
         """The whole list object: `items`, and `metadata.resourceVersion` to watch from."""
-        return await self._call("GET", kind.path(namespace), {"labelSelector": labels} if labels else None)
+        return await self._ask(list_objects(kind, namespace, labels=labels))
 
     async def create(
         self, kind: Kind, namespace: str | None, body: Mapping[str, Any], *, dry_run: bool = False, brief: bool = False
-    ) -> dict[str, Any]:
-        """The object as it is now, or, `brief`, its metadata alone: what is not asked for is neither sent nor read."""
-        whole = {"apiVersion": kind.api_version, "kind": kind.name, **body}
-        return await self._call("POST", kind.path(namespace), {"dryRun": "All"} if dry_run else None, whole, brief=brief)
+    ) -> Object:
+        """The new object, or, `brief`, its metadata alone. Raises AlreadyExists where there is an object of this name."""
+        return await self._ask(create_object(kind, namespace, body, dry_run=dry_run, metadata_only=brief))
 
     async def patch(
         self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = "", brief: bool = False
-    ) -> dict[str, Any]:
-        """JSON merge patch; with `metadata.resourceVersion` in `body` it fails as Conflict where the object has changed.
+    ) -> Object:
+        """The object after a JSON merge patch, or, `brief`, its metadata alone.
 
-        Answers as `create` does.
+        Raises Conflict where `body` holds a `metadata.resourceVersion` that is not the newest.
         """
-        return await self._call("PATCH", kind.path(namespace, name, subresource=subresource), None, body, brief=brief)
+        return await self._ask(patch_object(kind, namespace, name, body, subresource=subresource, metadata_only=brief))
 
-    async def replace(self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._call("PUT", kind.path(namespace, name), None, body)
+    async def replace(self, kind: Kind, namespace: str | None, name: str, body: Mapping[str, Any]) -> Object:
+        return await self._ask(replace_object(kind, namespace, name, body))
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
-        """True if it is gone; False if its finalizers keep it for a while. What it owns goes in the background."""
+        """True once the object is gone; False while its finalizers keep it. Kubernetes deletes its dependents in the background."""
         try:
-            answer = await self._call("DELETE", kind.path(namespace, name), {"propagationPolicy": "Background"}, brief=True)
+            answer = await self._ask(delete_object(kind, namespace, name))
         except Missing:
             return True
         return answer.get("kind") == "Status" or not answer.get("metadata", {}).get("finalizers")
 
     async def raw(self, path: str) -> bytes:
-        """Body of a GET that is not JSON, such as a pod's log, or `/readyz`."""
-        async with self._request("GET", path) as response:
+        """Body of one GET of a path, such as `/readyz`."""
+        async with self._send("GET", path, {}, None, resource="", timeout=self._timeout) as response:
             return await response.read()
 
     async def watch(
         self, kind: Kind, namespace: str | None, *, since: str, labels: str = "", timeout_s: int = 300
-    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    ) -> AsyncIterator[tuple[str, Object]]:
         """Type (ADDED, MODIFIED, DELETED, BOOKMARK) and object of each event after `since`. Ends when the server ends it.
 
-        Raises Expired where `since` is too old, Unreachable where the connection breaks or nothing is heard for long.
+        Raises Expired where `since` is too old, Unreachable where the connection breaks or is silent for too long.
         """
-        parameters = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
-        if labels:
-            parameters["labelSelector"] = labels
-        async with self._request("GET", kind.path(namespace), parameters, timeout=self._watch_timeout, verb="WATCH") as response:
+        request = watch_objects(kind, namespace, since=since, labels=labels, timeout_s=timeout_s)
+        async with self._send("WATCH", request.target, request.headers, None, resource=request.resource, timeout=None) as response:
+            lines = Lines()
             try:
-                async for line in _lines(response.content):
-                    event = msgspec.json.decode(line)
-                    if event["type"] == "ERROR":
-                        status = event["object"]
-                        raise error_of(int(status.get("code", 500)), msgspec.json.encode(status))
-                    yield event["type"], event["object"]
+                async for chunk in response.content.iter_any():
+                    for line in lines.feed(chunk):
+                        yield event_of(msgspec.json.decode(line))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 raise Unreachable(0, f"the watch of {kind.plural} broke: {_words(error)}") from error
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        *,
-        brief: bool = False,
-    ) -> dict[str, Any]:
-        async with self._request(method, path, parameters, body, brief=brief) as response:
+    async def _ask(self, request: Request) -> Object:
+        """The answer to a request, which is sent again where the server sheds load and names a time."""
+        tries = 0
+        while True:
+            try:
+                return await self._answer(request)
+            except ApiError as error:
+                tries += 1
+                pause_s = pause_before(tries, error)
+                if pause_s is None:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    async def _answer(self, request: Request) -> Object:
+        body = None if request.body is None else msgspec.json.encode(request.body)
+        sent = self._send(request.method, request.target, request.headers, body, resource=request.resource, timeout=self._timeout)
+        async with sent as response:
             data = await response.read()
         try:
             return msgspec.json.decode(data, type=dict[str, Any])
@@ -137,48 +151,37 @@ class Connection:
             raise Unreachable(0, f"{self.server} answers with something else than JSON: {error}") from error
 
     @asynccontextmanager
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout: aiohttp.ClientTimeout | None = None,
-        verb: str = "",
-        brief: bool = False,
+    async def _send(
+        self, verb: str, target: str, headers: dict[str, str], body: bytes | None, *, resource: str, timeout: aiohttp.ClientTimeout | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = dict(_METADATA_ONLY if brief else _WHOLE)
-        if body is not None:
-            headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else "application/json"
-        address = f"{self.server}{path}?{urlencode(parameters)}" if parameters else self.server + path
+        """One try at a request, in its turn. `timeout`: None for a watch, which lasts for minutes and holds no slot."""
         await self._rate.wait()
         loop = asyncio.get_running_loop()
         status, began = 0, loop.time()
-        slot = self._slots if timeout is None else _Free()
-        async with slot:
+        async with self._slots if timeout is not None else nullcontext():
             try:
                 await self._sign(headers)
                 response = await self._session.request(
-                    method,
-                    URL(address, encoded=True),
-                    data=None if body is None else msgspec.json.encode(body),
+                    "GET" if verb == "WATCH" else verb,
+                    URL(self.server + target, encoded=True),
+                    data=body,
                     headers=headers,
                     allow_redirects=False,
-                    timeout=timeout or self._timeout,
+                    timeout=timeout or self._watch_timeout,
                     **self._transport,
                 )
                 async with response:
                     status = response.status
                     if not 200 <= status < 300:
-                        raise error_of(status, _without_credential(await response.read(), headers))
+                        refusal = _without_credential(await response.read(), headers)
+                        raise error_of(status, refusal, response.headers.get("Retry-After"))
                     yield response
             except (aiohttp.ClientError, TimeoutError, ssl.SSLError, OSError) as error:
                 raise Unreachable(0, f"{self.server} does not answer: {_words(error)}") from error
             except config.ConfigException as error:
                 raise Unreachable(401, f"the credentials for {self.server} cannot be used: {error}") from error
             finally:
-                self._observe(verb or method, _resource(path), status, loop.time() - began)
+                self._observe(verb, resource, status, loop.time() - began)
 
     async def _sign(self, headers: dict[str, str]) -> None:
         """Add the token, where there is one: it may have been renewed since the last request."""
@@ -220,41 +223,11 @@ def _transport(configuration: client.Configuration) -> dict[str, Any]:
     return found
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream, as many at once as have come. Raises ValueError on one that does not end."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line
-        if len(rest) > _LONGEST_LINE:
-            raise ValueError(f"an event is longer than {_LONGEST_LINE} bytes")
-
-
-class _Free:
-    """In place of a slot, for watches: they last for minutes."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_error: object) -> None: ...
-
-
 def _without_credential(body: bytes, headers: Mapping[str, str]) -> bytes:
     """An answer that repeats its request, as some proxies do, without the token: it goes into statuses that others read."""
     found = next((value for name, value in headers.items() if name.lower() == "authorization"), "")
     credential = found.rpartition(" ")[2].encode()
     return body.replace(credential, b"***") if credential else body
-
-
-def _resource(path: str) -> str:
-    """Plural of the kind that a path is of, with the subresource: `jobspecs/status`."""
-    _, root, *parts = path.split("/")
-    if root not in ("api", "apis"):
-        return ""
-    parts = parts[1 if root == "api" else 2 :]
-    if parts[0] == "namespaces" and len(parts) > 2:
-        parts = parts[2:]
-    return "/".join((parts[0], *parts[2:3]))
 
 
 def _words(error: BaseException) -> str:

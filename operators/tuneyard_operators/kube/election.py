@@ -1,6 +1,6 @@
-"""One leader among replicas, by a Lease object, as client-go elects: who holds it writes the time now and then, who does not watches.
+"""One leader among replicas, by a Lease object, as in client-go: the holder renews the Lease, the others watch it.
 
-No clock of another machine is believed: a challenger measures, by its own monotonic clock, for how long the Lease has not changed.
+Clocks of other machines play no part: a challenger measures by its own monotonic clock how long the Lease has not changed.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from tuneyard.kubernetes import ApiError, Conflict, Missing
+from tuneyard.kubernetes.kinds import LEASE
 from tuneyard_operators.kube.connection import Connection
-from tuneyard_operators.kube.errors import ApiError, Conflict, Missing
-from tuneyard_operators.kube.kinds import LEASE
 
 log = logging.getLogger(__name__)
 
 
 class Election:
-    """`acquire` returns once this replica leads; `hold` returns once it does not any more."""
+    """`acquire` returns once this replica leads; `renew` returns once another replica may lead."""
 
     def __init__(
         self, connection: Connection, *, namespace: str, name: str, identity: str, lease_s: float = 15.0, renew_s: float = 4.0
@@ -33,7 +33,7 @@ class Election:
         self.leading = False
 
     async def acquire(self) -> None:
-        """Wait until the lease is free, and take it."""
+        """Take the lease once it is free."""
         loop = asyncio.get_running_loop()
         seen, since = "", loop.time()
         while True:
@@ -54,8 +54,8 @@ class Election:
                 log.warning("cannot look at the lease %s/%s: %s", self._namespace, self._name, error)
             await asyncio.sleep(min(1.0, self._renew_s))
 
-    async def hold(self) -> None:
-        """Renew until another holds the lease, or until it could not be renewed for so long that another may."""
+    async def renew(self) -> None:
+        """Renew the lease until another replica holds it, or until it is so old that another replica may take it."""
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         while self.leading:
@@ -72,7 +72,7 @@ class Election:
         self.leading = False
 
     async def release(self) -> None:
-        """Let the next one in at once. What is held is read anew: a renewal cut short may have been written without its answer heard."""
+        """Free the lease at once. It is read anew: a renewal without an answer may have been written."""
         if not self.leading:
             return
         self.leading = False

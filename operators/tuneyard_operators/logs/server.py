@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,10 @@ import msgspec
 from aiohttp import web
 
 from tuneyard.api import BadInput, StorageError
+from tuneyard.api.base import is_dns_label
 from tuneyard.cluster.hub_job import HubJob, hub_job
 from tuneyard.cluster.log_api import LOG_API_VERSION, LOG_GROUP, LOG_KIND, LOG_VERSION, STORAGE_FAILED, LogAnswer, LogQuery
+from tuneyard.kubernetes.names import is_subdomain
 from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Missing
 from tuneyard_operators.logs.front_proxy import FrontProxy, asker_of
 from tuneyard_operators.logs.limits import Limits
@@ -27,8 +28,6 @@ from tuneyard_operators.logs.storage_keys import StorageKeys
 log = logging.getLogger(__name__)
 ANSWER_S = 20.0
 """An API server waits for a minute, and a reader for as long."""
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _ROOT = f"/apis/{LOG_GROUP}"
 _LATER = "try again in a minute; tuneyard logs -f does so by itself"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,7 +73,7 @@ class LogApi:
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        if not (_LABEL.fullmatch(namespace) and _NAME.fullmatch(name)):
+        if not (is_dns_label(namespace) and is_subdomain(name)):
             raise Problem(404, "no JobSpec has such a name")
         try:
             query = LogQuery.parse(request.query.items())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,16 @@ from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob
 from tuneyard.cluster.log_api import STORAGE_NOT_READABLE
 from tuneyard.cluster.storage_access import KEYS, has_own_keys, secrets_asked_for, storage_access
+from tuneyard.kubernetes import Unauthenticated
+from tuneyard.kubernetes.names import is_subdomain
 from tuneyard.storage import scheme_of
-from tuneyard_operators.kube import CLUSTER, SECRET, ApiError, Connection
+from tuneyard_operators.kube import CLUSTER, SECRET, Connection, Forbidden, Missing
 from tuneyard_operators.logs.member_keys import MemberKeys, NoKeys
 from tuneyard_operators.logs.problems import Problem
 from tuneyard_operators.logs.storage import LogStorage, with_identity, with_keys
 
 _HOLDS_S = 30.0
 _MOST_KNOWN = 1000
-_SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _READABLE = ("s3", "gs")
 _DIRECTLY = "read it directly, with keys of your own: tuneyard logs does so where your environment has them"
 
@@ -126,15 +126,16 @@ class StorageKeys:
         return _Looked(clusters["items"], dict(zip(names, found, strict=True)))
 
     async def _secret(self, name: str, namespace: str) -> Mapping[str, str] | TuneyardError:
-        if not _SECRET_NAME.fullmatch(name):
+        if not is_subdomain(name):
             return NoSuchSecret(f"{name[:100]!r} is no name of a Secret")
         try:
             data: Mapping[str, Any] = (await self._connection.get(SECRET, namespace, name)).get("data") or {}
-        except ApiError as error:
-            if error.status in (403, 404):
-                why = "does not exist" if error.status == 404 else "may not be read by the hub"
-                return NoSuchSecret(f"the Secret {name} of namespace {namespace} {why}")
+        except Missing:
+            return NoSuchSecret(f"the Secret {name} of namespace {namespace} does not exist")
+        except Unauthenticated:
             raise
+        except Forbidden:
+            return NoSuchSecret(f"the Secret {name} of namespace {namespace} may not be read by the hub")
         return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
 
 

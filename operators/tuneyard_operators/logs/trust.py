@@ -11,6 +11,7 @@ import datetime
 from dataclasses import dataclass
 
 from tuneyard.cluster.log_api import LOG_GROUP, LOG_VERSION
+from tuneyard.kubernetes import over
 from tuneyard_operators.kube import API_SERVICE, CONFIG_MAP, SECRET, ApiError, Conflict, Connection
 from tuneyard_operators.logs.certificates import Serving, new_serving
 from tuneyard_operators.logs.front_proxy import CONFIG_NAME, CONFIG_NAMESPACE, FrontProxy
@@ -45,7 +46,7 @@ async def _serving(connection: Connection, namespace: str, now: datetime.datetim
         made = new_serving(host, now, held)
         data = {key: base64.b64encode(value.encode()).decode() for key, value in made.to_data().items()}
         try:
-            await connection.patch(SECRET, namespace, NAME, {"metadata": {"resourceVersion": _version(secret)}, "data": data})
+            await connection.patch(SECRET, namespace, NAME, over(secret, {"data": data}))
             return made
         except Conflict:
             continue
@@ -56,10 +57,6 @@ async def _tell_api_server(connection: Connection, serving: Serving) -> None:
     wanted = base64.b64encode(serving.authorities.encode()).decode()
     if (await connection.get(API_SERVICE, None, API_SERVICE_NAME))["spec"].get("caBundle") != wanted:
         await connection.patch(API_SERVICE, None, API_SERVICE_NAME, {"spec": {"caBundle": wanted}})
-
-
-def _version(item: dict[str, dict[str, str]]) -> str:
-    return item["metadata"]["resourceVersion"]
 
 
 def _decoded(value: str) -> str:

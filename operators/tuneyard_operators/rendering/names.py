@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tuneyard.kubernetes.names import cut
+
 JOB = "tuneyard.dev/job"
 NAMESPACE_LABEL = "tuneyard.dev/job-namespace"
 UID = "tuneyard.dev/job-uid"
@@ -21,7 +23,7 @@ def attempt_name(job: str, uid: str, task: str, number: int) -> str:
     if not 1 <= number <= 99999:
         raise ValueError(f"attempt number {number} is out of range")
     short = uid.replace("-", "")[:_UID_LENGTH]
-    return f"{job[:_JOB_LENGTH].rstrip('-')}-{task[:_TASK_LENGTH].rstrip('-')}-{short}-{number}"
+    return f"{cut(job, _JOB_LENGTH)}-{cut(task, _TASK_LENGTH)}-{short}-{number}"
 
 
 def labels_of(job: str, namespace: str, uid: str, task: str, number: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tuneyard.admission.refusal import Refusal
 from tuneyard.admission.venues import Machine
 from tuneyard.api import BadInput, JobSpec, Task, WorkerRange, check_rules, check_task
 from tuneyard.api.worker_counts import WORKERS_ON_CPU, worker_counts
-from tuneyard.catalog import ModelShape, canonical_sku, gpu
+from tuneyard.catalog import ModelShape, canonical_sku, gpu, shape_from_config
 from tuneyard.planning import plan_of_program, plan_of_ranker
 
 Configs = Mapping[str, Mapping[str, Any]]
@@ -127,6 +127,6 @@ def _with_workers(task: Task, workers: int) -> Task:
 def shape_in(config: Mapping[str, Any]) -> ModelShape | None:
     """The shape that a config.json states; None where its dimensions are not known."""
     try:
-        return ModelShape.from_config(dict(config)) if config else None
+        return shape_from_config(dict(config)) if config else None
     except BadInput:
         return None

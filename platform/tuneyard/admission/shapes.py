@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 
 from tuneyard.api import JobSpec, Task, TrainTask
-from tuneyard.catalog import ModelShape, known_config
+from tuneyard.catalog import ModelShape, known_config, shape_from_config
 
 _REMEMBERED = 4096
 
@@ -36,7 +36,7 @@ def shape_of(name: str) -> ModelShape | None:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _shape(name: str) -> ModelShape:
-    return ModelShape.from_config(known_config(name) or {})
+    return shape_from_config(known_config(name) or {})
 
 
 def essence_of(train: TrainTask) -> str:

@@ -127,4 +127,4 @@ def located(reason: str, *path: str | int) -> PydanticCustomError:
 
 def is_dns_label(text: str) -> bool:
     """True if `text` can name a Kubernetes object."""
-    return len(text) <= 63 and re.match(DNS_LABEL, text) is not None
+    return len(text) <= 63 and re.fullmatch(DNS_LABEL, text) is not None

@@ -2,10 +2,12 @@
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
 from tuneyard.catalog.attention import attention_kinds
+from tuneyard.catalog.devices import gpu, rules_device
 from tuneyard.catalog.encoders import refuse_encoders
+from tuneyard.catalog.families import shape_from_config, shape_from_folder
 from tuneyard.catalog.flops import Flops, forward_flops, train_flops
 from tuneyard.catalog.gpu_entries import entry_of, given_json, keep
-from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu, gpu_resource, kinds, known_devices, known_skus, needs_measuring, rules_device
+from tuneyard.catalog.gpus import Gpu, canonical_sku, gpu_resource, kinds, known_devices, known_skus, needs_measuring
 from tuneyard.catalog.local import LocalDevice, local_devices, local_sku
 from tuneyard.catalog.open_models import known_config, known_models, published_parameters
 from tuneyard.catalog.shapes import ModelShape, Projection
@@ -36,6 +38,8 @@ __all__ = [
     "published_parameters",
     "refuse_encoders",
     "rules_device",
+    "shape_from_config",
+    "shape_from_folder",
     "train_flops",
     "trainable_parameters",
 ]

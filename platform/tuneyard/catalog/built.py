@@ -18,6 +18,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.catalog.config_reader import ConfigReader
 from tuneyard.catalog.encoders import refuse_encoders
+from tuneyard.catalog.families import shape_from_config
 from tuneyard.catalog.shapes import ModelShape, Projection, Stage
 
 _QUERIES = re.compile(r"^(q|query|qkv|wq|w_?pack|c_attn|project_q)(_|$|kv)|query_key_value", re.IGNORECASE)
@@ -38,7 +39,7 @@ def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
     refuse_encoders(config)
     refusal: BadInput | None = None
     try:
-        shape = ModelShape.from_config(config)
+        shape = shape_from_config(config)
         if shape.exact:
             return shape
     except BadInput as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
@@ -46,3 +48,16 @@ class ConfigReader:
 
     def dropout(self, *names: str, default: float = 0.0) -> float:
         return float(self.value(*names, default=default))
+
+
+def config_in(folder: Path | str) -> dict[str, Any]:
+    """`config.json` of a model's folder. Raises BadInput if it cannot be read."""
+    file = Path(folder) / "config.json"
+    next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is not a model folder: config.json cannot be read ({error})", next_step) from error
+    if not isinstance(config, dict):
+        raise BadInput(f"{file} does not hold a JSON object", next_step)
+    return config

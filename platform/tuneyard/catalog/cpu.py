@@ -19,7 +19,7 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.catalog.gpu_entries import cache_folder, write_whole
 from tuneyard.catalog.gpu_facts import Dtype, Gpu
-from tuneyard.catalog.measured import run_measurement
+from tuneyard.catalog.measuring_process import run_measurement
 
 _BUSY_SHARE = 0.5
 """Load of the last minute, per core."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tuneyard.api import BadInput
-from tuneyard.catalog.config_reader import ConfigReader
+from tuneyard.catalog.config_reader import ConfigReader, config_in
 from tuneyard.catalog.encoders import refuse_encoders
 from tuneyard.catalog.estimates import usual_names
 from tuneyard.catalog.experts import FeedForward, expert_layers
@@ -32,8 +33,12 @@ class _Core:
     max_positions: int
 
 
-def shape_of(values: Mapping[str, Any]) -> ModelShape:
-    """The shape that a configuration describes; see ModelShape.from_config."""
+def shape_from_config(values: Mapping[str, Any]) -> ModelShape:
+    """The shape of the model that a Hugging Face `config.json` describes.
+
+    An unknown `model_type` that has Llama's dimensions is taken to be built like Llama, with `exact=False`.
+    Raises BadInput where dimensions are missing or do not divide.
+    """
     config = ConfigReader(values)
     refuse_encoders(values)
     family = _FAMILIES.get(config.model_type)
@@ -46,6 +51,11 @@ def shape_of(values: Mapping[str, Any]) -> ModelShape:
             f"use one of these architectures: {', '.join(sorted(_FAMILIES))}",
         )
     return _llama_like(ConfigReader(usual), exact=False)
+
+
+def shape_from_folder(folder: Path | str) -> ModelShape:
+    """The shape of the model saved in a folder. Raises BadInput if there is no readable `config.json` in it."""
+    return shape_from_config(config_in(folder))
 
 
 def _core(config: ConfigReader, *, head_dim: int | None = None, kv_heads: int | None = None) -> _Core:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from tuneyard.api import CPU, BadInput, Device, Sku
-from tuneyard.catalog.gpu_entries import PAGE, kept_kind, users_kinds, users_source
+from tuneyard.api import CPU, Device, Sku
+from tuneyard.catalog.gpu_entries import users_kinds, users_source
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE, Basis, Dtype, Gpu, Vendor
 from tuneyard.catalog.gpu_kinds import GPU_KINDS
 from tuneyard.catalog.gpu_names import Names
@@ -18,12 +18,10 @@ __all__ = [
     "Gpu",
     "Vendor",
     "canonical_sku",
-    "gpu",
     "gpu_resource",
     "kinds",
     "known_skus",
     "needs_measuring",
-    "rules_device",
 ]
 
 
@@ -64,31 +62,6 @@ def _canonical(name: str, source: str) -> str:
     return found.sku if found is not None else name
 
 
-def gpu(sku: str) -> Gpu:
-    """The facts of a kind, by any of its names, in any case.
-
-    `cpu` is this machine, and a kind that the catalog lacks may be its GPU: then the peaks are measured once, by up to a minute of matmuls
-    and copies in a process of their own, and kept in the user's cache folder. Raises BadInput for an unknown SKU, with the nearest names
-    and how to give its figures by hand.
-    """
-    name = sku.strip()
-    if name.lower() == CPU.sku:
-        from tuneyard.catalog.cpu import this_machine
-
-        return this_machine()
-    found = kinds().find(name) or kept_kind(name)
-    if found is not None:
-        return found
-    from tuneyard.catalog.local import unlisted_gpu
-
-    device = unlisted_gpu(name)
-    if device is None:
-        raise unknown(sku)
-    from tuneyard.catalog.measured import measure_and_keep
-
-    return measure_and_keep(device.sku)
-
-
 def needs_measuring(sku: str) -> bool:
     """Whether peaks of a kind are known by measurement alone: `cpu`, and what the catalog lacks."""
     return sku.strip().lower() == CPU.sku or kinds().find(sku) is None
@@ -102,21 +75,6 @@ def gpu_resource(sku: Sku) -> str:
     return found.resource if found is not None else NVIDIA_RESOURCE
 
 
-def rules_device(sku: str) -> Device:
-    """What the rules about combinations ask of a SKU; measures nothing. Raises BadInput as `gpu` does."""
-    name = sku.strip()
-    if name.lower() == CPU.sku:
-        return CPU
-    if (found := kinds().find(name) or kept_kind(name)) is not None:
-        return found.device
-    from tuneyard.catalog.local import unlisted_gpu
-
-    device = unlisted_gpu(name)
-    if device is None:
-        raise unknown(sku)
-    return device.rules_device
-
-
 def known_devices(skus: Iterable[str]) -> dict[str, Device]:
     """What the rules ask of each SKU that the catalog has, by the name that is given; the others are left out, and nothing is asked of this
     machine: for programs that judge jobs for others, such as a hub."""
@@ -127,13 +85,3 @@ def known_devices(skus: Iterable[str]) -> dict[str, Device]:
 def _device(sku: str) -> Device | None:
     kind = kinds().find(sku.strip())
     return kind.device if kind is not None else None
-
-
-def unknown(sku: str) -> BadInput:
-    """The error for a name that nothing is known of."""
-    near, given = kinds().near(sku), users_source()
-    where = "$TUNEYARD_GPUS" if given.lstrip().startswith("{") else given
-    meant = "that" if len(near) == 1 else "one of them"
-    like = f"use {' or '.join(near)}, if {meant} is meant" if near else "use a name of the catalog, such as h100-80gb or rtx-4090-24gb"
-    by_hand = f"a machine that has this GPU measures it (run `tuneyard plan` there); elsewhere, write its figures into {where}: {PAGE}"
-    return BadInput(f"unknown SKU {sku!r}", f"{like}; {by_hand}")

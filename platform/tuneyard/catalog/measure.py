@@ -1,6 +1,6 @@
 """Measure the best matmuls and copies of a device: `python -m tuneyard.catalog.measure gpu` (or `cpu THREADS`) prints them as JSON.
 
-Run as a process of its own by `measured` and `cpu`; nothing imports it, so that the catalog loads neither torch nor numpy. Everything is
+Run as a process of its own by `measuring_process`; nothing imports it, so that the catalog loads neither torch nor numpy. Everything is
 repeated for a part of a second, of which the fastest counts: other work on the machine can only make a run slower. A GPU takes less than a
 minute: five precisions of five sizes, and three kinds of copy.
 """

@@ -1,27 +1,20 @@
-"""Devices whose peaks are known by measurement alone, `cpu` and GPUs that the catalog lacks: measured by a process of its own, and kept."""
+"""Devices whose peaks are known by measurement alone: `cpu`, and GPUs that the catalog lacks."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tuneyard.api import BadInput
-from tuneyard.catalog.gpu_entries import PAGE, GpuEntry, keep, kept_entry, kept_file, users_source
+from tuneyard.catalog import cpu
+from tuneyard.catalog.gpu_entries import GpuEntry, keep, kept_entry, kept_file
 from tuneyard.catalog.gpu_facts import TERA, Gpu
-
-_TIMEOUT_S = 300
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+from tuneyard.catalog.measuring_process import run_measurement
 
 
 def known_measurement(sku: str) -> dict[str, Any] | None:
     """The measurement of a kind that is kept here, as JSON; None where there is none."""
     if sku == "cpu":
-        from tuneyard.catalog import cpu
-
         return cpu.known()
     return kept_entry(sku)
 
@@ -29,8 +22,6 @@ def known_measurement(sku: str) -> dict[str, Any] | None:
 def new_measurement(sku: str) -> dict[str, Any]:
     """A measurement of this machine as a kind, as JSON. Raises BadInput."""
     if sku == "cpu":
-        from tuneyard.catalog import cpu
-
         return cpu.measure()
     return measure_gpu(sku)
 
@@ -38,8 +29,6 @@ def new_measurement(sku: str) -> dict[str, Any]:
 def keep_measurement(sku: str, values: Mapping[str, Any]) -> bool:
     """Keep a measurement of this machine, or of one that it plans for. False for what is none."""
     if sku == "cpu":
-        from tuneyard.catalog import cpu
-
         return cpu.adopt(values)
     return keep(sku, values)
 
@@ -47,8 +36,6 @@ def keep_measurement(sku: str, values: Mapping[str, Any]) -> bool:
 def measurement_file(sku: str) -> str:
     """A file name that machines with the same peaks share."""
     if sku == "cpu":
-        from tuneyard.catalog import cpu
-
         return f"{cpu.machine_key()}.json"
     return kept_file(sku)
 
@@ -93,23 +80,3 @@ def shown(values: Mapping[str, Any]) -> str:
         f"the catalog lacks {values['name']}, which was measured: {peaks} TFLOPS, memory {values['memoryBandwidthGbPerS']:,.0f} GB/s; "
         f"a hub plans with it once its chart has this among its gpus: {json.dumps(rounded)}"
     )
-
-
-def run_measurement(arguments: list[str], *, what: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """What `measure` prints, run as a process of its own: nothing here loads torch, and the GPU's memory is free again afterwards.
-
-    A variable that hides all GPUs is left out: Ray sets one for processes without a GPU of their own. Raises BadInput.
-    """
-    command = [sys.executable, "-m", "tuneyard.catalog.measure", *arguments]
-    hidden = [name for name in _VISIBLE if os.environ.get(name) in ("", "-1", "NoDevFiles")]
-    values = {name: value for name, value in os.environ.items() if name not in hidden} | (environment or {})
-    try:
-        done = subprocess.run(command, env=values, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
-    except subprocess.TimeoutExpired as error:
-        raise BadInput(f"measuring the peak of {what} took over {_TIMEOUT_S} s", "try again when the machine is less busy") from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        by_hand = "" if arguments[0] == "cpu" else f"; or write its figures into {users_source()}: {PAGE}"
-        raise BadInput(f"the peak of {what} cannot be measured: {last}", f"see what `{' '.join(command)}` prints{by_hand}") from error
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result

@@ -1,18 +1,13 @@
 """The shape of a language model: the matrices its tokens pass through, and the parameters they add up to.
 
 Nothing is loaded: a shape comes from a Hugging Face `config.json` alone, so that planning runs where there is neither torch nor
-transformers. `families` knows how each architecture is built; everything else (parameters, FLOPs, memory) sums over `projections`.
+transformers. `families` builds the shape of each architecture; parameters, FLOPs and memory are sums over `projections`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
-
-from tuneyard.api import BadInput
+from typing import Literal
 
 Stage = Literal["input", "latent", "output", "up", "router", "down", "head"]
 """Where in a layer a matrix stands: input (q, k, v) -> latent (their second half, in MLA) -> attention -> output -> up | router -> down."""
@@ -131,32 +126,3 @@ class ModelShape:
     def linear_parameters(self) -> int:
         """Matmul weights that one token passes through: the N of 6N. The head counts, the embedding lookup does not."""
         return sum(p.active_weights for p in self.projections)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """The shape of the model that a Hugging Face `config.json` describes.
-
-        An unknown `model_type` that has Llama's dimensions is taken to be built like Llama, with `exact=False`.
-        Raises BadInput where dimensions are missing or do not divide.
-        """
-        from tuneyard.catalog.families import shape_of
-
-        return shape_of(config)
-
-    @classmethod
-    def from_folder(cls, path: Path | str) -> ModelShape:
-        """The shape of the model saved in a folder. Raises BadInput if there is no readable `config.json` in it."""
-        return cls.from_config(config_in(path))
-
-
-def config_in(folder: Path | str) -> dict[str, Any]:
-    """`config.json` of a model's folder. Raises BadInput if it cannot be read."""
-    file = Path(folder) / "config.json"
-    next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} is not a model folder: config.json cannot be read ({error})", next_step) from error
-    if not isinstance(config, dict):
-        raise BadInput(f"{file} does not hold a JSON object", next_step)
-    return config

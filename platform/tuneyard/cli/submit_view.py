@@ -35,7 +35,7 @@ def open_submit_view(*, shown: bool) -> SubmitView:
     if not shown:
         return Unseen()
     if in_notebook():
-        from tuneyard.cli.submit_notebook import NotebookSubmit
+        from tuneyard.cli.submit_notebook import NotebookSubmit  # late: notebooks alone have IPython
 
         return NotebookSubmit()
     return OnStderr()

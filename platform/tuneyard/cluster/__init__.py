@@ -4,7 +4,8 @@
 TuneyardError with cause and next step. Importing this room loads no Kubernetes library: that takes half a second, and `--help` has 0.3.
 """
 
-from tuneyard.cluster.connection import Address, open_hub
+from tuneyard.cluster.address import Address
+from tuneyard.cluster.connection import open_hub
 from tuneyard.cluster.errors import HubError, Missing, NotAllowed, Problem, Refused, Unreachable
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster

@@ -1,23 +1,22 @@
-"""Requests to the hub's API server: one answer, or a stream of changes; every failure as an error for people."""
+"""The client's transport to the hub's API server: an answer, all pages of a list, or a stream of changes; failures as errors for people."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuneyard import __version__
 from tuneyard.api import TuneyardError
-from tuneyard.cluster.connection import CONNECT_TIMEOUT_S, Address
-from tuneyard.cluster.errors import Unreachable, error_of
-from tuneyard.cluster.request import Discovery, Request
+from tuneyard.cluster.address import Address
+from tuneyard.cluster.errors import Unreachable, explain
+from tuneyard.kubernetes import ApiError, Expired, Lines, Object, Request, error_of, event_of, group_path, pause_before
 
+_CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
-_BUSY, _BUSY_TRIES, _LONGEST_PAUSE_S = 429, 4, 10.0
 _PAGE = 500
-
-Object = dict[str, Any]
 
 
 class ApiServer:
@@ -26,94 +25,99 @@ class ApiServer:
     def __init__(self, address: Address, configuration: Any) -> None:
         import kubernetes.client
 
-        configuration.retries = False  # what is worth a second try is decided here, and the library would log each try to the terminal
+        configuration.retries = False  # `pause_before` decides what is sent again, and the library would log each try to the terminal
         self.address = address
         self._client = kubernetes.client.ApiClient(configuration)
         self._client.user_agent = f"tuneyard/{__version__}"
 
-    def ask(
-        self,
-        request: Request,
-        *,
-        body: Mapping[str, Any] | None = None,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
+    def ask(self, request: Request) -> Object:
         """The answer to one request. Raises Unreachable, NotAllowed, NotInstalled, Missing, Taken, Overtaken, Refused."""
-        for tries in range(_BUSY_TRIES):
-            answer = self._send(request, body, query, content_type, _READ_TIMEOUT_S)
-            text = self._read(answer)
-            if answer.status != _BUSY or tries == _BUSY_TRIES - 1:
-                break
-            # The server sheds load before it looks at a request: asking again is safe for every verb.
-            time.sleep(min(float(answer.headers.get("Retry-After") or 1), _LONGEST_PAUSE_S))
-        if answer.status >= 400:
-            raise error_of(answer.status, text, request, self.address)
-        return self._object(text)
+        try:
+            return self._answer(request)
+        except ApiError as error:
+            raise explain(error, request, self.address) from error
 
     def serves(self, group: str) -> bool:
-        """Whether the API server knows a group of APIs; True where it does not let this user ask. Raises Unreachable."""
-        answer = self._send(Discovery(group), None, None, "application/json", _READ_TIMEOUT_S)
+        """Whether the API server knows a group of APIs; True where this user may not ask. Raises Unreachable."""
+        answer = self._send("GET", group_path(group), {"Accept": "application/json"}, None, _READ_TIMEOUT_S)
         self._read(answer)
         return bool(answer.status != 404)
 
-    def list(self, request: Request, query: Mapping[str, str] | None = None, *, limit: int | None = None) -> list[Object]:
-        """All objects of a kind, page by page, or the first `limit`."""
+    def list(self, request: Request, *, limit: int | None = None) -> list[Object]:
+        """All objects of a list, page by page, or the first `limit`."""
         found: list[Object] = []
-        token = ""
+        token, restarts = "", 1
         while True:
-            page = self.ask(request, query={**(query or {}), "limit": str(_PAGE), **({"continue": token} if token else {})})
+            page_of = {**request.parameters, "limit": str(_PAGE), **({"continue": token} if token else {})}
+            try:
+                page = self._answer(replace(request, parameters=page_of))
+            except Expired as error:  # the pages took minutes: a list of objects of now starts at its first page
+                if not token or not restarts:
+                    raise explain(error, request, self.address) from error
+                found, token, restarts = [], "", restarts - 1
+                continue
+            except ApiError as error:
+                raise explain(error, request, self.address) from error
             found += page.get("items") or []
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token or (limit is not None and len(found) >= limit):
                 return found[:limit]
 
-    def changes(self, request: Request, query: Mapping[str, str], *, seconds: float) -> Iterator[tuple[str, Object]]:
-        """`(ADDED | MODIFIED | DELETED | ERROR, object)` as they happen, for about `seconds`; ends early when the connection does."""
+    def changes(self, request: Request, *, seconds: float) -> Iterator[tuple[str, Object]]:
+        """Type (ADDED, MODIFIED, DELETED, BOOKMARK) and object of each event of a watch, for about `seconds`.
+
+        Ends early when the connection does. Raises what `ask` raises, and Expired where the watch starts from a version that is too old.
+        """
         import urllib3
 
-        watching = {**query, "watch": "true", "timeoutSeconds": str(max(1, round(seconds)))}
-        answer = self._send(request, None, watching, "application/json", seconds + CONNECT_TIMEOUT_S)
+        answer = self._send(request.method, request.target, request.headers, None, seconds + _CONNECT_TIMEOUT_S)
+        lines = Lines()
         try:
-            if answer.status >= 400:
-                raise error_of(answer.status, self._read(answer), request, self.address)
-            rest = b""
+            if not 200 <= answer.status < 300:
+                raise error_of(answer.status, self._read(answer), answer.headers.get("Retry-After"))
             for chunk in answer.response.stream():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    event = self._object(line.decode())
-                    yield event["type"], event["object"]
+                for line in lines.feed(chunk):
+                    yield event_of(self._object(line))
+        except Expired:
+            raise
+        except ApiError as error:
+            raise explain(error, request, self.address) from error
         except urllib3.exceptions.HTTPError:
             return
         finally:
             answer.response.close()
 
-    def _send(
-        self,
-        request: Request | Discovery,
-        body: Mapping[str, Any] | None,
-        query: Mapping[str, str] | None,
-        content_type: str,
-        read_s: float,
-    ) -> Any:
+    def _answer(self, request: Request) -> Object:
+        """The answer to a request, which is sent again where the server sheds load and names a time. Raises ApiError, Unreachable."""
+        tries = 0
+        while True:
+            answer = self._send(request.method, request.target, request.headers, request.body, _READ_TIMEOUT_S)
+            data = self._read(answer)
+            if 200 <= answer.status < 300:
+                return self._object(data)
+            error = error_of(answer.status, data, answer.headers.get("Retry-After"))
+            tries += 1
+            pause_s = pause_before(tries, error)
+            if pause_s is None:
+                raise error
+            time.sleep(pause_s)
+
+    def _send(self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None, read_s: float) -> Any:
         import kubernetes.client
         import urllib3
 
-        headers = {"Accept": "application/json", "Content-Type": content_type}
-        wire = self._client.param_serialize(
-            request.method, request.path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
-        )
-        method, url, all_headers, _, _ = wire
+        signed = self._client.param_serialize(method, target, header_params=dict(headers), auth_settings=["BearerToken"])
+        method, url, all_headers, _, _ = signed
         try:
-            return self._client.call_api(method, url, all_headers, body, _request_timeout=(CONNECT_TIMEOUT_S, read_s))
+            return self._client.call_api(method, url, all_headers, body, _request_timeout=(_CONNECT_TIMEOUT_S, read_s))
         except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:
             raise self._unreachable(error) from error
 
-    def _read(self, answer: Any) -> str:
+    def _read(self, answer: Any) -> bytes:
         import urllib3
 
         try:
-            return bytes(answer.read()).decode(errors="replace")
+            return bytes(answer.read())
         except urllib3.exceptions.HTTPError as error:
             raise self._unreachable(error) from error
 
@@ -121,9 +125,9 @@ class ApiServer:
         reason, hint = _reason(error)
         return Unreachable(f"{self.address.hub} does not answer: {reason}", f"{hint} (the address is from {self.address.source})")
 
-    def _object(self, text: str) -> Object:
+    def _object(self, data: bytes) -> Object:
         try:
-            found = json.loads(text)
+            found = json.loads(data)
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -134,7 +138,7 @@ class ApiServer:
 
 
 def _reason(error: Exception) -> tuple[str, str]:
-    """What keeps the connection from being made, and what to do about it."""
+    """The reason of a failed connection, and the next step."""
     import urllib3.exceptions as failed
 
     text = " ".join(str(error).split())
@@ -145,7 +149,7 @@ def _reason(error: Exception) -> tuple[str, str]:
     if "Connection refused" in text:
         return "connection refused", "check that the hub is up, and its port"
     if isinstance(error, failed.ConnectTimeoutError):
-        return f"no connection within {CONNECT_TIMEOUT_S} s", "check your network and VPN"
+        return f"no connection within {_CONNECT_TIMEOUT_S} s", "check your network and VPN"
     if isinstance(error, failed.ReadTimeoutError):
         return f"no answer within {_READ_TIMEOUT_S} s", "try again in a minute"
     if isinstance(error, failed.ProtocolError):

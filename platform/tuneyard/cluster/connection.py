@@ -1,39 +1,20 @@
-"""Where the hub is and who asks: from --kubeconfig, KUBECONFIG, ~/.kube/config, or a pod's service account, as kubectl does."""
+"""The hub and its user, found as kubectl finds them: --kubeconfig, KUBECONFIG, ~/.kube/config, or a pod's service account."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuneyard.api import BadInput, TuneyardError
 from tuneyard.api.loading_reasons import nearest
-
-if TYPE_CHECKING:
-    from tuneyard.cluster.hub import Hub
+from tuneyard.cluster.address import Address
+from tuneyard.cluster.api_server import ApiServer
+from tuneyard.cluster.hub import Hub
 
 _NO_HUB = "set KUBECONFIG (or --kubeconfig) to the file that the hub's administrators gave you; `tuneyard run FILE` needs no hub"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-CONNECT_TIMEOUT_S = 10
-
-
-@dataclass(frozen=True)
-class Address:
-    """A hub, and how it was found; what errors name."""
-
-    server: str
-    namespace: str
-    """Where objects are looked for that name none."""
-    source: str
-    """The kubeconfig's path, or the pod's service account."""
-    flags: str = ""
-    """What kubectl needs to reach the same hub."""
-
-    @property
-    def hub(self) -> str:
-        return f"the hub at {self.server}"
 
 
 def open_hub(
@@ -47,9 +28,6 @@ def open_hub(
 
     `namespace` defaults to the context's, then to `default`. Raises TuneyardError where no hub is named, or the file cannot be used.
     """
-    from tuneyard.cluster.api_server import ApiServer
-    from tuneyard.cluster.hub import Hub
-
     environment = os.environ if environment is None else environment
     files = _files(kubeconfig, environment)
     if files:

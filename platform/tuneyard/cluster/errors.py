@@ -1,25 +1,24 @@
-"""What the hub's API server answers when it does not do what was asked, as errors for people.
+"""Refusals of the hub's API server as errors for people.
 
-An API server tells many things apart in words only (a missing object, a missing kind, a missing namespace are all 404): this is the one
-place that reads those words.
+`tuneyard.kubernetes` tells answers apart by status and reason. API servers tell some things apart in words alone (a right that is missing
+and a denial of admission are both 403, a missing object and a missing namespace both 404): this is the one place that reads those words.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tuneyard.api import BadInput, FailureKind, StorageError, TuneyardError
-from tuneyard.cluster.connection import Address
+from tuneyard.cluster.address import Address
 from tuneyard.cluster.log_api import STORAGE_FAILED, STORAGE_NOT_READABLE
-from tuneyard.cluster.request import Request
+from tuneyard.kubernetes import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotServed, Request, TooLarge, Unauthenticated
+from tuneyard.kubernetes import Missing as NoSuchObject
 
 _CANNOT = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"')
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _NAMESPACE = re.compile(r'namespaces "([^"]+)" not found')
+_LATER = "try again in a minute"
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<reason>.*)', re.DOTALL)
 
 _WORDS = (
@@ -35,21 +34,21 @@ _WORDS = (
 
 
 class HubError(TuneyardError):
-    """The hub cannot be asked: who asks again later may be answered."""
+    """The hub cannot be asked now; a later request may succeed."""
 
     default_kind = FailureKind.NETWORK
 
 
 class Unreachable(HubError):
-    """The hub did not answer, or said that it cannot just now."""
+    """The hub did not answer, or cannot answer now."""
 
 
 class NotInstalled(HubError):
-    """The API server does not know Tuneyard's kinds (yet: one that starts serves them a moment after the rest)."""
+    """The API server does not know Tuneyard's kinds. One that starts serves them a moment after the rest."""
 
 
 class NotAllowed(HubError):
-    """The hub does not know who asks, or does not let them."""
+    """The hub does not know the user, or the user lacks a right."""
 
 
 class NotReadable(HubError):
@@ -90,27 +89,32 @@ class Refused(BadInput):
         return Refused, (self.cause, self.next_step, self.problems)
 
 
-def error_of(code: int, text: str, request: Request, address: Address) -> TuneyardError:
-    """The error that an HTTP answer of `code` (400 and above) with this body means."""
-    status = _status(text)
-    message = str(status.get("message", "")) or " ".join(text.split())[:300]
-    if (storage := _storage(status, message)) is not None:
+def explain(error: ApiError, request: Request, address: Address) -> TuneyardError:
+    """The error for people that an API server's answer to `request` means."""
+    storage = _storage(error)
+    if storage is not None:
         return storage
-    if code == 401:
-        return _unauthenticated(address)
-    if code == 403:
-        return _forbidden(message, request, address)
-    if code == 404:
-        return _not_found(status, message, request, address)
-    if code == 409:
-        if status.get("reason") == "AlreadyExists":
-            return Taken(f"{request.what} exists already", f"tuneyard status {request.name}")
-        return Overtaken(f"{request.what} was changed by someone else at the same moment", "try again")
-    if code in (400, 422):
-        return _refused(status, message)
-    if code == 413:
-        return BadInput("the object is too large for the hub (about 1.5 MB)", "move lists and prompts into files in storage")
-    return Unreachable(f"{address.hub} cannot answer just now: {code} {message}", "try again in a minute")
+    match error:
+        case Unauthenticated():
+            return _unauthenticated(address)
+        case Forbidden():
+            return _forbidden(error.message, request, address)
+        case NoSuchObject():
+            return _missing(error.message, request, address)
+        case NotServed():
+            return NotInstalled(
+                f"{address.hub} knows no {request.kind.plural}: Tuneyard is not installed on it",
+                "choose the hub with --context, or install the chart: helm install tuneyard-hub charts/tuneyard-hub (docs/install.md)",
+            )
+        case AlreadyExists():
+            return Taken(f"{request.label} exists already", f"tuneyard status {request.name}")
+        case Conflict():
+            return Overtaken(f"{request.label} was changed by someone else at the same moment", error.next_step)
+        case TooLarge():
+            return BadInput("the object is too large for the hub (about 1.5 MB)", error.next_step)
+        case Invalid():
+            return _refused(error)
+    return Unreachable(f"{address.hub} cannot answer just now: {error}", _LATER)
 
 
 def _unauthenticated(address: Address) -> NotAllowed:
@@ -129,10 +133,11 @@ def _forbidden(message: str, request: Request, address: Address) -> TuneyardErro
     if cannot["user"] == "system:anonymous":
         return _unauthenticated(address)
     where = f" in namespace {request.namespace}" if request.namespace else ""
-    flag = f" -n {request.namespace}" if request.namespace else " --all-namespaces" if request.namespaced else ""
+    flag = f" -n {request.namespace}" if request.namespace else " --all-namespaces" if request.kind.namespaced else ""
+    group = request.kind.group
     resource, _, subresource = cannot["resource"].partition("/")
-    kind = f"{resource}.{request.group}" if request.group else resource
-    right = f"{cannot['resource']} of {request.group}, which the role `view` has" if subresource else kind
+    kind = f"{resource}.{group}" if group else resource
+    right = f"{cannot['resource']} of {group}, which the role `view` has" if subresource else kind
     checked = f"{kind} --subresource={subresource}" if subresource else kind
     return NotAllowed(
         f"{cannot['user']} may not {cannot['verb']} {cannot['resource']}{where} of {address.hub}",
@@ -140,42 +145,35 @@ def _forbidden(message: str, request: Request, address: Address) -> TuneyardErro
     )
 
 
-def _storage(status: Mapping[str, Any], message: str) -> TuneyardError | None:
+def _storage(error: ApiError) -> TuneyardError | None:
     """What the hub's API of logs says of a job's storage; None for every other answer."""
-    for cause in (status.get("details") or {}).get("causes") or []:
-        if cause.get("reason") == STORAGE_NOT_READABLE:
-            return NotReadable(message, str(cause.get("message", "")))
-        if cause.get("reason") == STORAGE_FAILED:
-            return StorageError(message, str(cause.get("message", "")))
+    for cause in error.causes:
+        if cause.reason == STORAGE_NOT_READABLE:
+            return NotReadable(error.message, cause.message)
+        if cause.reason == STORAGE_FAILED:
+            return StorageError(error.message, cause.message)
     return None
 
 
-def _not_found(status: Mapping[str, Any], message: str, request: Request, address: Address) -> TuneyardError:
+def _missing(message: str, request: Request, address: Address) -> TuneyardError:
     namespace = _NAMESPACE.search(message)
     if namespace is not None:
         return BadInput(
             f"{address.hub} has no namespace {namespace[1]!r}", f"choose another with -n, or: kubectl create namespace {namespace[1]}"
         )
-    if not (status.get("details") or {}).get("name"):
-        # A kind that is not served is answered by the router, in plain text.
-        return NotInstalled(
-            f"{address.hub} knows no {request.resource}: Tuneyard is not installed on it",
-            "choose the hub with --context, or install the chart: helm install tuneyard-hub charts/tuneyard-hub (docs/install.md)",
-        )
-    return Missing(f"{address.hub} has no {request.what}", "")
+    return Missing(f"{address.hub} has no {request.label}", "")
 
 
-def _refused(status: Mapping[str, Any], message: str) -> Refused:
-    causes = (status.get("details") or {}).get("causes") or []
-    problems = [Problem(_path(cause.get("field")), _reason(str(cause.get("message", "")))) for cause in causes]
+def _refused(error: Invalid) -> Refused:
+    problems = [Problem(cause.field, _reason(cause.message)) for cause in error.causes]
     if not problems:
-        problems = [Problem(field, "the hub does not know this field") for field in _UNKNOWN_FIELD.findall(message)]
+        problems = [Problem(field, "the hub does not know this field") for field in _UNKNOWN_FIELD.findall(error.message)]
         if problems:
             cause = "\n".join(map(str, problems))
             return Refused(cause, "the hub's CRDs are older than this tuneyard: upgrade the chart, or leave the field out", tuple(problems))
-    # The rules in CEL run only where the schema holds; where it does not, API servers add this line, which nobody can act on.
+    # API servers run the rules in CEL only on objects that fit the schema, and add this line for all others: it helps nobody.
     problems = list(dict.fromkeys(p for p in problems if "some validation rules were not checked" not in p.reason)) or [
-        Problem("", _reason(message))
+        Problem("", _reason(error.message))
     ]
     return Refused("\n".join(map(str, problems)), "correct the file, then submit it again", tuple(problems))
 
@@ -188,15 +186,3 @@ def _reason(message: str) -> str:
         if found:
             break
     return text
-
-
-def _path(field: object) -> str:
-    return "" if field in (None, "<nil>") else str(field)
-
-
-def _status(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

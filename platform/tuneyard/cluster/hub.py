@@ -10,18 +10,18 @@ from typing import Any
 from tuneyard.api import JobFailed, ModelTemplate, TuneyardError
 from tuneyard.api.loading_reasons import nearest
 from tuneyard.api.templates import template_from, template_of
+from tuneyard.cluster.address import Address
 from tuneyard.cluster.api_server import ApiServer
-from tuneyard.cluster.connection import Address
 from tuneyard.cluster.errors import HubError, Missing, NotAllowed, NotInstalled, Overtaken, Taken, Unreachable
 from tuneyard.cluster.hub_cluster import HubCluster, hub_cluster
 from tuneyard.cluster.hub_job import HubJob, hub_job
-from tuneyard.cluster.log_api import LOG_GROUP, LogAnswer, LogQuery
-from tuneyard.cluster.request import Request
+from tuneyard.cluster.log_api import LOG_GROUP, LOGGED_JOBSPEC, LogAnswer, LogQuery
 from tuneyard.cluster.snapshot import Snapshot
 from tuneyard.cluster.submission import Submission, resubmit
+from tuneyard.kubernetes import Expired, Request, create_object, get_object, list_objects, patch_object, replace_object, watch_objects
+from tuneyard.kubernetes.kinds import CLUSTER, JOBSPEC, MODEL_TEMPLATE, SECRET, TEAM
 
 OnAway = Callable[[TuneyardError], None]
-_STRICT = {"fieldValidation": "Strict"}
 _TRIES = 5
 _WATCH_S = 30.0
 _PAUSE_S = 2.0
@@ -45,14 +45,14 @@ class Hub:
     def jobs(self, namespace: str | None = None, *, everywhere: bool = False) -> list[HubJob]:
         """The JobSpecs of one namespace, or of all, the newest first."""
         where = "" if everywhere else namespace or self.address.namespace
-        found = [hub_job(item) for item in self._api.list(Request("list", "jobspecs", where))]
+        found = [hub_job(item) for item in self._api.list(list_objects(JOBSPEC, where))]
         return sorted(found, key=lambda job: (job.created_at, job.label), reverse=True)
 
     def job(self, name: str, namespace: str | None = None) -> HubJob:
         """One JobSpec. Raises Missing, which names the nearest one that there is."""
         where = namespace or self.address.namespace
         try:
-            return hub_job(self._api.ask(Request("get", "jobspecs", where, name)))
+            return hub_job(self._api.ask(get_object(JOBSPEC, where, name)))
         except Missing:
             raise self._missing(name, where) from None
 
@@ -65,15 +65,14 @@ class Hub:
         metadata = manifest["metadata"]
         namespace = metadata.get("namespace") or self.address.namespace
         body = {**manifest, "metadata": {**metadata, "namespace": namespace}}
-        create = Request("create", "jobspecs", namespace, metadata["name"])
         for tries in range(1, _TRIES + 1):
             try:
-                answer = self._api.ask(create, body=body, query=_query(dry_run))
+                answer = self._api.ask(create_object(JOBSPEC, namespace, body, dry_run=dry_run, strict=True))
                 return Submission(hub_job(answer), "created", dry_run)
             except Taken:
                 pass
             try:
-                return self._resubmit(body, create, dry_run)
+                return self._resubmit(body, dry_run)
             except (Missing, Overtaken):  # it was removed, or the operator wrote its status, between two requests
                 if tries == _TRIES:
                     raise
@@ -84,9 +83,8 @@ class Hub:
         job = self.job(name, namespace)
         if job.ended or job.cancelled:
             return job, False
-        request = Request("patch", "jobspecs", job.namespace, name)
-        answer = self._api.ask(request, body={"spec": {"cancelled": True}}, query=_STRICT, content_type="application/merge-patch+json")
-        return hub_job(answer), True
+        cancel = patch_object(JOBSPEC, job.namespace, name, {"spec": {"cancelled": True}}, strict=True)
+        return hub_job(self._api.ask(cancel)), True
 
     def follow(
         self, name: str, namespace: str | None = None, *, timeout_s: float | None = None, on_away: OnAway = lambda _: None
@@ -128,9 +126,9 @@ class Hub:
         Raises NotInstalled where the hub has no such API (an older one, or one without it), NotAllowed where this user lacks the right
         to `get` jobspecs/log, NotReadable where the hub has no way to the storage, StorageError where the storage fails.
         """
-        request = Request("get", "jobspecs", namespace, name, subresource="log")
+        request = get_object(LOGGED_JOBSPEC, namespace, name, subresource="log", parameters=query.parameters())
         try:
-            answer = self._api.ask(request, query=query.parameters())
+            answer = self._api.ask(request)
         except (NotAllowed, NotInstalled):
             # Rights are looked at before it is seen that there is nothing to have a right to.
             if self._api.serves(LOG_GROUP):
@@ -145,14 +143,14 @@ class Hub:
 
     def clusters(self) -> list[HubCluster]:
         """The members, by name."""
-        return sorted((hub_cluster(item) for item in self._api.list(Request("list", "clusters"))), key=lambda cluster: cluster.name)
+        return sorted((hub_cluster(item) for item in self._api.list(list_objects(CLUSTER))), key=lambda cluster: cluster.name)
 
     def template(self, name: str) -> ModelTemplate:
         """The ModelTemplate `name`. Raises Missing, whose next step lists the names that the hub has."""
         try:
-            found = self._api.ask(Request("get", "modeltemplates", name=name))
+            found = self._api.ask(get_object(MODEL_TEMPLATE, None, name))
         except Missing as error:
-            there = sorted(item["metadata"]["name"] for item in self._api.list(Request("list", "modeltemplates"), limit=_NAMES_SEARCHED))
+            there = sorted(item["metadata"]["name"] for item in self._api.list(list_objects(MODEL_TEMPLATE), limit=_NAMES_SEARCHED))
             best = nearest(name, there)
             hint = f"did you mean {best}?" if best else f"there are: {', '.join(there[:20])}" if there else "the hub has none"
             raise Missing(error.cause, hint) from None
@@ -162,68 +160,70 @@ class Hub:
         """Clusters, jobs and teams as they are now; of jobs those of one namespace, where this user may see no others."""
         partial = ""
         try:
-            jobs = tuple(self._api.list(Request("list", "jobspecs", "")))
+            jobs = tuple(self._api.list(list_objects(JOBSPEC)))
         except NotAllowed:
-            jobs = tuple(self._api.list(Request("list", "jobspecs", self.address.namespace)))
+            jobs = tuple(self._api.list(list_objects(JOBSPEC, self.address.namespace)))
             partial = f"only jobs of namespace {self.address.namespace} are counted: you may not list those of others"
         try:
-            teams = tuple(self._api.list(Request("list", "teams")))
+            teams = tuple(self._api.list(list_objects(TEAM)))
         except NotAllowed:
             teams, partial = (), "; ".join(part for part in (partial, "quotas are not counted: you may not list teams") if part)
         templates: tuple[Mapping[str, Any], ...] = ()
         if any(template_of(item.get("spec")) for item in jobs):
             try:
-                templates = tuple(self._api.list(Request("list", "modeltemplates")))
+                templates = tuple(self._api.list(list_objects(MODEL_TEMPLATE)))
             except NotAllowed:
                 partial = "; ".join(
                     part for part in (partial, "jobs by a template are not counted: you may not list modeltemplates") if part
                 )
-        return Snapshot(tuple(self._api.list(Request("list", "clusters"))), jobs, teams, partial, templates)
+        return Snapshot(tuple(self._api.list(list_objects(CLUSTER))), jobs, teams, partial, templates)
 
     def secret(self, name: str, namespace: str) -> dict[str, str]:
         """The values of a Secret that are text. Raises Missing, NotAllowed."""
-        data = self._api.ask(Request("get", "secrets", namespace, name)).get("data") or {}
+        data = self._api.ask(get_object(SECRET, namespace, name)).get("data") or {}
         return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     # --- how
 
-    def _resubmit(self, body: dict[str, Any], create: Request, dry_run: bool) -> Submission:
-        # Under a name nobody has, the hub answers with the spec as it would hold it, after admission: the only fair comparison.
+    def _resubmit(self, body: dict[str, Any], dry_run: bool) -> Submission:
+        # Under a new name, the hub answers with the spec as it would hold it, after admission: the only fair comparison.
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         metadata = {key: value for key, value in body["metadata"].items() if key != "name"}
-        unnamed = {**body, "metadata": {**metadata, "generateName": f"{create.name}-"}}
-        wanted = self._api.ask(Request("create", "jobspecs", create.namespace, create.name), body=unnamed, query=_query(True))
-        answer = self._api.ask(Request("get", "jobspecs", create.namespace, create.name))
+        unnamed = {**body, "metadata": {**metadata, "generateName": f"{name}-"}}
+        wanted = self._api.ask(create_object(JOBSPEC, namespace, unnamed, dry_run=True, strict=True))
+        answer = self._api.ask(get_object(JOBSPEC, namespace, name))
         held = hub_job(answer)
         outcome = resubmit(held, wanted["spec"])
         if outcome == "updated":
             changed = {**answer, "spec": body["spec"]}
-            held = hub_job(self._api.ask(Request("update", "jobspecs", create.namespace, create.name), body=changed, query=_query(dry_run)))
+            held = hub_job(self._api.ask(replace_object(JOBSPEC, namespace, name, changed, dry_run=dry_run, strict=True)))
         return Submission(held, outcome, dry_run)
 
     def _changes(self, job: HubJob, seconds: float) -> Iterator[HubJob]:
         """The job as it is now, if it is not as it was, and then every change for about `seconds`."""
-        answer = self._api.ask(Request("get", "jobspecs", job.namespace, job.name))
+        answer = self._api.ask(get_object(JOBSPEC, job.namespace, job.name))
         now = hub_job(answer)
         if now.uid != job.uid:
             raise Missing(f"JobSpec {job.label} was replaced by another of its name", "")
         if now.version != job.version:
             yield now
-        query = {"fieldSelector": f"metadata.name={job.name}", "resourceVersion": now.version}
+        fields = {"metadata.name": job.name}
+        watch = watch_objects(JOBSPEC, job.namespace, since=now.version, timeout_s=seconds, fields=fields)
         try:
-            for kind, item in self._api.changes(Request("watch", "jobspecs", job.namespace), query, seconds=seconds):
-                if kind == "ERROR":  # the version is too old to start from: what is there now is what counts
-                    return
+            for kind, item in self._api.changes(watch, seconds=seconds):
                 if kind == "DELETED":
                     raise Missing(f"JobSpec {job.label} was deleted", "")
                 if kind in ("ADDED", "MODIFIED"):
                     yield hub_job(item)
+        except Expired:
+            return  # the version is too old to start from: the next round reads the newest
         except (NotAllowed, NotInstalled):
             return  # the first request of this round was allowed: only watching is not
 
     def _missing(self, name: str, namespace: str) -> Missing:
         """The error for a name that is not there, with the nearest that is."""
-        here = self._found(Request("list", "jobspecs", namespace), _NAMES_SEARCHED)
-        elsewhere = self._found(Request("list", "jobspecs", "", name), 1)
+        here = self._found(list_objects(JOBSPEC, namespace), _NAMES_SEARCHED)
+        elsewhere = self._found(list_objects(JOBSPEC, fields={"metadata.name": name}), 1)
         best = nearest(name, here)
         if elsewhere:
             hint = f"there is one in another namespace: -n {next(iter(elsewhere.values()))}"
@@ -236,14 +236,9 @@ class Hub:
         return Missing(f"{self.address.hub} has no JobSpec {namespace}/{name}", hint)
 
     def _found(self, request: Request, limit: int) -> dict[str, str]:
-        """Name -> namespace of the jobs that this user may see; only those of `request.name`, if it has one."""
-        query = {"fieldSelector": f"metadata.name={request.name}"} if request.name else None
+        """Name -> namespace of the jobs of a list that this user may see."""
         try:
-            items = self._api.list(request, query, limit=limit)
+            items = self._api.list(request, limit=limit)
         except NotAllowed:
             return {}
         return {item["metadata"]["name"]: item["metadata"]["namespace"] for item in items}
-
-
-def _query(dry_run: bool) -> dict[str, str]:
-    return {**_STRICT, "dryRun": "All"} if dry_run else dict(_STRICT)

@@ -14,10 +14,13 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.loading_reasons import nearest
+from tuneyard.kubernetes import Kind
 
 LOG_GROUP, LOG_VERSION = "logs.tuneyard.dev", "v1alpha1"
 LOG_API_VERSION = f"{LOG_GROUP}/{LOG_VERSION}"
 LOG_KIND = "JobSpecLog"
+LOGGED_JOBSPEC = Kind("JobSpec", LOG_API_VERSION, "jobspecs")
+"""Has the subresource `log`, and nothing else, in this group."""
 LARGEST_ANSWER = 1 << 20
 """Bytes of log in one answer."""
 MOST_TAIL_LINES = 10_000

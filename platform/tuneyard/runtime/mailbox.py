@@ -116,7 +116,7 @@ class Mailbox:
         mailbox = ray.get_runtime_context().current_actor
 
         def in_thread() -> GangEnd:
-            from tuneyard.runtime.gang_trainer import run_agents
+            from tuneyard.runtime.gang_trainer import run_agents  # late: this actor alone needs Ray Train
 
             return run_agents(shape, mailbox, on_placed=self._placed)
 

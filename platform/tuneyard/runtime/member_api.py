@@ -1,11 +1,13 @@
-"""The one object of its member's API server that an attempt may touch: its AttemptReport. Written by hand, because the pod needs three
-requests, and the official client takes a second to load.
+"""The pod's transport to its member's API server: for one object, its AttemptReport.
+
+It is written by hand, on urllib3: the pod sends three kinds of request, and the official client takes a second to load.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +17,16 @@ import urllib3
 from pydantic import ValidationError
 
 from tuneyard.api.attempt_report import AttemptState, StopRequest
-from tuneyard.api.base import API_VERSION
 from tuneyard.api.wire import read
+from tuneyard.kubernetes import AlreadyExists, ApiError, Missing, Object, Request, create_object, error_of, patch_object, pause_before
+from tuneyard.kubernetes.kinds import ATTEMPT_REPORT
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=10.0)
-_NOT_FOUND, _CONFLICT = 404, 409
 
 
 def _stop_of(found: Any) -> StopRequest:
-    """A wish to stop is one, also for a reason that this version does not know."""
+    """A stop request, also for a reason that this version does not know."""
     try:
         return read(StopRequest, found).value
     except ValidationError:
@@ -32,12 +34,12 @@ def _stop_of(found: Any) -> StopRequest:
 
 
 class ApiUnavailable(Exception):
-    """The API server did not do what it was asked; it may, later."""
+    """The API server did not do what it was asked; a later request may succeed."""
 
 
 @dataclass(frozen=True)
 class ApiServer:
-    """Where it is, and who we are. The token is read at each request: the kubelet replaces it every hour."""
+    """Address, trust and token. The token is read at each request: the kubelet replaces it every hour."""
 
     url: str
     ca_file: Path
@@ -57,47 +59,65 @@ class ReportObject:
     """The AttemptReport `name` in `namespace`. Used by one thread."""
 
     def __init__(self, server: ApiServer, namespace: str, name: str, labels: Mapping[str, str] | None = None) -> None:
-        self._labels = labels or {}
         self._server = server
+        self._namespace = namespace
         self._name = name
-        self._collection = f"{server.url}/apis/{API_VERSION}/namespaces/{namespace}/attemptreports"
+        self._labels = labels or {}
         self._pool = urllib3.PoolManager(ca_certs=str(server.ca_file), timeout=_TIMEOUT, retries=False)
 
     def put(self, state: AttemptState) -> StopRequest | None:
-        """Make `state` the status of the object, which is created where it is not there. Returns what the hub wants, if anything.
+        """Store `state` as the status of the object, which is created where it is missing. Returns the hub's stop request, if any.
 
         Raises ApiUnavailable.
         """
-        # What is longer than a report may hold is cut: an API server would refuse all of it, and the attempt would count as silent.
+        # A field that is too long is cut: an API server would refuse the whole report, and the attempt would count as silent.
         fitting = read(AttemptState, state.model_dump(mode="json", by_alias=True)).value
         # None stays in: in a merge patch it removes what the state before had.
-        patch = {"status": fitting.model_dump(mode="json", by_alias=True)}
-        status, answer = self._send("PATCH", f"{self._collection}/{self._name}/status", patch)
-        if status == _NOT_FOUND:
-            self._create()
-            status, answer = self._send("PATCH", f"{self._collection}/{self._name}/status", patch)
-        if status >= 300:
-            raise ApiUnavailable(f"{status}: {answer.get('message', 'no message')}")
+        status = {"status": fitting.model_dump(mode="json", by_alias=True)}
+        patch = patch_object(ATTEMPT_REPORT, self._namespace, self._name, status, subresource="status")
+        try:
+            try:
+                answer = self._ask(patch)
+            except Missing:
+                self._create()
+                answer = self._ask(patch)
+        except ApiError as error:
+            raise ApiUnavailable(str(error)) from error
         stop = (answer.get("spec") or {}).get("stop")
         return _stop_of(stop) if stop else None
 
     def _create(self) -> None:
-        report = {
-            "apiVersion": API_VERSION,
-            "kind": "AttemptReport",
-            "metadata": {"name": self._name, "labels": dict(self._labels)},
-            "spec": {},
-        }
-        status, answer = self._send("POST", self._collection, report)
-        if status >= 300 and status != _CONFLICT:
-            raise ApiUnavailable(f"{status}: {answer.get('message', 'no message')}")
-
-    def _send(self, method: str, url: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        body = {"metadata": {"name": self._name, "labels": dict(self._labels)}, "spec": {}}
         try:
-            headers = {"Authorization": f"Bearer {self._server.token_file.read_text().strip()}", "Content-Type": content_type}
-            response = self._pool.request(method, url, body=json.dumps(body).encode(), headers=headers)
-            answer = json.loads(response.data) if response.data else {}
+            self._ask(create_object(ATTEMPT_REPORT, self._namespace, body))
+        except AlreadyExists:
+            return
+
+    def _ask(self, request: Request) -> Object:
+        """The answer to a request, which is sent again where the server sheds load and names a time."""
+        tries = 0
+        while True:
+            try:
+                return self._answer(request)
+            except ApiError as error:
+                tries += 1
+                pause_s = pause_before(tries, error)
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
+
+    def _answer(self, request: Request) -> Object:
+        try:
+            headers = {**request.headers, "Authorization": f"Bearer {self._server.token_file.read_text().strip()}"}
+            body = json.dumps(request.body).encode()
+            response = self._pool.request(request.method, self._server.url + request.target, body=body, headers=headers)
+            data = response.data
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ApiUnavailable(f"{type(error).__name__}: {error}") from error
-        return response.status, answer if isinstance(answer, dict) else {}
+        if not 200 <= response.status < 300:
+            raise error_of(response.status, data, response.headers.get("Retry-After"))
+        try:
+            answer = json.loads(data)
+        except ValueError as error:
+            raise ApiUnavailable(f"the answer is no JSON: {error}") from error
+        return answer if isinstance(answer, dict) else {}

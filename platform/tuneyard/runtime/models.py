@@ -9,7 +9,7 @@ from typing import Any
 
 from tuneyard.api import BadInput
 from tuneyard.api.local_files import looks_like_path
-from tuneyard.catalog import ModelShape, known_config
+from tuneyard.catalog import ModelShape, known_config, shape_from_config
 from tuneyard.catalog.built import model_shape_of
 from tuneyard.storage import NotFound, is_local, local_path, open_store
 
@@ -27,7 +27,7 @@ def known_shape(uri: str, revision: str | None = None) -> ModelShape | None:
     if revision is not None or looks_like_path(uri) or (is_local(uri) and local_path(uri).exists()):
         return None
     config = known_config(uri)
-    return ModelShape.from_config(config) if config is not None else None
+    return shape_from_config(config) if config is not None else None
 
 
 def read_config(uri: str, revision: str | None = None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def train_stack(tasks: Sequence[TrainTask], *, on_gpu: bool = False, quantised: 
         GANG_NEEDS,
         "transformers",
         "peft",
-        "tuneyard.training.attempt",
+        "tuneyard.training.entry",
         "tuneyard.runtime.rank",
         "tuneyard.data.preparation",
         "tuneyard.catalog.families",

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from tuneyard.api import Adapter, BadInput, FailureKind, JobFailed, TuneyardError
 from tuneyard.catalog import ModelShape, adapted_projections
 from tuneyard.catalog.built import model_shape_of
-from tuneyard.catalog.shapes import config_in
+from tuneyard.catalog.config_reader import config_in
 from tuneyard.data import ScoreRows
 from tuneyard.scoring.adapter import MERGE
 from tuneyard.scoring.engine import Asked, Engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuneyard.training.request import TrainRequest, TrainResult
 
 if TYPE_CHECKING:
-    from tuneyard.training.attempt import train
+    from tuneyard.training.entry import train
 
 __all__ = ["TrainRequest", "TrainResult", "train"]
 
@@ -17,6 +17,6 @@ __all__ = ["TrainRequest", "TrainResult", "train"]
 def __getattr__(name: str) -> Any:
     if name != "train":
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from tuneyard.training.attempt import train
+    from tuneyard.training.entry import train
 
     return train

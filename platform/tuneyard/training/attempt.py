@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from transformers import AutoConfig, PrinterCallback
 from tuneyard import data
 from tuneyard.catalog import gpu
 from tuneyard.data.mapped_rows import by_batches
-from tuneyard.parallel import Mesh, Shards
+from tuneyard.parallel import Shards
 from tuneyard.parallel.context import ContextParallel
 from tuneyard.parallel.exchange import GradientExchange
 from tuneyard.planning import steps_of_epochs
 from tuneyard.storage import Holder
-from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned, silent
+from tuneyard.tracking.events import Emit, Evaluated, Stage, Warned
 from tuneyard.training.adapters import with_adapter
 from tuneyard.training.arguments import optimizer_of, training_arguments
 from tuneyard.training.artifacts import Artifacts, save_artifacts
@@ -28,18 +28,16 @@ from tuneyard.training.checkpoint.model_files import save_model_files
 from tuneyard.training.collate import Collator
 from tuneyard.training.context import SliceCollator
 from tuneyard.training.details import details_of, early_stop_of, exchange_of, figures_of
-from tuneyard.training.distributed import World, barrier, gather_objects, joined_world
+from tuneyard.training.distributed import World, barrier, gather_objects
 from tuneyard.training.early_stop import Cadence, EarlyStop
 from tuneyard.training.expert_load import ExpertLoad
 from tuneyard.training.flops import flops_of, peak_flops
 from tuneyard.training.gradients import exchange_gradients
-from tuneyard.training.host_sharding import ONE_HOST, on_hosts, sharded_within_hosts
 from tuneyard.training.ledger import Ledger
-from tuneyard.training.library_state import clean_libraries
-from tuneyard.training.memory import held_gb, is_out_of_memory, out_of_memory, peak_gb, reset_peak
+from tuneyard.training.memory import held_gb, peak_gb, reset_peak
 from tuneyard.training.model_card import model_card
 from tuneyard.training.models import adapter_source, find_start, load_model, load_tokenizer, vision_warning
-from tuneyard.training.offload_disk import largest_on_disk, on_disk
+from tuneyard.training.offload_disk import largest_on_disk
 from tuneyard.training.offload_ops import prepare_offload
 from tuneyard.training.order import Batches
 from tuneyard.training.progress import Progress
@@ -47,8 +45,8 @@ from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.training.router_loss import take_router_loss
 from tuneyard.training.sample import show_sample
 from tuneyard.training.sharded_start import load_parts
-from tuneyard.training.stop import StopRequest, listening
-from tuneyard.training.tensor_parallel import check_supported, keep_logits, plan_from_config, shard, tensor_plan
+from tuneyard.training.stop import StopRequest
+from tuneyard.training.tensor_parallel import keep_logits, plan_from_config, shard, tensor_plan
 from tuneyard.training.throughput import Throughput
 from tuneyard.training.token_mean import take_token_mean
 from tuneyard.training.trainer import SteppedTrainer
@@ -56,50 +54,6 @@ from tuneyard.training.vocabulary import check_vocabulary, fit_embedding
 
 _LAST_SAVE_S = 60.0
 """After a failure, a save that is on its way may take so long to end."""
-
-
-def never() -> bool:
-    """A `should_stop` that lets the task run to its end."""
-    return False
-
-
-def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = never) -> TrainResult:
-    """Run one rank of a train task to its end, or to a stop that was asked for; the same result on every rank.
-
-    The rank and the world come from torchrun's environment; without it there is one process. `should_stop` is polled twice a
-    second on every rank: once any rank's is true, all stop after the same step and a checkpoint is committed. In the main thread
-    SIGTERM and SIGINT do the same.
-
-    Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
-    """
-    plan = request.plan
-    check_supported(plan)
-    mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
-    joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
-    with joined as world, listening(should_stop) as stop, clean_libraries():
-        try:
-            tell = emit if world.is_first else silent
-            plan, lack = on_hosts(plan, world)
-            if lack or (request.task.layout.shard_within == "host" and plan.shard_within == "none"):
-                tell(Warned(task=request.name, message=lack or ONE_HOST))
-            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
-                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, tell).run()
-        except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error):
-                raise out_of_memory(error, plan, world.device) from error
-            raise
-
-
-def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
-    if request.rank is not None:
-        from tuneyard.training.rank.attempt import RankAttempt
-
-        return RankAttempt
-    if request.task.program is None:
-        return Attempt
-    from tuneyard.training.program.attempt import ProgramAttempt
-
-    return ProgramAttempt
 
 
 @dataclass(frozen=True)

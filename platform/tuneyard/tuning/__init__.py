@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tuneyard.tuning.planned import PlannedExpectation
     from tuneyard.tuning.policy import PolicySettings
     from tuneyard.tuning.predictor import Predictor
+    from tuneyard.tuning.predictor_bytes import predictor_from_bytes, predictor_to_bytes
     from tuneyard.tuning.rows import INPUTS, OPTIONAL, OUTCOMES, setup_of
     from tuneyard.tuning.search import Effect, IncumbentFailed, Record, Search, Shares, Trial, effects, shares
     from tuneyard.tuning.searcher import Expectation, Outlook, PolicySearcher, PredictorExpectation, Searcher, SearchSettings
@@ -37,6 +38,7 @@ _ROOMS = {
     "history": ("calibration_of", "history_frame", "published_runs", "settings_row"),
     "policy": ("PolicySettings",),
     "predictor": ("Predictor",),
+    "predictor_bytes": ("predictor_from_bytes", "predictor_to_bytes"),
     "rows": ("INPUTS", "OPTIONAL", "OUTCOMES", "setup_of"),
     "search": ("Effect", "IncumbentFailed", "Record", "Search", "Shares", "Trial", "effects", "shares"),
     "searcher": ("Expectation", "Outlook", "PolicySearcher", "PredictorExpectation", "SearchSettings", "Searcher"),
@@ -86,6 +88,8 @@ __all__ = [
     "effects",
     "history_frame",
     "listed_settings",
+    "predictor_from_bytes",
+    "predictor_to_bytes",
     "published_runs",
     "refuse_without_effect",
     "settings_row",

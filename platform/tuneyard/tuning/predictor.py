@@ -153,19 +153,6 @@ class Predictor:
         answer.index = rows.index
         return answer
 
-    def to_bytes(self) -> bytes:
-        """To keep, with a format version; see `keeping`."""
-        from tuneyard.tuning.keeping import to_bytes
-
-        return to_bytes(self)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Predictor:
-        """What `to_bytes` made. Raises BadInput where it is something else, or of another version."""
-        from tuneyard.tuning.keeping import from_bytes
-
-        return from_bytes(data)
-
     def forecast(self, rows: pd.DataFrame) -> Forecast:
         """What does not change until trees are grown anew. Raises BadInput for missing columns."""
         described = describe(rows)

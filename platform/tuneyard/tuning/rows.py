@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import Gpu, ModelShape, gpu, kinds
+from tuneyard.catalog import Gpu, ModelShape, gpu, kinds, shape_from_config
 from tuneyard.catalog.gpu_entries import kept_kind
 from tuneyard.planning import Layout, Setup
 
@@ -190,7 +190,7 @@ def _setup(k: Mapping[Any, Any]) -> Setup | None:
 @functools.cache
 def _shape(hidden: int, layers: int, heads: int, kv_heads: int, ffn: int, vocab: int) -> ModelShape | None:
     try:
-        return ModelShape.from_config(
+        return shape_from_config(
             {"model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads}
             | {"num_key_value_heads": kv_heads, "intermediate_size": ffn, "vocab_size": vocab, "max_position_embeddings": 131072}
         )

@@ -10,7 +10,7 @@ from tests.integration.catalog.test_shapes_match_transformers import MODELS
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import BadInput
-from tuneyard.catalog import ModelShape
+from tuneyard.catalog import shape_from_config
 from tuneyard.catalog.built import _built, model_shape_of
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 512}
@@ -43,7 +43,7 @@ ACTIVE = {"glm4_moe": (8, 2), "gpt_oss": (4, 2), "ernie4_5_moe": (4, 2), "llama4
 def test_reading_off_finds_what_exact_families_know(name: str) -> None:
     kind, values = MODELS[name]
     config = AutoConfig.for_model(kind, **values).to_dict()
-    exact, built = ModelShape.from_config(config), _built(config)
+    exact, built = shape_from_config(config), _built(config)
 
     assert built is not None
     assert built.parameters == exact.parameters
@@ -82,7 +82,7 @@ def test_kinds_without_an_exact_family(kind: str) -> None:
 
 def test_a_kind_that_transformers_does_not_know_stays_as_its_dimensions_say() -> None:
     config = {"model_type": "brandnew", **SMALL}
-    assert model_shape_of(config) == ModelShape.from_config(config)
+    assert model_shape_of(config) == shape_from_config(config)
     with pytest.raises(BadInput, match="cannot tell the shape"):
         model_shape_of({"model_type": "brandnew"})
     with pytest.raises(BadInput, match="cannot tell the shape"):

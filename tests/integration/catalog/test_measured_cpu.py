@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import ModelShape, gpu, keep, known_config, measure
+from tuneyard.catalog import gpu, keep, known_config, measure, shape_from_config
 from tuneyard.catalog.measured import entry_from, measure_gpu
 from tuneyard.planning import resolve
 
@@ -45,7 +45,7 @@ def test_what_measures_gpus_runs_on_processors_and_its_result_is_a_kind(tmp_path
     kind = gpu("rtx-9090-48gb")
     assert kind.basis == "measured"
     task = TrainTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 8}})
-    plan = resolve(task, ModelShape.from_config(known_config("Qwen/Qwen2.5-0.5B") or {}), kind, 1)
+    plan = resolve(task, shape_from_config(known_config("Qwen/Qwen2.5-0.5B") or {}), kind, 1)
     assert plan.speed is not None
     assert 0 < plan.speed.mfu < 1
 

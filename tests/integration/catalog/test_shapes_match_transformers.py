@@ -8,7 +8,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, trainable_parameters
+from tuneyard.catalog import ModelShape, shape_from_config, trainable_parameters
 
 SMALL = {
     "hidden_size": 96,
@@ -63,7 +63,7 @@ def build(name: str) -> tuple[Any, ModelShape]:
     config = AutoConfig.for_model(model_type, **values)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    return model, ModelShape.from_config(config.to_dict())
+    return model, shape_from_config(config.to_dict())
 
 
 @pytest.mark.parametrize("name", MODELS)

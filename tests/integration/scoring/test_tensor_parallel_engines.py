@@ -17,7 +17,7 @@ from tests.models import sentences, write_model
 
 from tuneyard.api import Generation, ScoreTask
 from tuneyard.catalog.built import model_shape_of
-from tuneyard.catalog.shapes import config_in
+from tuneyard.catalog.config_reader import config_in
 from tuneyard.scoring.engine import Engine
 from tuneyard.scoring.ranks import RankFailed
 from tuneyard.scoring.settings import resolve_engine

@@ -32,7 +32,7 @@ def quiet_process() -> None:
     import deepspeed  # noqa: F401 - loaded before the freeze
     import torch
 
-    import tuneyard.training.attempt  # noqa: F401 - likewise
+    import tuneyard.training.entry  # noqa: F401 - likewise
 
     torch.set_num_threads(1)
     gc.collect()

@@ -12,7 +12,7 @@ from tuneyard.admission import ask_of
 from tuneyard.admission.fits import UNCHECKED, _Asked
 from tuneyard.admission.shapes import essence_of
 from tuneyard.api import JobSpec, JobStatus
-from tuneyard.catalog import ModelShape, gpu, known_config
+from tuneyard.catalog import gpu, known_config, shape_from_config
 from tuneyard.cli.why import _task, facts
 from tuneyard.cluster import Outlook, Snapshot
 from tuneyard.federation import FITS_NEVER, Ask
@@ -223,7 +223,7 @@ def test_every_world_that_is_offered_has_a_plan() -> None:
         one = job(name, sku=("l40s", "h100", "t4"))
         train = one.spec.tasks[0].train
         assert train is not None
-        found, shape = ask(one), ModelShape.from_config(known_config(name) or {})
+        found, shape = ask(one), shape_from_config(known_config(name) or {})
         for sku, least in found.least:
             for workers in found.worlds:
                 if workers >= least:
@@ -234,7 +234,7 @@ def test_the_least_is_where_all_larger_worlds_fit_too() -> None:
     """Without ZeRO a single GPU may hold what two do not, for these also hold copies of gradients."""
     train = job(SMALL).spec.tasks[0].train
     assert train is not None
-    asked = _Asked(train, ModelShape.from_config(known_config(SMALL) or {}), gpu("h100-80gb"))
+    asked = _Asked(train, shape_from_config(known_config(SMALL) or {}), gpu("h100-80gb"))
     asked._known = {8: True, 4: True, 2: False, 1: True}
     assert asked.least((8, 4, 2, 1)) == 4
     assert asked.least((2, 1)) == FITS_NEVER

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import ModelShape, refuse_encoders, trainable_parameters
+from tuneyard.catalog import refuse_encoders, shape_from_config, trainable_parameters
 
 MPT = {"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 50432, "max_seq_len": 2048}
 MAMBA = {"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 32, "vocab_size": 50280, "state_size": 16}
@@ -26,18 +26,18 @@ GEMMA_3N = {"model_type": "gemma3n", "hidden_size": 64, "num_hidden_layers": 2, 
     ids=["other names", "no heads", "a list of layers", "numbers per layer"],
 )
 def test_dimensions_are_found_under_the_names_that_configurations_use(config: dict[str, Any], layers: int, hidden: int, ffn: int) -> None:
-    shape = ModelShape.from_config(config)
+    shape = shape_from_config(config)
     assert (shape.layers, shape.hidden, shape.ffn, shape.exact) == (layers, hidden, ffn, False)
 
 
 def test_the_estimate_of_a_published_model_is_near_its_parameters() -> None:
     """MPT-7B has 6.65 billion."""
-    assert ModelShape.from_config(MPT).parameters == pytest.approx(6.65e9, rel=0.05)
+    assert shape_from_config(MPT).parameters == pytest.approx(6.65e9, rel=0.05)
 
 
 def test_one_expert_is_no_mixture() -> None:
     dense = {"model_type": "hunyuan_v1_dense", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 384}
-    shape = ModelShape.from_config(dense | {"intermediate_size": 128, "num_experts": 1, "num_experts_per_tok": 1})
+    shape = shape_from_config(dense | {"intermediate_size": 128, "num_experts": 1, "num_experts_per_tok": 1})
     assert shape.experts == 0
 
 
@@ -46,7 +46,7 @@ def test_lora_targets_of_an_estimated_shape_are_left_to_peft() -> None:
     falcon = {"model_type": "falcon", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 384}
     named = Method.model_validate({"lora": {"rank": 8, "targets": ["query_key_value"]}})
     everything = Method.model_validate({"lora": {"rank": 8}})
-    shape = ModelShape.from_config(falcon)
+    shape = shape_from_config(falcon)
     assert trainable_parameters(shape, named) == trainable_parameters(shape, everything) > 0
 
 
@@ -60,7 +60,7 @@ def test_lora_targets_of_an_estimated_shape_are_left_to_peft() -> None:
 )
 def test_encoders_are_refused_before_anything_is_loaded(config: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        ModelShape.from_config(config)
+        shape_from_config(config)
 
 
 def test_an_encoder_that_was_made_a_decoder_is_not_refused() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, forward_flops, train_flops
+from tuneyard.catalog import forward_flops, shape_from_config, train_flops
 
-SHAPE = ModelShape.from_config(
+SHAPE = shape_from_config(
     {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2}
     | {"intermediate_size": 1536, "vocab_size": 4096}
 )
@@ -54,7 +54,7 @@ def test_a_fused_kernel_computes_scores_again_in_backward() -> None:
 
 
 def test_a_sliding_window_bounds_what_a_token_sees() -> None:
-    windowed = ModelShape.from_config(
+    windowed = shape_from_config(
         {"model_type": "mistral", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2}
         | {"intermediate_size": 1536, "vocab_size": 4096, "sliding_window": 64}
     )

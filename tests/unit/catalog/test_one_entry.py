@@ -19,6 +19,7 @@ import json
 from pathlib import Path
 from tests.attempts import UID, attempt, job, train
 from tuneyard.api import Cluster, JobStatus, TrainTask
+from tuneyard.catalog import shape_from_config
 from tuneyard.catalog import ModelShape, canonical_sku, gpu, known_config, known_skus
 from tuneyard.cli.checks import check_file
 from tuneyard.federation import World, ask_of, member_of, own_sku, schedule, speed_factor
@@ -40,7 +41,7 @@ spec:
     resources: {sku: [9090]}
 '''.replace("9090]", "'9090']"))
 task = TrainTask.model_validate({"model": {"name": "m"}, "data": {"source": "d"}, "batch": {"global": 8}})
-shape = ModelShape.from_config(known_config("Qwen/Qwen2.5-0.5B"))
+shape = shape_from_config(known_config("Qwen/Qwen2.5-0.5B"))
 plan = resolve(task, shape, gpu("RTX 9090"), 2)
 
 labels = {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-9090"}

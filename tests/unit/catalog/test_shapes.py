@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput, Method
-from tuneyard.catalog import ModelShape, known_config, known_models, published_parameters, trainable_parameters
+from tuneyard.catalog import known_config, known_models, published_parameters, shape_from_config, shape_from_folder, trainable_parameters
 
 LLAMA = {
     "model_type": "llama",
@@ -28,26 +28,26 @@ GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_pos
     ids=["Llama 3 8B", "Mixtral 8x7B", "GPT-2"],
 )
 def test_published_models_have_their_published_parameters(config: dict[str, Any], parameters: int, active: int) -> None:
-    shape = ModelShape.from_config(config)
+    shape = shape_from_config(config)
     assert (shape.parameters, shape.active_parameters) == (parameters, active)
 
 
 def test_matmul_parameters_leave_the_embedding_lookup_out_and_the_head_in() -> None:
-    shape = ModelShape.from_config(LLAMA)
+    shape = shape_from_config(LLAMA)
     assert shape.linear_parameters == shape.parameters - 128256 * 4096 - (2 * 32 + 1) * 4096
-    tied = ModelShape.from_config(LLAMA | {"tie_word_embeddings": True})
+    tied = shape_from_config(LLAMA | {"tie_word_embeddings": True})
     assert tied.linear_parameters == shape.linear_parameters
     assert tied.parameters == shape.parameters - 128256 * 4096
 
 
 def test_an_unknown_architecture_with_the_dimensions_of_llama_is_taken_for_one_and_says_so() -> None:
-    shape = ModelShape.from_config(LLAMA | {"model_type": "llama7"})
+    shape = shape_from_config(LLAMA | {"model_type": "llama7"})
     assert not shape.exact
-    assert shape.parameters == ModelShape.from_config(LLAMA).parameters
+    assert shape.parameters == shape_from_config(LLAMA).parameters
 
 
 def test_gemma_without_a_head_dim_has_that_of_its_family() -> None:
-    assert ModelShape.from_config(LLAMA | {"model_type": "gemma"}).head_dim == 256
+    assert shape_from_config(LLAMA | {"model_type": "gemma"}).head_dim == 256
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_gemma_without_a_head_dim_has_that_of_its_family() -> None:
 )
 def test_a_config_that_is_no_language_model_is_refused(config: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        ModelShape.from_config(config)
+        shape_from_config(config)
 
 
 def test_a_model_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert ModelShape.from_folder(tmp_path) == ModelShape.from_config(LLAMA)
+    assert shape_from_folder(tmp_path) == shape_from_config(LLAMA)
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])
@@ -76,11 +76,11 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, content: str | Non
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(BadInput, match="save_pretrained"):
-        ModelShape.from_folder(tmp_path)
+        shape_from_folder(tmp_path)
 
 
 def test_lora_trains_rank_times_inputs_and_outputs() -> None:
-    shape = ModelShape.from_config(LLAMA)
+    shape = shape_from_config(LLAMA)
     method = Method.model_validate({"lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}})
     assert trainable_parameters(shape, method) == 32 * 8 * (4096 + 4096 + 4096 + 1024)
 
@@ -91,12 +91,12 @@ def test_lora_trains_rank_times_inputs_and_outputs() -> None:
 )
 def test_lora_targets_that_the_model_does_not_have_are_refused(config: dict[str, Any], targets: list[str], words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        trainable_parameters(ModelShape.from_config(config), Method.model_validate({"lora": {"targets": targets}}))
+        trainable_parameters(shape_from_config(config), Method.model_validate({"lora": {"targets": targets}}))
 
 
 @pytest.mark.parametrize("name", known_models())
 def test_a_known_model_has_the_parameters_that_its_page_shows(name: str) -> None:
-    shape = ModelShape.from_config(known_config(name) or {})
+    shape = shape_from_config(known_config(name) or {})
     assert shape.exact
     assert shape.parameters == published_parameters(name)
 
@@ -111,5 +111,5 @@ def test_names_of_known_models_are_distinct_and_count_in_any_case() -> None:
 def test_a_window_that_is_null_is_none_and_one_that_is_absent_is_the_familys() -> None:
     """Mistral 7B from v0.2 on says `"sliding_window": null`, and attends to everything."""
     mistral = LLAMA | {"model_type": "mistral"}
-    assert ModelShape.from_config(mistral).sliding_window == 4096
-    assert ModelShape.from_config(mistral | {"sliding_window": None}).sliding_window is None
+    assert shape_from_config(mistral).sliding_window == 4096
+    assert shape_from_config(mistral | {"sliding_window": None}).sliding_window is None

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from tuneyard.cluster.connection import Address
-from tuneyard.cluster.errors import Missing, NotAllowed, NotInstalled, Overtaken, Problem, Refused, Taken, Unreachable, error_of
-from tuneyard.cluster.request import Request
+from tuneyard.api import TuneyardError
+from tuneyard.cluster.address import Address
+from tuneyard.cluster.errors import Missing, NotAllowed, NotInstalled, Overtaken, Problem, Refused, Taken, Unreachable, explain
+from tuneyard.kubernetes import Request, create_object, get_object
+from tuneyard.kubernetes import error_of as api_error
+from tuneyard.kubernetes.kinds import JOBSPEC
 
 HUB = Address("https://hub:6443", "maps", "/home/a/.kube/config")
-GET = Request("get", "jobspecs", "maps", "support-bot")
-CREATE = Request("create", "jobspecs", "maps", "support-bot")
+GET = get_object(JOBSPEC, "maps", "support-bot")
+CREATE = create_object(JOBSPEC, "maps", {"metadata": {"name": "support-bot"}})
+
+
+def error_of(code: int, text: str, request: Request, address: Address) -> TuneyardError:
+    return explain(api_error(code, text.encode()), request, address)
 
 
 def answer(message: str, **details: Any) -> str:
@@ -52,8 +59,10 @@ def cannot(verb: str, user: str = "ada") -> str:
         (404, answer('jobspecs "support-bot" not found', name="support-bot"), Missing, "has no JobSpec maps/support-bot", ""),
         (409, answer("exists", reason="AlreadyExists"), Taken, "JobSpec maps/support-bot exists already", "tuneyard status"),
         (409, answer("the object has been modified", reason="Conflict"), Overtaken, "was changed by someone else", "try again"),
-        (500, answer("etcdserver: request timed out"), Unreachable, "cannot answer just now: 500 etcdserver", "try again"),
-        (503, "upstream connect error", Unreachable, "cannot answer just now: 503 upstream connect error", "try again"),
+        (413, "Request entity too large", None, "too large for the hub (about 1.5 MB)", "files in storage"),
+        (410, answer("too old resource version", reason="Expired"), Unreachable, "cannot answer just now: 410: too old", "try again"),
+        (500, answer("etcdserver: request timed out"), Unreachable, "cannot answer just now: 500: etcdserver", "try again"),
+        (503, "upstream connect error", Unreachable, "cannot answer just now: 503: upstream connect error", "try again"),
     ],
 )
 def test_each_answer_has_its_error(code: int, text: str, kind: type | None, cause: str, next_step: str) -> None:

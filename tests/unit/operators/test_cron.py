@@ -118,3 +118,11 @@ def test_however_often_it_is_looked_at_each_run_starts_at_most_once(minutes: lis
         status = step.status
         started += [step.start] if step.start else []
     assert started == sorted(set(started))
+
+
+def test_runs_of_schedules_with_long_names_stay_apart() -> None:
+    start = "every-night-score-the-questions-of-the-support-desk-in"
+    moment = datetime(2026, 11, 26, 2, 0, tzinfo=UTC)
+    names = {run_name(f"{start}-{language}", moment) for language in ("english", "dutch")}
+    assert len(names) == 2
+    assert all(len(name) <= 63 for name in names)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tuneyard.api import Method
-from tuneyard.catalog import Gpu, ModelShape, gpu
+from tuneyard.catalog import Gpu, ModelShape, gpu, shape_from_config
 from tuneyard.planning import Layout, Setup
 
-LLAMA_8B = ModelShape.from_config(
+LLAMA_8B = shape_from_config(
     {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
     | {"intermediate_size": 14336, "vocab_size": 128256}
 )
-LLAMA_70B = ModelShape.from_config(
+LLAMA_70B = shape_from_config(
     {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}
     | {"intermediate_size": 28672, "vocab_size": 32000, "max_position_embeddings": 4096}
 )

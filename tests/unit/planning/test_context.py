@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import ModelShape, gpu, known_config
+from tuneyard.catalog import gpu, known_config, shape_from_config
 from tuneyard.planning import Layout, Setup, estimate_memory, estimate_speed, resolve
 
-LLAMA = ModelShape.from_config(known_config("meta-llama/Meta-Llama-3-8B"))
+LLAMA = shape_from_config(known_config("meta-llama/Meta-Llama-3-8B"))
 H100 = gpu("h100-80gb")
 
 

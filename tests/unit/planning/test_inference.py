@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.unit.planning.setups import LLAMA_8B, LLAMA_70B
 
 from tuneyard.api import BadInput, ScoreTask
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.planning import kv_bytes_per_sequence, resolve_engine_plan
 
-DEEPSEEK = ModelShape.from_config(
+DEEPSEEK = shape_from_config(
     {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128}
     | {"intermediate_size": 18432, "moe_intermediate_size": 2048, "vocab_size": 129280, "n_routed_experts": 256, "n_shared_experts": 1}
     | {"num_experts_per_tok": 8, "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64}

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.api import TrainTask
-from tuneyard.catalog import ModelShape, gpu, trainable_parameters
+from tuneyard.catalog import gpu, shape_from_config, trainable_parameters
 from tuneyard.planning import LIBRARIES_GB, Layout, Memory, Setup, estimate_memory
 from tuneyard.planning.states import states_of
 
-SHAPE = ModelShape.from_config(
+SHAPE = shape_from_config(
     {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
     | {"intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True}
 )

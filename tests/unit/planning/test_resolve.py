@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuneyard.api import BadInput, TrainTask
-from tuneyard.catalog import Gpu, ModelShape, gpu
+from tuneyard.catalog import Gpu, gpu, shape_from_config
 from tuneyard.planning import Plan, resolve
 
-LLAMA_8B = ModelShape.from_config(
+LLAMA_8B = shape_from_config(
     {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
     | {"intermediate_size": 14336, "vocab_size": 128256}
 )
-TINY = ModelShape.from_config(
+TINY = shape_from_config(
     {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
     | {"intermediate_size": 512, "vocab_size": 4096}
 )
@@ -54,7 +54,7 @@ def test_a_laptop_trains_in_fp32_with_sdpa() -> None:
 
 
 def test_a_model_without_sdpa_gets_what_it_has() -> None:
-    gpt_oss = ModelShape.from_config(
+    gpt_oss = shape_from_config(
         {"model_type": "gpt_oss", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
         | {"vocab_size": 4096}
     )

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.planning.setups import LLAMA_8B
 
 from tuneyard.api import Method
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.catalog.families import _FAMILIES
 from tuneyard.planning import Layout, Setup
 from tuneyard.planning.tensor import messages, rank_adapter_parameters, rank_parameters
@@ -37,7 +37,7 @@ def test_a_rank_holds_what_the_plan_of_the_model_leaves_it(model_type: str) -> N
     config = two_layers(model_type)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    shape = ModelShape.from_config(json.loads(config.to_json_string(use_diff=False)))
+    shape = shape_from_config(json.loads(config.to_json_string(use_diff=False)))
     for degree in (2, 8):
         try:
             placements = explain_tensor_parallel(model, degree).placements
@@ -49,8 +49,8 @@ def test_a_rank_holds_what_the_plan_of_the_model_leaves_it(model_type: str) -> N
 
 
 def test_a_vocabulary_that_does_not_divide_is_cut_into_unequal_shares_where_something_else_divides() -> None:
-    odd = ModelShape.from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True})
-    whole = ModelShape.from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True, "intermediate_size": 14337})
+    odd = shape_from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True})
+    whole = shape_from_config({**LLAMA_CONFIG, "vocab_size": 32001, "tie_word_embeddings": True, "intermediate_size": 14337})
 
     assert rank_parameters(odd, 2) == pytest.approx(odd.parameters / 2, rel=1e-3)
     assert rank_parameters(whole, 5) == whole.parameters

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tuneyard.api import BadInput, ScoreTask
-from tuneyard.catalog import ModelShape
+from tuneyard.catalog import shape_from_folder
 from tuneyard.scoring.adapter import read_adapter
 from tuneyard.scoring.settings import EngineSettings, resolve_engine
 
@@ -24,7 +24,7 @@ LLAMA = {
 def resolve(folder: Path, *, sku: str = "cpu", adapter: Path | None = None, **engine: Any) -> EngineSettings:
     (folder / "config.json").write_text(json.dumps(LLAMA))
     task = ScoreTask.model_validate({"model": {"name": "m"}, "data": {"source": "x"}, "engine": engine})
-    return resolve_engine(task, folder, ModelShape.from_folder(folder), adapter, sku=sku)
+    return resolve_engine(task, folder, shape_from_folder(folder), adapter, sku=sku)
 
 
 def write_adapter(folder: Path, **changes: Any) -> Path:
@@ -92,7 +92,7 @@ def test_likelihoods_are_refused_where_the_head_is_adapted(tmp_path: Path) -> No
     fields = {"model": {"name": "m"}, "data": {"source": "x", "reference": "y"}, "metrics": ["perplexity"]}
 
     with pytest.raises(BadInput, match="lm_head"):
-        resolve_engine(ScoreTask.model_validate(fields), tmp_path, ModelShape.from_folder(tmp_path), adapter, sku="cpu")
+        resolve_engine(ScoreTask.model_validate(fields), tmp_path, shape_from_folder(tmp_path), adapter, sku="cpu")
 
 
 def test_targets_written_as_a_pattern_are_read_from_the_weights(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tuneyard.api import BadInput, JobSpec, Task
-from tuneyard.catalog import ModelShape, gpu
+from tuneyard.catalog import gpu, shape_from_config
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import DEFAULT, Calibration, estimate_speed, resolve
 from tuneyard.tracking import TaskEvent
@@ -31,7 +31,7 @@ from tuneyard.tuning import (
     setup_of,
 )
 
-SHAPE = ModelShape.from_config(
+SHAPE = shape_from_config(
     {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
     | {"intermediate_size": 512, "vocab_size": 1000}
 )

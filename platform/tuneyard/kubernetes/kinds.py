@@ -1,25 +1,37 @@
-"""The kinds of object that the hub touches, and the paths at which API servers keep them."""
+"""The kinds of object that Tuneyard reads or writes, and the paths at which API servers keep them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from tuneyard.api import API_VERSION
+from tuneyard.api.base import API_VERSION
 
 
 @dataclass(frozen=True)
 class Kind:
+    """A kind of object. `api_version`: group and version, or the version alone in the core group."""
+
     name: str
     api_version: str
     plural: str
     namespaced: bool = True
 
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def qualified(self) -> str:
+        """The resource as kubectl and RBAC name it: `jobspecs.tuneyard.dev`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
     def path(self, namespace: str | None = None, name: str | None = None, *, subresource: str = "") -> str:
-        """Path of one object, or, without `name`, of all (of a namespace, or of the cluster)."""
+        """Path of one object, or, without `name`, of all objects: of a namespace, or of the cluster."""
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
-        if self.namespaced and namespace is not None:
+        if self.namespaced and namespace:
             parts.append(f"namespaces/{quote(namespace, safe='')}")
         parts.append(self.plural)
         parts += [quote(part, safe="") for part in (name, subresource) if part]

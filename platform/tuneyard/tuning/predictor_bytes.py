@@ -1,4 +1,4 @@
-"""A predictor as bytes: gzipped JSON with a version, nothing that could run. Floats are kept to the last bit."""
+"""A predictor as bytes: gzipped JSON with a version. It holds no code, and floats to the last bit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tuneyard.tuning.roofline import FACTORS, Roofline
 from tuneyard.tuning.rows import kept
 
 FORMAT = 2
-"""Raised whenever what is kept, or what a feature means, changes."""
+"""It grows with each change of the parts, or of the meaning of a feature."""
 _AGAIN = "fit it again from history (Predictor.fit)"
 
 
-def to_bytes(predictor: Predictor) -> bytes:
+def predictor_to_bytes(predictor: Predictor) -> bytes:
     """The predictor with its history. The same predictor gives the same bytes."""
     parts = {
         "format": FORMAT,
@@ -45,7 +45,7 @@ def to_bytes(predictor: Predictor) -> bytes:
     return gzip.compress(json.dumps(parts).encode(), compresslevel=4, mtime=0)
 
 
-def from_bytes(data: bytes) -> Predictor:
+def predictor_from_bytes(data: bytes) -> Predictor:
     """Raises BadInput where the bytes are no predictor, or one of another version."""
     try:
         parts: dict[str, Any] = json.loads(gzip.decompress(data))

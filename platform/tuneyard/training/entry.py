@@ -1,0 +1,62 @@
+"""The entry of a rank: `train` joins the world, runs the attempt of the task's kind, and turns out-of-memory errors into failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuneyard.parallel import Mesh
+from tuneyard.tracking.events import Emit, Warned, silent
+from tuneyard.training.attempt import Attempt
+from tuneyard.training.distributed import joined_world
+from tuneyard.training.host_sharding import ONE_HOST, on_hosts, sharded_within_hosts
+from tuneyard.training.library_state import clean_libraries
+from tuneyard.training.memory import is_out_of_memory, out_of_memory
+from tuneyard.training.offload_disk import on_disk
+from tuneyard.training.request import TrainRequest, TrainResult
+from tuneyard.training.stop import listening
+from tuneyard.training.tensor_parallel import check_supported
+
+
+def never() -> bool:
+    """Never stops."""
+    return False
+
+
+def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = never) -> TrainResult:
+    """Run one rank of a train task to its end, or to a stop that was asked for; the same result on every rank.
+
+    The rank and the world come from torchrun's environment; without it there is one process. `should_stop` is polled twice a
+    second on every rank: once any rank's is true, all stop after the same step and a checkpoint is committed. In the main thread
+    SIGTERM and SIGINT do the same.
+
+    Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
+    """
+    plan = request.plan
+    check_supported(plan)
+    mesh = Mesh.over(plan.workers, context=plan.context_parallel, tensor=plan.tensor_parallel)
+    joined = joined_world(on_gpu=plan.sku != "cpu", with_deepspeed=plan.zero > 0, mesh=mesh)
+    with joined as world, listening(should_stop) as stop, clean_libraries():
+        try:
+            tell = emit if world.is_first else silent
+            plan, lack = on_hosts(plan, world)
+            if lack or (request.task.layout.shard_within == "host" and plan.shard_within == "none"):
+                tell(Warned(task=request.name, message=lack or ONE_HOST))
+            with sharded_within_hosts(plan, world) as placed, on_disk(plan) as own:
+                return _kind_of_attempt(request)(replace(request, plan=own), placed, stop, tell).run()
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error, plan, world.device) from error
+            raise
+
+
+def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
+    if request.rank is not None:
+        from tuneyard.training.rank.attempt import RankAttempt  # late: it loads what only rankers need
+
+        return RankAttempt
+    if request.task.program is None:
+        return Attempt
+    from tuneyard.training.program.attempt import ProgramAttempt  # late: it loads what only programs need
+
+    return ProgramAttempt

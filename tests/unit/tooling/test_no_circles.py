@@ -1,0 +1,128 @@
+"""Inside a room, imports go one way: no module reaches itself through others, at the start or later, in a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
+KNOWN = {
+    ("tuneyard.cli.progress", "tuneyard.cli.progress_live", "tuneyard.cli.progress_notebook"),  # the lead removes this line
+    ("tuneyard.runtime.tasks", "tuneyard.runtime.tune"),  # the lead removes this line
+    ("tuneyard.tracking.report", "tuneyard.tracking.report_page"),  # the lead removes this line
+}
+"""Circles that are being mended elsewhere."""
+Graph = Mapping[str, frozenset[str]]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {module: frozenset(_imports(path, module)) for module, path in _modules().items()}
+    assert len(graph) > 700
+    assert set(_circles(graph)) - KNOWN == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("from tuneyard.cluster import hub", True),
+        ("from tuneyard.cluster.hub import Hub", True),
+        ("import tuneyard.cluster.hub", True),
+        ("def f():\n    from tuneyard.cluster.hub import Hub", True),
+        ("def f():\n    from tuneyard.cluster.hub import Hub  # late: half a second", False),
+        ("def f():\n    from tuneyard.cluster.hub import Hub  # noqa: F401", True),
+        ("from tuneyard.cluster.hub import Hub  # late: half a second", True),
+        ("if TYPE_CHECKING:\n    from tuneyard.cluster.hub import Hub", False),
+        ("from tuneyard.storage import open_store", False),
+        ("from tuneyard.federation import _core", False),
+    ],
+)
+def test_what_counts(line: str, counts: bool, tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text(line)
+    assert ("tuneyard.cluster.hub" in set(_imports(file, "tuneyard.cluster.x"))) == counts
+
+
+def test_circles_are_found() -> None:
+    graph: Graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("ad"), "d": frozenset(), "e": frozenset("a")}
+    assert list(_circles(graph)) == [("a", "b", "c")]
+
+
+@lru_cache(maxsize=1)
+def _modules() -> Mapping[str, Path]:
+    return {_name(path): path for package in PACKAGES for path in package.rglob("*.py")}
+
+
+def _name(path: Path) -> str:
+    package = next(package for package in PACKAGES if path.is_relative_to(package))
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path: Path, module: str) -> Iterator[str]:
+    """Modules of the same room that a module imports; not those of a late import whose line says why it is late."""
+    source = path.read_text(encoding="utf-8")
+    lines, tree, known = source.split("\n"), ast.parse(source), _modules()
+    room = ".".join(module.split(".")[:2])
+    for node, late in _import_nodes(tree.body, late=False):
+        if late and "# late: " in lines[node.lineno - 1]:
+            continue
+        for name in _named(node, known):
+            if name != module and (name == room or name.startswith(f"{room}.")):
+                yield name
+
+
+def _import_nodes(body: list[ast.stmt], *, late: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Import statements, each with whether it stands in a function. What type checkers alone read is no import."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, late
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            inner = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    yield from _import_nodes([child], late=inner)
+                elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                    yield from _import_nodes(child.body, late=inner)
+
+
+def _named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+        return
+    for alias in node.names:
+        name = f"{node.module}.{alias.name}"
+        if name in known:
+            yield name
+        elif node.module in known and alias.name != "_core":  # compiled
+            yield node.module
+
+
+def _circles(graph: Graph) -> Iterator[tuple[str, ...]]:
+    """Groups of modules that reach each other (Tarjan's strongly connected components)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+
+    def visit(module: str) -> Iterator[tuple[str, ...]]:
+        order[module] = lowest[module] = len(order)
+        path.append(module)
+        for other in sorted(graph.get(module, ())):
+            if other not in order:
+                yield from visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in path:
+                lowest[module] = min(lowest[module], order[other])
+        if lowest[module] == order[module]:
+            group = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(group) > 1:
+                yield tuple(sorted(group))
+
+    for module in sorted(graph):
+        if module not in order:
+            yield from visit(module)
