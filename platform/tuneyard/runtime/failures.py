@@ -1,4 +1,4 @@
-"""Why an attempt failed, told apart by what each kind leads to, and what `retries` in the JobSpec makes of it. Pure."""
+"""Why an attempt failed, told apart by what each kind leads to. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from tuneyard.api import Blame, FailureKind, JobFailed, Retries, StorageError, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.planning import Plan
 from tuneyard.training.lost_peer import is_collateral
 
@@ -147,23 +146,6 @@ def could_not_start(task: str, why: str) -> TuneyardError:
         "ask for fewer workers in resources.workers, or free CPUs and GPUs of the Ray cluster",
         kind=FailureKind.INTERNAL,
     )
-
-
-Answer = Literal["stop", "retry", "shrink"]
-
-
-def answer_to(kind: FailureKind, retries: Retries, attempt: int) -> Answer:
-    """What follows when attempt number `attempt` (from 1) failed in this way."""
-    if attempt > retries.max:
-        return "stop"
-    if kind is FailureKind.OUT_OF_MEMORY:
-        return "shrink" if retries.on_out_of_memory == "shrink" else "stop"
-    if kind in (FailureKind.NODE_LOST, FailureKind.NETWORK):
-        # On one machine there is no elsewhere: both answers start again here.
-        return "stop" if retries.on_node_failure == "stop" else "retry"
-    if kind is FailureKind.USER_ERROR:
-        return "retry" if retries.on_user_error == "retry" else "stop"
-    return "stop"
 
 
 def shrunk(plan: Plan) -> Plan | None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from tuneyard.api import Blame, FailureKind, JobFailed, Retries, TuneyardError
 from tuneyard.api.attempt_report import RankPlace
+from tuneyard.api.retrying import answer_to
 from tuneyard.runtime.environment import hide
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, first_to_fail, shrunk
+from tuneyard.runtime.failures import Evidence, Lost, could_not_start, explain, first_to_fail, shrunk
 from tuneyard.runtime.gang import Gangs
 from tuneyard.runtime.log_shipper import tail_of
 from tuneyard.runtime.mailbox import GangEnd, RankEnd, RankProcess, by_rank
@@ -118,7 +119,7 @@ def _run_attempts(request: TrainRequest, setting: TrainSetting, emit: Emit, shou
 
 
 def _next_attempt(request: TrainRequest, error: TuneyardError, setting: TrainSetting, *, starts: int) -> TrainRequest | None:
-    answer = answer_to(error.kind, setting.retries, starts)
+    answer = answer_to(error.kind, setting.retries, failures=starts, place="here")
     if answer == "stop":
         return None
     plan = shrunk(request.plan) if answer == "shrink" else request.plan

@@ -1,4 +1,4 @@
-"""Failures told apart, and what `retries` makes of each kind."""
+"""Failures told apart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import cpu_plan
 
-from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, Retries, StorageError
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, shrunk
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError
+from tuneyard.runtime.failures import Evidence, Lost, could_not_start, explain, shrunk
 
 
 def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
@@ -67,29 +67,6 @@ def test_errors_of_libraries_are_told_apart(message: str, kind: FailureKind) -> 
 def test_the_first_cause_wins_over_what_followed_from_it() -> None:
     error = explain(Evidence(raised={0: "RuntimeError: Connection closed by peer", 1: "KeyError: 'x'"}))
     assert error.cause == "rank 1 failed: KeyError: 'x'"
-
-
-@pytest.mark.parametrize(
-    ("kind", "answer"),
-    [
-        (FailureKind.NODE_LOST, "retry"),
-        (FailureKind.NETWORK, "retry"),
-        (FailureKind.OUT_OF_MEMORY, "shrink"),
-        (FailureKind.USER_ERROR, "stop"),
-        (FailureKind.STORAGE, "stop"),
-        (FailureKind.INTERNAL, "stop"),
-    ],
-)
-def test_each_kind_is_treated_its_own_way(kind: FailureKind, answer: str) -> None:
-    assert answer_to(kind, Retries(), attempt=1) == answer
-    assert answer_to(kind, Retries(max=0), attempt=1) == "stop"
-
-
-def test_the_jobspec_may_ask_for_something_else() -> None:
-    retries = Retries(on_out_of_memory="stop", on_node_failure="stop", on_user_error="retry")
-    assert answer_to(FailureKind.OUT_OF_MEMORY, retries, 1) == "stop"
-    assert answer_to(FailureKind.NODE_LOST, retries, 1) == "stop"
-    assert answer_to(FailureKind.USER_ERROR, retries, 1) == "retry"
 
 
 @given(micro=st.integers(1, 64), accumulation=st.integers(1, 64), workers=st.integers(1, 8))
