@@ -19,7 +19,8 @@ def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
         lost=[Lost(1, 4711, "node-a")],
         raised={0: "RuntimeError: [gloo] Connection closed by peer [10.0.0.2]:1234"},
         log="logs/train-rank-1.log",
-        log_tail="  step 7",
+        log_tail="step 7",
+        quoted="; its last lines:\n  step 7",
     )
     error = explain(evidence)
     assert error.kind is FailureKind.NODE_LOST
@@ -84,7 +85,7 @@ def test_shrinking_keeps_the_global_batch(micro: int, accumulation: int, workers
 def test_a_machine_that_is_lost_explains_even_what_its_peers_say_in_our_own_words() -> None:
     told = StorageError("the checkpoint of step 7 could not be written: rank 1 was not heard of again")
     lost = Lost(1, 4711, "pod b on node gpu-8", "gpu-8", "is gone with all its processes")
-    error = explain(Evidence(lost=[lost], told=[told], raised={0: f"StorageError: {told}"}, log_tail="step 7", hub=True))
+    error = explain(Evidence(lost=[lost], told=[told], raised={0: f"StorageError: {told}"}, log_tail="step 7"))
     assert error.kind is FailureKind.NODE_LOST
     assert error.cause == "rank 1 (process 4711 on pod b on node gpu-8) is lost with its machine, which is gone with all its processes"
     assert error.blame == Blame(rank=1, node="gpu-8", log_tail="step 7")
@@ -101,12 +102,12 @@ def test_under_a_hub_nobody_is_sent_to_resume_by_hand() -> None:
         Evidence(raised={0: "CUDA out of memory"}),
         Evidence(lost=[Lost(0)], oom_kills=1),
     ):
-        assert "--resume" in explain(evidence).next_step
-        assert "--resume" not in explain(replace(evidence, hub=True)).next_step
+        assert explain(replace(evidence, go_on="go on with --resume")).next_step.endswith(" then go on with --resume")
+        assert "then" not in explain(evidence).next_step
 
 
 def test_an_error_of_a_rank_names_it_and_blames_no_node() -> None:
-    error = explain(Evidence(raised={2: "KeyError: 'x'"}, log_tail="Traceback", hub=True))
+    error = explain(Evidence(raised={2: "KeyError: 'x'"}, log_tail="Traceback"))
     assert error.blame == Blame(rank=2, log_tail="Traceback")
 
 
