@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 
-from tuneyard.api import Attempt, FailureKind, Retries
+from tuneyard.api import Attempt, FailureKind, Retries, retrying
+from tuneyard.api.retrying import Answer
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.settings import Settings
 
-_NEVER = (FailureKind.IMAGE, FailureKind.DEADLINE, FailureKind.CANCELLED)
-"""Another attempt would meet the same."""
 
-
-def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries) -> Literal["stop", "again"]:
-    """Whether another attempt follows `failed`, the last of a task's `failures` (which leave out preemptions).
-
-    Out of memory: the driver has shrunk the micro-batch in place as long as that could help. What it reports is final.
-    """
+def answer_to(failed: Attempt, failures: Sequence[Attempt], retries: Retries) -> Answer:
+    """Whether another attempt follows `failed`, the last of a task's `failures` (which leave out preemptions)."""
     kind = FailureKind(failed.failure or FailureKind.INTERNAL)
-    if kind in _NEVER or len(failures) > retries.max:
-        return "stop"
-    if kind is FailureKind.USER_ERROR:
-        return "again" if retries.on_user_error == "retry" else "stop"
-    if kind is FailureKind.OUT_OF_MEMORY:
-        return "stop"
-    if kind in (FailureKind.NODE_LOST, FailureKind.NETWORK):
-        return "stop" if retries.on_node_failure == "stop" else "again"
-    return "again"
+    return retrying.answer_to(kind, retries, failures=len(failures), place="elsewhere")
 
 
 def not_before(attempts: Sequence[Attempt], settings: Settings, now: datetime) -> float:

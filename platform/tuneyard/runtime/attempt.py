@@ -20,9 +20,9 @@ from tuneyard.runtime.assigned import run_assigned
 from tuneyard.runtime.assignment import Assignment, job_of
 from tuneyard.runtime.attempt_reporter import AttemptReporter
 from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
+from tuneyard.runtime.conductor import Listener
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import stop_on_interrupt
-from tuneyard.runtime.job import Listener
 from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.member_api import ApiServer, ReportObject
 from tuneyard.runtime.pod import PodNotice

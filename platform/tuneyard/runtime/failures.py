@@ -1,4 +1,4 @@
-"""Why an attempt failed, told apart by what each kind leads to, and what `retries` in the JobSpec makes of it. Pure."""
+"""Why an attempt failed, told apart by what each kind leads to. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from tuneyard.api import Blame, FailureKind, JobFailed, Retries, StorageError, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.planning import Plan
 from tuneyard.training.lost_peer import is_collateral
 
@@ -39,17 +38,19 @@ class Evidence:
     """What is known after an attempt that did not return.
 
     `lost`: ranks that died, first one first. `raised`: rank -> what it raised (type and message as text).
-    `told`: Tuneyard's own errors among them. `log_tail`: last lines of `first_to_fail`. `oom_kills`: processes that the kernel killed
-    for memory meanwhile. `hub`: a hub shows the error, which has a place of its own for the log, and starts attempts itself.
+    `told`: Tuneyard's own errors among them. `log`: where people find the log of `first_to_fail`; `log_tail`: its last lines;
+    `quoted`: what the message shows of them. `oom_kills`: processes that the kernel killed for memory meanwhile. `go_on`: how a
+    person goes on once the cause is mended; empty where a hub does so by itself.
     """
 
     lost: Sequence[Lost] = ()
     raised: dict[int, str] | None = None
     told: Sequence[TuneyardError] = ()
     log_tail: str = ""
+    quoted: str = ""
     log: str = ""
     oom_kills: int = 0
-    hub: bool = False
+    go_on: str = ""
 
 
 def first_to_fail(lost: Sequence[Lost], raised: Mapping[int, str]) -> int | None:
@@ -83,7 +84,7 @@ def _explain(evidence: Evidence) -> TuneyardError:
     if _OUT_OF_MEMORY.search(message):
         return JobFailed(f"rank {rank} ran out of memory: {_first_line(message)}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
     if _DISK_FULL.search(message):
-        return StorageError(f"rank {rank} met a full disk: {_first_line(message)}", "free space there" + _go_on(evidence))
+        return StorageError(f"rank {rank} met a full disk: {_first_line(message)}", "free space there" + _then(evidence, ","))
     if is_collateral(message):
         return JobFailed(f"rank {rank} lost its peers: {_first_line(message)}", _see(evidence), kind=FailureKind.NETWORK)
     return JobFailed(f"rank {rank} failed: {_first_line(message)}", _see(evidence), kind=FailureKind.INTERNAL)
@@ -94,7 +95,7 @@ def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
     fatal = _FATAL.search(evidence.log_tail)
     if evidence.oom_kills or _OUT_OF_MEMORY.search(evidence.log_tail):
         by = "was killed by the kernel for want of memory" if evidence.oom_kills else "ran out of memory and ended"
-        return JobFailed(f"{who} {by}{_quoted(evidence)}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
+        return JobFailed(f"{who} {by}{evidence.quoted}", _smaller(evidence), kind=FailureKind.OUT_OF_MEMORY)
     if lost.machine_lost:
         how = f"is lost with its machine, which {lost.machine_lost}"
     elif fatal:
@@ -103,31 +104,25 @@ def _explain_lost(evidence: Evidence, lost: Lost) -> TuneyardError:
         how = f"ended without a word, {_code(lost.exit_code)}"
     else:
         how = "died without a word: it was killed from outside (SIGKILL), or its machine was lost"
-    return JobFailed(f"{who} {how}{_quoted(evidence)}", _see(evidence), kind=FailureKind.NODE_LOST)
+    return JobFailed(f"{who} {how}{evidence.quoted}", _see(evidence), kind=FailureKind.NODE_LOST)
 
 
 def _code(code: int) -> str:
     return f"by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"with exit code {code}"
 
 
-def _quoted(evidence: Evidence) -> str:
-    if evidence.hub or not evidence.log_tail:
-        return ""
-    return "; its last lines:\n" + "\n".join(f"  {line}" for line in evidence.log_tail.splitlines())
-
-
 def _see(evidence: Evidence) -> str:
-    return (f"read {evidence.log}" if evidence.log else "look at the logs") + _go_on(evidence)
-
-
-def _go_on(evidence: Evidence) -> str:
-    """A hub goes on by itself, where `retries` lets it."""
-    return "" if evidence.hub else ", then go on with --resume"
+    return (f"read {evidence.log}" if evidence.log else "look at the logs") + _then(evidence, ",")
 
 
 def _smaller(evidence: Evidence) -> str:
     less = "set a smaller batch.micro or data.maxLength, recompute: true, a higher ZeRO stage, or offload"
-    return less if evidence.hub else f"{less}; then go on with --resume"
+    return less + _then(evidence, ";")
+
+
+def _then(evidence: Evidence, mark: str) -> str:
+    """The end of an advice."""
+    return f"{mark} then {evidence.go_on}" if evidence.go_on else ""
 
 
 def _first_line(message: str) -> str:
@@ -147,23 +142,6 @@ def could_not_start(task: str, why: str) -> TuneyardError:
         "ask for fewer workers in resources.workers, or free CPUs and GPUs of the Ray cluster",
         kind=FailureKind.INTERNAL,
     )
-
-
-Answer = Literal["stop", "retry", "shrink"]
-
-
-def answer_to(kind: FailureKind, retries: Retries, attempt: int) -> Answer:
-    """What follows when attempt number `attempt` (from 1) failed in this way."""
-    if attempt > retries.max:
-        return "stop"
-    if kind is FailureKind.OUT_OF_MEMORY:
-        return "shrink" if retries.on_out_of_memory == "shrink" else "stop"
-    if kind in (FailureKind.NODE_LOST, FailureKind.NETWORK):
-        # On one machine there is no elsewhere: both answers start again here.
-        return "stop" if retries.on_node_failure == "stop" else "retry"
-    if kind is FailureKind.USER_ERROR:
-        return "retry" if retries.on_user_error == "retry" else "stop"
-    return "stop"
 
 
 def shrunk(plan: Plan) -> Plan | None:

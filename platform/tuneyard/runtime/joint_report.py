@@ -24,7 +24,9 @@ Section = dict[str, Any]
 
 
 class JointReport:
-    """Writes the report of `job` as the driver of one attempt at one of its tasks."""
+    """Writes the report of `job` as the driver of one attempt at one of its tasks. That the task succeeded stands in result.json too."""
+
+    required: tuple[str, ...] = ()
 
     def __init__(self, output: JobOutput, job: JobSpec, task: str, attempt: int) -> None:
         self._output = output

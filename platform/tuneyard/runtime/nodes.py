@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError, TuneyardError
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.runtime.node_agent import AGENT_OPTIONS, LogTarget, Look, NodeAgent
+from tuneyard.runtime.node_agent import LogTarget, Look
+from tuneyard.runtime.node_calls import START_LIMIT_S, Node, answer, machine_lost, new_agent, skew_s, worker_nodes
 from tuneyard.runtime.pod import Pod
 from tuneyard.runtime.preflight import Finding, NodeChecks, clock_findings
 from tuneyard.storage import open_store
@@ -26,27 +27,9 @@ _SILENT_S = 45.0
 """An agent that has not answered for so long counts as lost, whatever Ray thinks."""
 _UNREACHABLE_S = 8.0
 """The same where nothing listens at its address any more."""
-_START_LIMIT_S = 120.0
 _CALL_LIMIT_S = 10.0
 _CHECK_LIMIT_S = 300.0
 _FLUSH_S = 90.0
-
-
-@dataclass
-class Node:
-    """A machine of the cluster. `lost`: why it counts as gone; empty while it lives."""
-
-    key: str
-    """Ray's id of it."""
-    agent: Any
-    pod: Pod
-    looked_at: float
-    lost: str = ""
-    gone: frozenset[int] = frozenset()
-    oom_kills: int = 0
-    oom_kills_before: int = 0
-    noticed: bool = False
-    pids: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -76,13 +59,13 @@ class Nodes:
         """Put an agent on every machine. Raises JobFailed where one does not start."""
         import ray
 
-        agents = {key: _new_agent(key, self._target) for key in worker_nodes()}
+        agents = {key: new_agent(key, self._target) for key in worker_nodes()}
         hellos = {key: agent.hello.remote() for key, agent in agents.items()}
-        ready, _ = ray.wait(list(hellos.values()), num_returns=len(hellos), timeout=_START_LIMIT_S)
+        ready, _ = ray.wait(list(hellos.values()), num_returns=len(hellos), timeout=START_LIMIT_S)
         for key, hello in hellos.items():
             if hello not in ready:
-                raise _lost(f"the machine {key[:8]} of the Ray cluster started no process within {_START_LIMIT_S:g} s")
-            self._add(key, agents[key], _answer(hello))
+                raise machine_lost(f"the machine {key[:8]} of the Ray cluster started no process within {START_LIMIT_S:g} s")
+            self._add(key, agents[key], answer(hello))
         self._thread.start()
 
     def _add(self, key: str, agent: Any, hello: tuple[Pod, int, Look]) -> None:
@@ -104,12 +87,12 @@ class Nodes:
         nodes = self.living
         findings: list[Finding] = []
         for node, reference in [(node, node.agent.check.remote(checks)) for node in nodes]:
-            findings += _answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
-        return findings + clock_findings({node.pod: _skew_s(node) for node in nodes})
+            findings += answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
+        return findings + clock_findings({node.pod: skew_s(node) for node in nodes})
 
     def memory_gb(self) -> float:
         """Host memory of all machines together."""
-        return float(sum(_answer(node.agent.memory_gb.remote(), node.pod) for node in self.living))
+        return float(sum(answer(node.agent.memory_gb.remote(), node.pod) for node in self.living))
 
     def measured(self, sku: str) -> dict[str, Any]:
         """Peaks of the first machine, which is of this SKU. All others know theirs afterwards: of their kind, one has measured.
@@ -121,9 +104,9 @@ class Nodes:
         self._measured_as = sku
         first, *others = self.living
         try:
-            measured: dict[str, Any] = _answer(first.agent.measured.remote(sku), first.pod, limit_s=_CHECK_LIMIT_S)
+            measured: dict[str, Any] = answer(first.agent.measured.remote(sku), first.pod, limit_s=_CHECK_LIMIT_S)
             for node, reference in [(node, node.agent.measured.remote(sku)) for node in others]:
-                _answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
+                answer(reference, node.pod, limit_s=_CHECK_LIMIT_S)
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, BadInput):
                 raise error.cause from error
@@ -262,17 +245,17 @@ class Nodes:
             lost = {node.key for node in self._nodes.values() if node.lost}
         for key in worker_nodes():
             if key not in hellos and (key not in self._nodes or key in lost):
-                agent = _new_agent(key, self._target)
+                agent = new_agent(key, self._target)
                 if self._measured_as:
                     agent.measured.remote(self._measured_as)
                 hellos[key] = agent, agent.hello.remote()
         for key, (agent, hello) in list(hellos.items()):
             if ray.wait([hello], timeout=0)[0]:
                 hellos.pop(key)
-                answer = _answer(hello)
+                told = answer(hello)
                 if key in lost:
                     ray.kill(self._nodes[key].agent)  # it may live, and copy the same logs
-                self._add(key, agent, answer)
+                self._add(key, agent, told)
 
     # Logs
 
@@ -306,47 +289,3 @@ class Nodes:
             ray.wait(flushes, num_returns=len(flushes), timeout=_FLUSH_S + _CALL_LIMIT_S)
         for node in nodes:
             ray.kill(node.agent)
-
-
-def worker_nodes() -> list[str]:
-    """Ray's ids of the machines that ranks and engines can run on."""
-    import ray
-
-    return [node["NodeID"] for node in ray.nodes() if node["Alive"] and (node["Resources"].get("CPU") or node["Resources"].get("GPU"))]
-
-
-def _new_agent(key: str, target: LogTarget) -> Any:
-    return on_node(NodeAgent, key, AGENT_OPTIONS).remote(target)
-
-
-def on_node(actor: type, key: str, options: dict[str, Any]) -> Any:
-    """An actor class bound to one machine of the cluster."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return ray.remote(actor).options(**options, scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False))
-
-
-def _answer(reference: Any, pod: Pod | None = None, *, limit_s: float = _START_LIMIT_S) -> Any:
-    """What an agent answers. Raises JobFailed where it is gone."""
-    import ray
-
-    try:
-        return ray.get(reference, timeout=limit_s)
-    except ray.exceptions.RayActorError as error:
-        why = (str(error).strip().splitlines() or ["no reason given"])[-1].strip()
-        raise _lost(f"{pod or 'a machine of the Ray cluster'} was lost before the ranks began: {why}", pod) from error
-    except ray.exceptions.GetTimeoutError as error:
-        raise _lost(f"{pod or 'a machine of the Ray cluster'} did not answer within {limit_s:g} s: its disk may hang", pod) from error
-
-
-def _lost(cause: str, pod: Pod | None = None) -> JobFailed:
-    blame = Blame(node=pod.node) if pod else None
-    return JobFailed(cause, "look at its pod: kubectl describe pod", kind=FailureKind.NODE_LOST, blame=blame)
-
-
-def _skew_s(node: Node) -> float:
-    """Seconds that a machine's clock is ahead of ours: its answer against the middle of the call (Cristian 1989)."""
-    before = time.time()
-    theirs = float(_answer(node.agent.clock.remote(), node.pod))
-    return theirs - (before + time.time()) / 2

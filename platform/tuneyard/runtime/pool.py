@@ -6,7 +6,6 @@ that its batch stays full; a worker that dies is replaced, and only its uncommit
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,16 +15,15 @@ from typing import Any
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
-from tuneyard.api import Blame, FailureKind, JobFailed, TuneyardError
+from tuneyard.api import Blame, FailureKind, JobFailed
 from tuneyard.runtime.engine import LOGGED, EngineLogs
+from tuneyard.runtime.machines import engine_log
 from tuneyard.runtime.mailbox import RankProcess
+from tuneyard.runtime.pool_worker import actor_options, error_of_worker
 from tuneyard.scoring import Loaded, Measured, OpenWork, PartDone, Partition, ScoreRequest, Work, work_of
 from tuneyard.tracking import Emit, Scored, Stage, Warned, silent
-from tuneyard.warm import shim_command
 
 _TICK_S = 1.0
-_NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*not supported|not supported .*[Hh]ead.?(size|dim)")
-"""What vLLM raises for a model that it has no kernels for."""
 _LIVES = 4
 """Deaths in a row without a committed part after which an engine is not started again."""
 _FIRST_PAUSE_S = 1.0
@@ -101,7 +99,7 @@ class WorkerPool:
         self._partition = Partition(work.missing, instances)
         self._slots = [_Slot(rank) for rank in range(instances)]
         self._depth = work.parts_in_hand
-        self._options = _actor_options(request, instances, self._depth, server)
+        self._options = actor_options(request, instances, self._depth, server)
         self._asked: dict[Any, _Asked] = {}
         self._part_deaths: dict[int, int] = {}
         self._loaded: Loaded | None = None
@@ -152,7 +150,7 @@ class WorkerPool:
         """A new actor, that has not loaded yet."""
         if self._logs is None:
             return ray.remote(self._work.worker).options(**self._options).remote(self._order)
-        log = self._logs.folder / f"{self._name}-engine-{rank}.log"
+        log = self._logs.folder / engine_log(self._name, rank).file
         return ray.remote(LOGGED[self._work.worker]).options(**self._options).remote(self._order, rank, log)
 
     # --- workers ------------------------------------------------------------------------------------------------------------------
@@ -161,7 +159,7 @@ class WorkerPool:
         if all(slot.given_up for slot in self._slots):
             raise JobFailed(
                 f"all {len(self._slots)} {self._noun}s died {_LIVES} times in a row",
-                f"see the Ray logs of the actors; one that is killed at load often lacks memory: lower {_LESS_MEMORY[self._noun]}",
+                f"read their logs; one that is killed at load often lacks memory: lower {_LESS_MEMORY[self._noun]}",
                 kind=FailureKind.NODE_LOST,
                 blame=Blame(rank=self._slots[0].rank),
             )
@@ -229,7 +227,7 @@ class WorkerPool:
             self._lost(asked.slot, "the machine ran low on memory, and Ray ended it")
             return
         except RayTaskError as error:
-            raise _as_ours(error) from error
+            raise error_of_worker(error) from error
         if isinstance(answer, Loaded):
             self._now_ready(asked.slot, answer)
         elif isinstance(answer, PartDone):
@@ -284,31 +282,3 @@ class WorkerPool:
         for slot in self._slots:
             if slot.ready and slot.rank not in waiting:
                 self._asked[slot.actor.open_work.remote()] = _Asked(slot)
-
-
-def _actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
-    """Resources of one worker: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
-    is one; vLLM spawns the ranks of several from it, so they lie on one machine."""
-    options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
-    ranks = request.task.engine.tensor_parallel
-    if request.sku != "cpu":
-        return options | {"num_cpus": 1, "num_gpus": ranks}
-    nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-    share = min(sum(nodes) / instances, max(nodes))
-    cores = max(1, int(share))
-    runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(max(1, cores // ranks))}}
-    if server is not None:
-        runtime_env["py_executable"] = shim_command(server)
-    # More workers than cores share the cores; reserving whole cores would leave some waiting without end.
-    return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
-
-
-def _as_ours(error: RayTaskError) -> TuneyardError:
-    """The error that the worker's process raised."""
-    cause = error.cause
-    if isinstance(cause, TuneyardError):
-        return cause
-    first_line = next(iter(str(cause).splitlines()), "")
-    if _NOT_SUPPORTED.search(first_line):
-        return JobFailed(f"vLLM does not run this model here: {first_line}", "take another model, or a GPU", kind=FailureKind.INTERNAL)
-    return JobFailed(f"a worker failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, ProcessTask
 from tuneyard.runtime.environment import hide
@@ -27,7 +28,8 @@ _GRACE_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRequest:
-    """One attempt at a process task. The command runs in the folder `base_dir`; what it prints goes to `log`."""
+    """One attempt at a process task. The command runs in the folder `base_dir`; what it prints goes to `log`, which people find at
+    `log_address`."""
 
     name: str
     task: ProcessTask
@@ -35,9 +37,8 @@ class ProcessRequest:
     output: Store
     scratch: Path
     log: Path
+    log_address: str
     secrets: Sequence[str] = ()
-    log_uri: str = ""
-    """Where people find that log, if `log` will be gone with its machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +78,6 @@ def run_process(request: ProcessRequest, emit: Emit, should_stop: Callable[[], b
         files=len(manifest.files),
         size_bytes=manifest.size_bytes,
     )
-
-
-def process_log(logs: Path, task: str) -> Path:
-    """What the command of a task prints. No log of another task, of `setup` or of a fork server can have this name."""
-    return logs / f"{task}-process.log"
 
 
 def working_folder(task: ProcessTask, base_dir: Path, copy: Path) -> Path:
@@ -131,22 +127,7 @@ def _run(request: ProcessRequest, command: list[str], folder: Path, should_stop:
     request.log.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + request.task.timeout_s if request.task.timeout_s else None
     with request.log.open("wb") as log:
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=request.base_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, OUTPUT_VARIABLE: str(folder)},
-                # Its own group: Ctrl-C reaches Tuneyard alone, which then ends the whole group.
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise JobFailed(
-                f"the command of task {request.name} cannot start: {command[0]}: {error.strerror}",
-                "check the first word of `command`: a program on PATH, or a path from the JobSpec's folder",
-            ) from error
+        process = _started(request, command, folder, log)
         try:
             while process.poll() is None:
                 if should_stop():
@@ -166,10 +147,29 @@ def _run(request: ProcessRequest, command: list[str], folder: Path, should_stop:
         how = f"was ended by {signal.Signals(-process.returncode).name}" if process.returncode < 0 else f"exited {process.returncode}"
         raise JobFailed(
             f"the command of task {request.name} {how}{_quoted(last := _last(request))}",
-            f"the whole output is in {request.log_uri or request.log}",
+            f"the whole output is in {request.log_address}",
             blame=Blame(log_tail=last),
         )
     return True
+
+
+def _started(request: ProcessRequest, command: list[str], folder: Path, log: BinaryIO) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=request.base_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, OUTPUT_VARIABLE: str(folder)},
+            # Its own group: Ctrl-C reaches Tuneyard alone, which then ends the whole group.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise JobFailed(
+            f"the command of task {request.name} cannot start: {command[0]}: {error.strerror}",
+            "check the first word of `command`: a program on PATH, or a path from the JobSpec's folder",
+        ) from error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from tuneyard.api import BadInput, FailureKind, RankTask, Retries, Task, TrainTask, TuneyardError
 from tuneyard.api.train import Evaluation
 from tuneyard.runtime.environment import hide
-from tuneyard.runtime.train import TrainSetting, run_train
+from tuneyard.runtime.train import run_train
+from tuneyard.runtime.train_attempt import TrainSetting
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Placed, Step, TaskEvent
 from tuneyard.training.request import TrainRequest
@@ -22,8 +23,6 @@ WARM_UP = 0.25
 """Share of a trial's steps that are not counted: caches fill, kernels are chosen, and allocators grow."""
 _LEAST_WARM_UP = 2
 _STOP_GRACE_S = 30.0
-_OF_MACHINES = (FailureKind.NODE_LOST, FailureKind.NETWORK, FailureKind.STORAGE, FailureKind.PREEMPTED)
-"""On a cluster these say nothing about the settings: the hub makes another attempt, which goes on with the search."""
 
 
 def short(task: Task, steps: int) -> Task:
@@ -126,8 +125,8 @@ def run_trial(
     limit_s: float,
     should_stop: Callable[[], bool],
 ) -> Trial:
-    """Run it. A failure or a hang (longer than `limit_s`) is a result; a stop that was asked for ends the search, and so does, on a
-    cluster, the loss of a machine (raises TuneyardError)."""
+    """Run it. A failure or a hang (longer than `limit_s`) is a result; a stop that was asked for ends the search, and so does a failure
+    that is transient on these machines (raises TuneyardError)."""
     began = time.monotonic()
 
     def stop() -> bool:
@@ -144,7 +143,7 @@ def run_trial(
     except BadInput as error:
         failure, message = FailureKind.USER_ERROR.value, str(error)
     except TuneyardError as error:
-        if setting.nodes is not None and error.kind in _OF_MACHINES:
+        if error.kind in setting.machines.transient:
             raise
         failure, message = str(error.kind), hide(error.cause, setting.secrets)
     finally:

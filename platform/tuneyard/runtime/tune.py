@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from tuneyard.api import BadInput, FailureKind, JobFailed, Task
 from tuneyard.planning import Plan, past_rates
 from tuneyard.runtime.choices import Choices, Plans
 from tuneyard.runtime.past import past_attempts
-from tuneyard.runtime.train import TrainSetting
+from tuneyard.runtime.task_context import TaskContext
+from tuneyard.runtime.train_attempt import TrainSetting
 from tuneyard.runtime.trials import Listener, in_its_own_order, run_trial, short
 from tuneyard.storage import NotFound, open_store
 from tuneyard.tracking import Stage, Tried, Warned
@@ -40,9 +41,6 @@ from tuneyard.tuning import (
     shares,
 )
 
-if TYPE_CHECKING:
-    from tuneyard.runtime.tasks import TaskContext
-
 TRIALS = "trials.json"
 _LEAST_LIMIT_S = 180.0
 _FIRST_LIMIT_S = 3600.0
@@ -58,7 +56,7 @@ def run_tune(task: Task, context: TaskContext, plan: Plans, setting: TrainSettin
     """
     began = time.monotonic()  # what is loaded and started for the search is part of its budget
     tuning = _Tuning(task, context, plan, setting, np.random.default_rng(seed), began)
-    context.use_ray()  # not before it is known that there is something to search
+    context.machines.use_ray()  # not before it is known that there is something to search
     return tuning.run()
 
 
@@ -98,8 +96,26 @@ class _Tuning:
                 + f"; {self._budgeted()}",
             )
         )
+        try:
+            ended = self._search().run(record, self._searcher)
+        except IncumbentFailed as error:
+            raise JobFailed(
+                f"the settings of the file do not run, and nothing can be compared with them: {error}",
+                f"make task {self._tune.task} run first",
+                kind=FailureKind.USER_ERROR,
+            ) from error
+        if not record.own and not self._context.should_stop():
+            raise JobFailed(
+                f"the {self._tune.budget.minutes:g} minutes of the search were over before the settings of the file had run once",
+                "give it more: --minutes, or budget.minutes in the file",
+                kind=FailureKind.DEADLINE,
+            )
+        # Where the time of the budget has ended, nobody asked for it.
+        return self._found(record, ended=ended or not self._context.should_stop())
+
+    def _search(self) -> Search:
         budget = self._tune.budget
-        search = Search(
+        return Search(
             trials=budget.trials,
             rounds=budget.rounds,
             pairs=budget.pairs,
@@ -110,21 +126,9 @@ class _Tuning:
             keep=lambda record: self._store.put(TRIALS, json.dumps(record.to_dict(), indent=1).encode()),
             now=time.monotonic,
         )
-        try:
-            ended = search.run(record, self._searcher)
-        except IncumbentFailed as error:
-            raise JobFailed(
-                f"the settings of the file do not run, and nothing can be compared with them: {error}",
-                f"make task {self._tune.task} run first",
-                kind=FailureKind.USER_ERROR,
-            ) from error
-        if not record.own and not self._context.should_stop():
-            raise JobFailed(
-                f"the {budget.minutes:g} minutes of the search were over before the settings of the file had run once",
-                "give it more: --minutes, or budget.minutes in the file",
-                kind=FailureKind.DEADLINE,
-            )
-        ended = ended or not self._context.should_stop()  # where the time of the budget has ended, nobody asked for it
+
+    def _found(self, record: Record, *, ended: bool) -> dict[str, Any]:
+        """What the report says of the search."""
         best, gain = record.best(), record.gain(record.needed)
         return {
             "status": "succeeded" if ended else "stopped",

@@ -16,7 +16,7 @@ from tuneyard.api import BadInput, FailureKind, JobSpec
 from tuneyard.api.rules_table import CPU_HEAD_SIZES
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
-from tuneyard.runtime.pool import _as_ours
+from tuneyard.runtime.pool_worker import error_of_worker
 
 ON_CPU = Machine("cpu", 2)
 DIMENSIONS = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 512}
@@ -77,7 +77,7 @@ def test_plan_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_engine_that_fails_so_all_the_same_asks_for_another_model() -> None:
     raised = RuntimeError("Unsupported CPU attention configuration: head_dim=16 isa=2 kv_cache_idx=0")
-    error = _as_ours(RayTaskError("load", "traceback", raised))
+    error = error_of_worker(RayTaskError("load", "traceback", raised))
     assert (error.kind, error.next_step) == (FailureKind.INTERNAL, "take another model, or a GPU")
     assert "head_dim=16" in error.cause
-    assert "try again" in _as_ours(RayTaskError("load", "traceback", OSError("no such file"))).next_step
+    assert "try again" in error_of_worker(RayTaskError("load", "traceback", OSError("no such file"))).next_step

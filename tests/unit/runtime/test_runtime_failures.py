@@ -1,4 +1,4 @@
-"""Failures told apart, and what `retries` makes of each kind."""
+"""Failures told apart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.models import cpu_plan
 
-from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, Retries, StorageError
-from tuneyard.runtime.failures import Evidence, Lost, answer_to, could_not_start, explain, shrunk
+from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError
+from tuneyard.runtime.failures import Evidence, Lost, could_not_start, explain, shrunk
 
 
 def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
@@ -19,7 +19,8 @@ def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:
         lost=[Lost(1, 4711, "node-a")],
         raised={0: "RuntimeError: [gloo] Connection closed by peer [10.0.0.2]:1234"},
         log="logs/train-rank-1.log",
-        log_tail="  step 7",
+        log_tail="step 7",
+        quoted="; its last lines:\n  step 7",
     )
     error = explain(evidence)
     assert error.kind is FailureKind.NODE_LOST
@@ -69,29 +70,6 @@ def test_the_first_cause_wins_over_what_followed_from_it() -> None:
     assert error.cause == "rank 1 failed: KeyError: 'x'"
 
 
-@pytest.mark.parametrize(
-    ("kind", "answer"),
-    [
-        (FailureKind.NODE_LOST, "retry"),
-        (FailureKind.NETWORK, "retry"),
-        (FailureKind.OUT_OF_MEMORY, "shrink"),
-        (FailureKind.USER_ERROR, "stop"),
-        (FailureKind.STORAGE, "stop"),
-        (FailureKind.INTERNAL, "stop"),
-    ],
-)
-def test_each_kind_is_treated_its_own_way(kind: FailureKind, answer: str) -> None:
-    assert answer_to(kind, Retries(), attempt=1) == answer
-    assert answer_to(kind, Retries(max=0), attempt=1) == "stop"
-
-
-def test_the_jobspec_may_ask_for_something_else() -> None:
-    retries = Retries(on_out_of_memory="stop", on_node_failure="stop", on_user_error="retry")
-    assert answer_to(FailureKind.OUT_OF_MEMORY, retries, 1) == "stop"
-    assert answer_to(FailureKind.NODE_LOST, retries, 1) == "stop"
-    assert answer_to(FailureKind.USER_ERROR, retries, 1) == "retry"
-
-
 @given(micro=st.integers(1, 64), accumulation=st.integers(1, 64), workers=st.integers(1, 8))
 def test_shrinking_keeps_the_global_batch(micro: int, accumulation: int, workers: int) -> None:
     plan = cpu_plan(micro_batch=micro, grad_accum=accumulation, workers=workers)
@@ -107,7 +85,7 @@ def test_shrinking_keeps_the_global_batch(micro: int, accumulation: int, workers
 def test_a_machine_that_is_lost_explains_even_what_its_peers_say_in_our_own_words() -> None:
     told = StorageError("the checkpoint of step 7 could not be written: rank 1 was not heard of again")
     lost = Lost(1, 4711, "pod b on node gpu-8", "gpu-8", "is gone with all its processes")
-    error = explain(Evidence(lost=[lost], told=[told], raised={0: f"StorageError: {told}"}, log_tail="step 7", hub=True))
+    error = explain(Evidence(lost=[lost], told=[told], raised={0: f"StorageError: {told}"}, log_tail="step 7"))
     assert error.kind is FailureKind.NODE_LOST
     assert error.cause == "rank 1 (process 4711 on pod b on node gpu-8) is lost with its machine, which is gone with all its processes"
     assert error.blame == Blame(rank=1, node="gpu-8", log_tail="step 7")
@@ -124,12 +102,12 @@ def test_under_a_hub_nobody_is_sent_to_resume_by_hand() -> None:
         Evidence(raised={0: "CUDA out of memory"}),
         Evidence(lost=[Lost(0)], oom_kills=1),
     ):
-        assert "--resume" in explain(evidence).next_step
-        assert "--resume" not in explain(replace(evidence, hub=True)).next_step
+        assert explain(replace(evidence, go_on="go on with --resume")).next_step.endswith(" then go on with --resume")
+        assert "then" not in explain(evidence).next_step
 
 
 def test_an_error_of_a_rank_names_it_and_blames_no_node() -> None:
-    error = explain(Evidence(raised={2: "KeyError: 'x'"}, log_tail="Traceback", hub=True))
+    error = explain(Evidence(raised={2: "KeyError: 'x'"}, log_tail="Traceback"))
     assert error.blame == Blame(rank=2, log_tail="Traceback")
 
 

@@ -22,6 +22,7 @@ def request(folder: Path, *command: str, timeout_s: float | None = None) -> Proc
         output=open_store(str(folder / "out" / "prepare")),
         scratch=folder / "scratch",
         log=folder / "logs" / "prepare.log",
+        log_address=str(folder / "logs" / "prepare.log"),
     )
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from tests.models import train_request, train_task
+from tests.run_machines import here, pods
 from tests.unit.runtime.test_attempt_state import STEP
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task, TrainTask
 from tuneyard.api.attempt_report import RankPlace
 from tuneyard.runtime import trials
-from tuneyard.runtime.gang import Gangs
-from tuneyard.runtime.train import TrainSetting
+from tuneyard.runtime.machines import Machines
+from tuneyard.runtime.train_attempt import TrainSetting
 from tuneyard.runtime.trials import Listener, in_its_own_order, run_trial, short
 from tuneyard.tracking import Event, Placed, TaskEvent, TimeSplit
 from tuneyard.tuning import Trial
@@ -37,12 +38,11 @@ class Ended:
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Trial, list[Event]]]:
     """Runs a trial whose attempt does as told; the trial, and the events that were passed on."""
 
-    def run(attempt: Attempt, *, limit_s: float = 60.0, nodes: Any = None, stop: bool = False) -> tuple[Trial, list[Event]]:
+    def run(attempt: Attempt, *, limit_s: float = 60.0, machines: Machines | None = None, stop: bool = False) -> tuple[Trial, list[Event]]:
         monkeypatch.setattr(trials, "run_train", attempt)
         heard: list[Event] = []
-        setting = TrainSetting(
-            use_gpu=False, retries=Retries(), gangs=Gangs(lambda: None, tmp_path), logs=tmp_path, nodes=nodes, secrets=["hunter2"]
-        )
+        machines = machines or here(tmp_path)
+        setting = TrainSetting(machines=machines, retries=Retries(), stop_grace_s=machines.stop_grace_s, secrets=["hunter2"])
         request = train_request(tmp_path, train_task(tmp_path / "model", tmp_path / "text.jsonl"))
         Path(request.output).mkdir(parents=True)
         (Path(request.output) / "weights").write_text("large")
@@ -141,7 +141,7 @@ def test_a_machine_that_is_lost_on_a_cluster_ends_the_attempt(
     trial: Callable[..., tuple[Trial, list[Event]]], error: Exception, tmp_path: Path
 ) -> None:
     with pytest.raises(type(error)):
-        trial(fails(error), nodes=object())
+        trial(fails(error), machines=pods(tmp_path))
     assert not list((tmp_path / "out").rglob("*"))
 
 

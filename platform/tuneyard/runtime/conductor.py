@@ -1,0 +1,196 @@
+"""Conducts tasks of one job, one after the other: `run_job` all tasks on this machine, `run_assigned` one of them in pods.
+
+Tasks run upstream first. On one machine two of them would only share the same cores or GPUs; a hub starts each in pods of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuneyard.api import FailureKind, JobFailed, JobSpec, StorageError, Task, TuneyardError
+from tuneyard.runtime.environment import hide
+from tuneyard.runtime.inputs import inputs_of
+from tuneyard.runtime.interrupt import ShouldStop
+from tuneyard.runtime.job_report import JobReport
+from tuneyard.runtime.machines import Machines, engine_log, rank_log
+from tuneyard.runtime.output import JobOutput
+from tuneyard.runtime.task_context import Result, TaskContext
+from tuneyard.runtime.tasks import run_task
+from tuneyard.tracking import REPORT_JSON, Event, Recorder, Report, TaskEvent, Warned, open_recorder
+
+Listener = Callable[[Event], None]
+_STOPPED: Result = {"status": "stopped"}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whether the job was asked to stop: by a person or a hub, or by its deadline, in seconds from now."""
+
+    asked: ShouldStop
+    deadline_s: float | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def past_deadline(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline_s is not None and time.monotonic() - self.began > self.deadline_s
+
+    def should_stop(self) -> bool:
+        """Whether tasks must stop."""
+        return self.asked() or self.past_deadline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conductor:
+    """`job`: as it was written. `wanted`: names of the tasks to run. `resume`: go on with what the output holds. `records`: local folder
+    for what trackers write offline. `previous`: the report that is gone on from. `on_report` hears where the last report lies."""
+
+    job: JobSpec
+    wanted: Collection[str]
+    machines: Machines
+    output: JobOutput
+    report: JobReport
+    watch: Watch
+    listener: Listener
+    secrets: Sequence[str]
+    base_dir: Path
+    scratch: Path
+    records: Path
+    resume: bool
+    previous: Report | None = None
+    on_report: Callable[[str], None] = lambda _uri: None
+
+    def run(self) -> Report:
+        """Take the output, run the tasks, and write the report, whatever happened.
+
+        Raises the error of the task that failed, BadInput where the output is taken, and JobFailed past the deadline.
+        """
+        self.output.claim(self.job, resume=self.resume)
+        recorder = open_recorder(self.job, output=self.output.uri, folder=self.records, warn=self.listener, previous=self.previous)
+        status, message = "failed", ""
+        with self.machines.in_use():
+            try:
+                self.machines.set_up()
+                status, message = self._run_tasks(recorder)
+            except TuneyardError as error:
+                message = hide(str(error), self.secrets)
+                raise
+            except KeyboardInterrupt:
+                status, message = "stopped", self._then("ended at once by a second Ctrl-C")
+                raise
+            except BaseException as error:
+                message = hide(f"bug in Tuneyard: {type(error).__name__}: {error}", self.secrets)
+                raise
+            finally:
+                report = recorder.close(status, message)
+                if self._write(report):
+                    self.on_report(self.output.store.url(REPORT_JSON))
+        return report
+
+    def _run_tasks(self, recorder: Recorder) -> tuple[str, str]:
+        """Status and message of the job."""
+        context = self._context(recorder)
+        for task in context.job.spec.task_order():
+            if task.name not in self.wanted:
+                continue
+            self._write(recorder.report())  # what a killed process leaves behind
+            done = self.output.finished(task, inputs_of(task, self.base_dir)) if self.resume else None
+            if done is not None:
+                context.results[task.name] = done
+                context.emit(TaskEvent(task=task.name, state="skipped", kind=task.kind, result=done))
+                continue
+            result = self._run(task, context)
+            if result["status"] == "stopped":
+                return "stopped", self._why_stopped(task)
+            context.results[task.name] = result
+        return "succeeded", ""
+
+    def _context(self, recorder: Recorder) -> TaskContext:
+        def emit(event: Event) -> None:
+            recorder(event)
+            self.listener(event)
+
+        return TaskContext(
+            job=self.machines.chosen(self.job),
+            base_dir=self.base_dir,
+            output=self.output,
+            machines=self.machines,
+            scratch=self.scratch,
+            secrets=self.secrets,
+            emit=emit,
+            should_stop=lambda: self.watch.should_stop() or self.machines.noticed,
+            wanted=self.wanted,
+        )
+
+    def _run(self, task: Task, context: TaskContext) -> Result:
+        """Run a task that has not succeeded yet, on machines that are ready for it."""
+        if context.should_stop():
+            return _STOPPED
+        for name in context.job.spec.needs(task):
+            if name not in context.results:
+                context.results[name] = self._result_of(name, task)
+        with self.machines.ready_for(task, context.emit, context.should_stop) as ready:
+            if not ready or context.should_stop():
+                return _STOPPED
+            try:
+                return _run_and_commit(task, context)
+            except TuneyardError as error:
+                self._add_tail(error, task)
+                raise
+
+    def _result_of(self, name: str, task: Task) -> Result:
+        result = self.output.finished(self.job.spec.task(name))
+        if result is None:
+            raise StorageError(
+                f"task {task.name} needs the result of task {name}, and {self.output.store.url(name)} holds none",
+                "check that all attempts of the job use the same output",
+            )
+        return result
+
+    def _why_stopped(self, task: Task) -> str:
+        """Raises JobFailed where only the deadline asked for it."""
+        if self.watch.past_deadline and not self.watch.asked():
+            raise JobFailed(
+                f"the job's deadline of {self.watch.deadline_s:g} s has passed in task {task.name}; its checkpoints are kept",
+                "set a later deadline and go on with --resume",
+                kind=FailureKind.DEADLINE,
+            )
+        return self._then(f"stopped in task {task.name}")
+
+    def _then(self, what: str) -> str:
+        return f"{what}; {self.machines.after_stop}"
+
+    def _add_tail(self, error: TuneyardError, task: Task) -> None:
+        """The last lines of the rank or engine to blame: what raised the error did not have them at hand."""
+        blame = error.blame
+        if blame.rank is not None and not blame.log_tail:
+            log = engine_log(task.name, blame.rank) if task.score is not None else rank_log(task.name, blame.rank)
+            error.blame = replace(blame, log_tail=self.machines.tail(log))
+
+    def _write(self, report: Report) -> bool:
+        """Whether the report was written. Raises StorageError where it is required."""
+        try:
+            self.report.write(report)
+        except StorageError as error:
+            if report.status in self.report.required:
+                raise
+            about = next(iter(self.wanted)) if len(self.wanted) == 1 else ""
+            self.listener(Warned(task=about, message=f"the report could not be written: {error.cause}"))
+            return False
+        return True
+
+
+def _run_and_commit(task: Task, context: TaskContext) -> Result:
+    """Run a task, and commit its result where it succeeded. Raises TuneyardError where it failed for good."""
+    if context.job.spec.gang_of(task).training is None:
+        context.machines.gangs.release()
+    context.output.begin(task, inputs_of(task, context.base_dir))
+    result = run_task(task, context)
+    if result["status"] == "succeeded":
+        context.output.finish(task.name, result)
+    number = context.machines.number(len(result["attempts"]))
+    context.emit(TaskEvent(task=task.name, state=result["status"], kind=task.kind, attempt=number, result=result))
+    return result

@@ -1,0 +1,45 @@
+"""One worker of a pool: the resources that Ray gives its actor, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from tuneyard.api import FailureKind, JobFailed, TuneyardError
+from tuneyard.scoring import ScoreRequest
+from tuneyard.warm import shim_command
+
+_NOT_SUPPORTED = re.compile(r"Unsupported .*attention|[Hh]ead.?(size|dim)\w* .*not supported|not supported .*[Hh]ead.?(size|dim)")
+"""What vLLM raises for a model that it has no kernels for."""
+
+
+def actor_options(request: ScoreRequest, instances: int, depth: int, server: Path | None) -> dict[str, Any]:
+    """Resources of one worker: its GPUs, or its share of the cores, which its ranks share. Its process is a fork of `server`'s, where there
+    is one; vLLM spawns the ranks of several from it, so they lie on one machine."""
+    options: dict[str, Any] = {"max_concurrency": depth + 3, "max_restarts": 0, "max_task_retries": 0}
+    ranks = request.task.engine.tensor_parallel
+    if request.sku != "cpu":
+        return options | {"num_cpus": 1, "num_gpus": ranks}
+    nodes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    share = min(sum(nodes) / instances, max(nodes))
+    cores = max(1, int(share))
+    runtime_env: dict[str, Any] = {"env_vars": {"OMP_NUM_THREADS": str(max(1, cores // ranks))}}
+    if server is not None:
+        runtime_env["py_executable"] = shim_command(server)
+    # More workers than cores share the cores; reserving whole cores would leave some waiting without end.
+    return options | {"num_cpus": cores if share >= 1 else share, "runtime_env": runtime_env}
+
+
+def error_of_worker(error: RayTaskError) -> TuneyardError:
+    """The error that the worker's process raised."""
+    cause = error.cause
+    if isinstance(cause, TuneyardError):
+        return cause
+    first_line = next(iter(str(cause).splitlines()), "")
+    if _NOT_SUPPORTED.search(first_line):
+        return JobFailed(f"vLLM does not run this model here: {first_line}", "take another model, or a GPU", kind=FailureKind.INTERNAL)
+    return JobFailed(f"a worker failed: {type(cause).__name__}: {first_line}", "what was committed stays: mend the cause; then try again")

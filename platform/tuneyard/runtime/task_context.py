@@ -1,0 +1,71 @@
+"""What all tasks of a job share while they run, and the record of one task's attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tuneyard.admission import Machine
+from tuneyard.api import JobSpec, Task, TuneyardError
+from tuneyard.planning import Plan
+from tuneyard.runtime.environment import hide
+from tuneyard.runtime.interrupt import ShouldStop
+from tuneyard.runtime.machines import Machines
+from tuneyard.runtime.output import JobOutput
+from tuneyard.tracking import Emit, TaskEvent
+
+Result = dict[str, Any]
+"""What report.json and result.json hold of a task; `status` is succeeded or stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext:
+    """`job`: with what was chosen for these machines. `wanted`: names of the tasks that are run. `results`: of the tasks that have
+    succeeded, by name."""
+
+    job: JobSpec
+    base_dir: Path
+    output: JobOutput
+    machines: Machines
+    scratch: Path
+    secrets: Sequence[str]
+    emit: Emit
+    should_stop: ShouldStop
+    wanted: Collection[str]
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        """SKU and number of what the job may use."""
+        return self.machines.machine
+
+
+class Attempts:
+    """Tells of each attempt's begin and failure once, and remembers them for the report."""
+
+    def __init__(self, task: Task, context: TaskContext) -> None:
+        self._task = task
+        self._context = context
+        self.made: list[dict[str, Any]] = []
+
+    def begin(self, plan: Plan | None = None, settings: dict[str, Any] | None = None) -> None:
+        """`settings`: what a predictor reads of a train attempt."""
+        number = self._context.machines.number(len(self.made) + 1)
+        self.made.append({"attempt": number, **({"micro_batch": plan.micro_batch} if plan else {})})
+        self._tell(
+            TaskEvent(task=self._task.name, state="started", kind=self._task.kind, plan=plan.to_dict() if plan else None, settings=settings)
+        )
+
+    def failed(self, error: TuneyardError) -> None:
+        """Nothing more happens where the last attempt is known to have failed."""
+        if self.made and "failure" in self.made[-1]:
+            return
+        message = hide(error.cause, self._context.secrets)
+        if self.made:
+            self.made[-1] |= {"failure": str(error.kind), "message": message}
+        self._tell(TaskEvent(task=self._task.name, state="failed", kind=self._task.kind, failure=str(error.kind), message=message))
+
+    def _tell(self, event: TaskEvent) -> None:
+        self._context.emit(replace(event, attempt=self._context.machines.number(len(self.made))))

@@ -1,0 +1,77 @@
+"""From a train or rank task and the results before it to the request of its first attempt, planned for the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from tuneyard.admission import Machine, choose_workers
+from tuneyard.api import Task
+from tuneyard.catalog import gpu
+from tuneyard.catalog.cpu import machine_memory_gb
+from tuneyard.catalog.libraries import measured_libraries_gb
+from tuneyard.planning import Plan
+from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.references import Start, resolved
+from tuneyard.runtime.task_context import Result, TaskContext
+from tuneyard.training.request import TrainRequest
+
+
+def train_request(task: Task, context: TaskContext) -> TrainRequest:
+    """The request of a train task's first attempt: with what a tune task has found, references resolved, planned for these machines.
+
+    Raises BadInput.
+    """
+    task, start = resolved(_with_found(task, context.results), context.base_dir, context.results)
+    assert task.training is not None
+    machines = context.machines
+    return TrainRequest(
+        job=context.job.metadata.name,
+        name=task.name,
+        task=task.training,
+        rank=task.rank,
+        plan=_plan(task, start, machines.machine),
+        model_uri=start.model_uri,
+        adapter_uri=start.adapter_uri,
+        output=context.output.task_uri(task.name),
+        scratch=str(context.scratch / task.name),
+        run=f"{machines.run}/{task.name}",
+        attempt=machines.first_start(context.job.spec.retries.max),
+        network=machines.network,
+    )
+
+
+def _plan(task: Task, start: Start, machine: Machine) -> Plan:
+    from tuneyard.planning import LIBRARIES_GB, plan_of_program, plan_of_ranker, resolve
+
+    training, workers = task.training, choose_workers(task, machine)
+    assert training is not None
+    libraries_gb = measured_libraries_gb() or LIBRARIES_GB
+    gpus_per_node = machine.per_host or max(1, machine.devices)
+    if task.rank is not None:
+        return plan_of_ranker(task.rank, gpu(machine.sku), workers, libraries_gb=libraries_gb, gpus_per_node=gpus_per_node)
+    if training.program is not None:
+        return plan_of_program(training, gpu(machine.sku), workers)
+    return resolve(
+        training,
+        model_shape(start.model_uri, training.model.revision),
+        gpu(machine.sku),
+        workers,
+        host_memory_gb=(machine.memory_gb or machine_memory_gb()) / workers,
+        flash_available=find_spec("flash_attn") is not None,
+        liger_available=find_spec("liger_kernel") is not None,
+        libraries_gb=libraries_gb,
+        gpus_per_node=gpus_per_node,
+    )
+
+
+def _with_found(task: Task, results: Mapping[str, Result]) -> Task:
+    """The train task with the settings that a tune task before it has found."""
+    searches = (result for result in results.values() if result.get("kind") == "tune" and result["tuned"] == task.name)
+    found: dict[str, Any] = next((search["best"] for search in searches), {})
+    if not found:
+        return task
+    from tuneyard.tuning import applied
+
+    return applied(task, found)
