@@ -27,7 +27,8 @@ from tuneyard.tracking.events import (
 )
 from tuneyard.tracking.recorder import Recorder, open_recorder
 from tuneyard.tracking.remarks import remarks_of
-from tuneyard.tracking.report import REPORT_HTML, REPORT_JSON, Report, write_report
+from tuneyard.tracking.report import Report
+from tuneyard.tracking.report_files import REPORT_HTML, REPORT_JSON, write_report
 from tuneyard.tracking.task_logs import LogReader
 
 if TYPE_CHECKING:
