@@ -1,4 +1,4 @@
-"""The report of a job: report.json for machines, report.html for people. Both can be written at any time during the run."""
+"""The report of a job, as report.json holds it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
-
-REPORT_JSON = "report.json"
-REPORT_HTML = "report.html"
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +52,3 @@ def json_safe(value: Any) -> Any:
         return [json_safe(item) for item in value]
     # Scalars of numpy and torch.
     return json_safe(value.item()) if hasattr(value, "item") else str(value)
-
-
-class Writable(Protocol):
-    """What a report is written to: a tuneyard.storage.Store is one. `put` replaces a file atomically."""
-
-    def put(self, path: str, data: bytes) -> None: ...
-
-
-def write_report(target: Writable | Path, report: Report) -> None:
-    """Write report.json and report.html, each atomically, into a store or a local folder."""
-    from tuneyard.tracking.report_page import render
-
-    put = _put_local(target) if isinstance(target, Path) else target.put
-    put(REPORT_HTML, render(report).encode())
-    put(REPORT_JSON, report.to_json().encode())
-
-
-def _put_local(folder: Path) -> Any:
-    def put(path: str, data: bytes) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        staged = folder / f".{path}.new"
-        staged.write_bytes(data)
-        staged.replace(folder / path)
-
-    return put
