@@ -41,7 +41,7 @@ def said_starts(trace: Trace, scenario: Scenario, seed: int, *, every: int = 10,
     def observe(scheduler: Scheduler, now: float) -> None:
         while due and trace.jobs[probes[due[-1]]].submit_s <= now:
             name = due.pop()
-            if scheduler.lines.get((name, TASK)) is not None:
+            if scheduler.ask(name, TASK) is not None:
                 ahead = scheduler.ahead(name, TASK, now)
                 if ahead <= most_ahead:
                     at = forecast(scheduler.world(now), scenario.policy, now, limit=_MOMENTS).get((name, TASK))

@@ -1,11 +1,20 @@
-"""Pure scheduling: World (a snapshot) + policy -> Decisions. No clock, no network: the same arguments give the same answer.
+"""Pure scheduling: a `World` (snapshot) and a policy give decisions. No clock, no network: the same arguments give the same answer.
 
-`schedule` decides from a snapshot; `Scheduler` is the same brought up to date by changes, for whoever decides again and again.
+`schedule` decides about a snapshot. A `Scheduler` keeps its state up to date by changes, for the hub and the simulator. A cycle crosses
+these modules, in this order:
+
+    scheduler     state: pools, teams, queues; one `Cycle` after another
+    cycle         the order of asks; starts, preempts or reserves for each
+    queues        waiting asks by priority, shape and team; `shapes`: where a kind of ask could run
+    pools         free GPUs by member, SKU and node
+    teams         quota, borrowing, fair share
+    placement     the best pool with room
+    reservations  GPUs and quota for asks that start later
+    preemption    who stops for an ask: `candidates`, and the cheapest `victims` among them
+
+`explanations` say why an ask waits, `forecast` when it will start. `native` does all this in C++.
 """
 
-from tuneyard.federation.cycle import running_of
-from tuneyard.federation.deciding import schedule
-from tuneyard.federation.fitting import pod_sizes
 from tuneyard.federation.forecast import forecast
 from tuneyard.federation.from_api import (
     Fits,
@@ -23,9 +32,10 @@ from tuneyard.federation.from_api import (
     worlds_of,
 )
 from tuneyard.federation.guesses import Guesses
-from tuneyard.federation.native import NativeScheduler, new_scheduler, scheduler_of
+from tuneyard.federation.native import NativeScheduler, new_scheduler, schedule, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
 from tuneyard.federation.scheduler import Scheduler
+from tuneyard.federation.shapes import pod_sizes
 from tuneyard.federation.team_objects import read_team, rights_of, same_month, team_of, unknown_team
 from tuneyard.federation.world import (
     FITS_NEVER,
@@ -46,6 +56,7 @@ from tuneyard.federation.world import (
     Wait,
     World,
     duration_words,
+    running_of,
 )
 
 __all__ = [

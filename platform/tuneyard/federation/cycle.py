@@ -1,318 +1,330 @@
-"""One cycle: asks by priority, then by the policy's rank with what their teams have had already, each placed, kept room for, or left.
+"""One scheduling cycle: what can start now, what is preempted, and what is reserved for asks that start later.
 
-Only the heads of lines are looked at, and of asks of one kind none any more once nothing free would do for it: a cycle costs what it
-decides, not what waits.
+1. Asks that could never run are refused, once for each change of members or of teams' rules.
+2. Priorities come in turn, the highest first. Within one, asks come by the rank of the policy, put back by what their teams have used.
+   Only heads of queues are considered, and where no free GPUs fit one ask of a shape, no further asks of the shape. So the time of a cycle
+   depends on its decisions, not on the number of waiting asks.
+3. An ask starts (`placement`), preempts (`preemption`) or waits. The first that wait get reservations (`reservations`). Behind a
+   reservation, shorter asks of the same queue are backfilled.
+
+A `Cycle` owns all that holds for one cycle. What holds for longer belongs to pools, teams and queues.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from tuneyard.federation.explaining import Explainer
-from tuneyard.federation.finding import NOWHERE, Finder, Found
-from tuneyard.federation.fitting import expected_end
-from tuneyard.federation.lines import Group, Line, Lines
+from tuneyard.federation.explanations import why_infeasible
+from tuneyard.federation.placement import NOWHERE, Finder, Found
 from tuneyard.federation.policy import Policy
-from tuneyard.federation.pools import Key, Pools
-from tuneyard.federation.preempting import Preempting
-from tuneyard.federation.promising import Promises
-from tuneyard.federation.reserving import Reservation, Start, Starts, reservation
-from tuneyard.federation.shapes import Shape
+from tuneyard.federation.pools import Key, Pools, Start
+from tuneyard.federation.preemption import Failures, Preemption
+from tuneyard.federation.queues import Group, Queue, Queues
+from tuneyard.federation.reservations import Reservation, Reservations, reservation
+from tuneyard.federation.shapes import Feasibility, Shape
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable
+from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable, expected_end, running_of
 
 _LOST_AFTER_GRACES = 2.0
-"""Grace periods after its first victim, after which an ask that has not started counts as having lost its room."""
+"""Grace periods after its first victim, after which an ask that has not started has lost the freed GPUs."""
 _LENT_WHEN_DUE = 0.1
-"""Share of a blocking attempt's predicted remaining time for which a reservation behind it is lent, where it may not be preempted."""
+"""A reservation of a due ask is lent for this share of the remaining time of attempts that it waits for and may not preempt."""
 _BACKFILL_LOOK = 256
-"""How far behind an ask that a reservation holds back a shorter one of its line is looked for (as Slurm's bf_max_job_test)."""
-
-Hold = Callable[[Running, float], None]
-_Head = tuple[float, float, str, str, int, Line, "list[_Head] | None"]
-"""Of a line, and where it stands in it; the last is for the first of a kind of which nothing free would do: those behind it, last first."""
+"""Asks of one queue that are considered for backfill (as Slurm's bf_max_job_test)."""
 
 
-class Cycles:
-    """Runs one cycle after another over what waits. `hold` is told of each attempt that a decision starts or asks to go."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a cycle came to. `unfinished`: not all asks were searched for victims, and another cycle continues. `again_at`: when another
+    cycle may preempt attempts that were spared in this one."""
 
-    def __init__(self, policy: Policy, pools: Pools, teams: Teams, lines: Lines, hold: Hold) -> None:
+    decisions: Sequence[Place | Preempt | Fail] = ()
+    reservations: Sequence[Reservation] = ()
+    unfinished: bool = False
+    again_at: float = math.inf
+
+
+class _Head(NamedTuple):
+    """An ask at a place of its queue, in the order of a priority. `behind`: heads of other queues of its shape, last first, where no free
+    GPUs fit the shape and none of these asks may preempt: the head may get a reservation only."""
+
+    rank: float
+    created: float
+    job: str
+    task: str
+    at: int
+    queue: Queue
+    behind: list[_Head] | None = None
+
+    @property
+    def ask(self) -> Ask:
+        return self.queue.entries[self.at].ask
+
+
+class Cycle:
+    """One cycle, at `now`. `allocate` is told of each attempt that starts or becomes a victim, before the next decision."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        pools: Pools,
+        teams: Teams,
+        queues: Queues,
+        failures: Failures,
+        now: float,
+        allocate: Callable[[Running, float], None],
+    ) -> None:
         self._policy = policy
         self._pools = pools
+        self._layout = pools.layout
         self._teams = teams
-        self._lines = lines
-        self._hold = hold
-        self.reservations: list[Reservation] = []
-        """Made in the last cycle."""
-        self._starts = Starts(pools, policy.speed)
-        self._promises = Promises(teams)
-        self._finder = Finder(policy, pools, teams, self._starts, self._promises, self.reservations)
-        self.preempting = Preempting(policy, pools, teams, self._promises)
-        self._decisions: list[Place | Preempt | Fail] = []
-        self._penalties: dict[str, float] = {}
-        self._number = 0
-        self._reserved = 0
-        self._now = 0.0
-        self._judged = (-1, -1)
-        self._never: list[Line] = []
-        self._failed: dict[Key, tuple[int, int]] = {}
-        self._owed: list[Ask] = []
-        """For whom others were asked to go in this cycle."""
-
-    def explainer(self) -> Explainer:
-        """Says why somebody waits, as of the last cycle."""
-        return Explainer(self._pools, self._teams, self._starts, self.reservations)
-
-    def forget(self, key: Key) -> None:
-        """A task waits no more."""
-        self._failed.pop(key, None)
-
-    def run(self, now: float) -> list[Place | Preempt | Fail]:
-        """Decide. Raises Undecidable where one ask makes that impossible: what is known then is void."""
-        self._number += 1
+        self._queues = queues
+        self._failures = failures
         self._now = now
-        self._reserved = 0
-        self._decisions = []
-        self._owed.clear()
-        self.reservations.clear()
-        self._promises.begin()
-        self.preempting.begin(now)
-        self._penalties = self._had_already(now)
-        self._judge()
-        for priority in self._lines.priorities():
-            if self._decide(self._heads(self._lines.groups(priority))):
-                break
-        self._owe()
-        return self._decisions
+        self._allocate = allocate
+        self._decisions: list[Place | Preempt | Fail] = []
+        self._penalties = self._penalties_of_teams()
+        self._reservations = Reservations(teams)
+        self._finder = Finder(policy, pools, teams, self._reservations, now)
+        self._preemption_made: Preemption | None = None
+        self._waiting_reserved = 0
+        """Reservations for asks that wait without preempting: the policy limits their number."""
+        self._owed: list[Ask] = []
+        """Asks that have preempted in this cycle."""
+        self._blocked: set[Shape] = set()
+        """Shapes that no free GPUs fit."""
+        self._backfill_s: dict[Shape, float] = {}
+        """Longest durations with which asks of a shape may use free GPUs, where all of these are reserved."""
 
-    def ahead(self, key: Key, now: float) -> int:
-        """How many of those who wait are looked at before this one. Raises KeyError where it does not wait."""
-        found = self._lines.get(key)
+    @property
+    def _preemption(self) -> Preemption:
+        if self._preemption_made is None:
+            self._preemption_made = Preemption(self._policy, self._pools, self._teams, self._reservations, self._failures, self._now)
+        return self._preemption_made
+
+    def run(self) -> Outcome:
+        """Decide. Raises Undecidable on account of one ask: the scheduler is unusable then."""
+        self._refuse_infeasible()
+        for groups in self._queues.by_priority():
+            if self._decide(self._heads(groups)):
+                break
+        self._owe_freed()
+        made = self._preemption_made
+        again = (made.unfinished, made.again_at) if made is not None else ()
+        return Outcome(self._decisions, self._reservations.gpus, *again)
+
+    # --- the order of asks
+
+    def ahead(self, key: Key) -> int:
+        """The number of asks before one. Raises KeyError where it does not wait."""
+        found = self._queues.get(key)
         if found is None:
             raise KeyError("/".join(key))
-        self._penalties = self._had_already(now)
-        line, entry = found
-        own = self._place_in_line(line, line.entries.index(entry))
-        return sum(self._place_in_line(other, at) < own for other in self._lines.all() for at in range(len(other.entries)))
+        queue, entry = found
+        own = self._position(queue, queue.entries.index(entry))
+        return sum(self._position(other, at) < own for other in self._queues.all() for at in range(len(other.entries)))
 
-    # --- the order
+    def _position(self, queue: Queue, at: int) -> tuple[int, float, float, str, str]:
+        return (-PRIORITIES[queue.entries[at].ask.priority], *self._head(queue, at)[:4])
 
-    def _place_in_line(self, line: Line, at: int) -> tuple[int, float, float, str, str]:
-        value, created, job, task = self._head(line, at)[:4]
-        return (-PRIORITIES[line.entries[at].ask.priority], value, created, job, task)
-
-    def _had_already(self, now: float) -> dict[str, float]:
-        """Seconds by which a team's asks are put back."""
+    def _penalties_of_teams(self) -> dict[str, float]:
+        """Seconds by which the asks of each team are put back for what the team has used."""
         if not self._policy.fairness_s:
             return {}
-        shares = self._teams.shares(self._pools.capacity(), now)
+        shares = self._teams.shares(self._layout.capacity, self._now)
         if self._policy.fairness == "halving":
             return {name: self._policy.fairness_s * (1 - 2.0**-share) for name, share in shares.items()}
         return {name: self._policy.fairness_s * min(share, 100.0) for name, share in shares.items()}
 
-    def _heads(self, groups: Iterable[Group]) -> list[_Head]:
-        """Who is looked at first: the head of each line; of a kind for which nothing free would do, only of those lines that others may be
-        asked to make room for, and the first of the rest, which may be kept room for."""
+    def _head(self, queue: Queue, at: int) -> _Head:
+        entry = queue.entries[at]
+        rank = entry.rank
+        if entry.ask.owed_since is None:
+            rank += self._penalties.get(queue.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(queue) else 0.0)
+        return _Head(rank, entry.created, entry.job, entry.task, at, queue)
+
+    def _would_borrow(self, queue: Queue) -> bool:
+        """Whether the team has no quota of its own left, on any SKU of a queue. An ask that takes the last of it and borrows the rest does
+        not count, unless the policy counts whole asks: large asks of a team stay before small ones."""
+        if not self._policy.borrowing_s:
+            return False
+        gpus = queue.shape.ask.worlds[0] if self._policy.borrows_whole else 1
+        return self._teams.would_borrow(queue.team, queue.shape.on(self._layout).skus, gpus)
+
+    def _heads(self, groups: Sequence[Group]) -> list[_Head]:
+        """Heads of all queues of a priority, as a heap."""
         heads: list[_Head] = []
         for group in groups:
-            lines = [line for line in group.lines.values() if not line.never]
-            if lines:
-                with _on_account_of(lines[0].entries[0].ask):
-                    heads += self._heads_of(group.shape, lines)
+            queues = [queue for queue in group.queues.values() if not queue.infeasible]
+            if queues:
+                with _on_account_of(queues[0].entries[0].ask):
+                    heads += self._heads_of(group.shape, queues)
         heapq.heapify(heads)
         return heads
 
-    def _heads_of(self, shape: Shape, lines: Sequence[Line]) -> list[_Head]:
-        if self._policy.strict or shape.has_room(self._pools):
-            return [self._head(line, 0) for line in lines]
-        shape.blocked_in = self._number
-        heads: list[_Head] = []
-        rest: list[_Head] = []
-        for line in lines:
-            head = self._head(line, 0)
-            (heads if self.preempting.may(line.entries[0].ask) else rest).append(head)
-        if rest and self._may_reserve():
-            rest.sort(reverse=True)
-            heads.append((*rest.pop()[:-1], rest))
-        return heads
+    def _heads_of(self, shape: Shape, queues: Sequence[Queue]) -> list[_Head]:
+        """Heads of the queues of one shape. Where no free GPUs fit the shape: heads that may preempt, and the first of the others."""
+        heads = [self._head(queue, 0) for queue in queues]
+        if self._policy.strict or shape.on(self._layout).has_room(self._pools):
+            return heads
+        self._blocked.add(shape)
+        preempting: list[_Head] = []
+        others: list[_Head] = []
+        for head in heads:
+            (preempting if self._preemption.is_possible(head.ask) else others).append(head)
+        if others and self._may_reserve():
+            others.sort(reverse=True)
+            preempting.append(others.pop()._replace(behind=others))
+        return preempting
 
-    def _head(self, line: Line, at: int) -> _Head:
-        entry = line.entries[at]
-        if entry.ask.owed_since is not None:
-            return (entry.rank, entry.created, entry.job, entry.task, at, line, None)
-        put_back_s = self._penalties.get(line.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(line) else 0.0)
-        return (entry.rank + put_back_s, entry.created, entry.job, entry.task, at, line, None)
-
-    def _would_borrow(self, line: Line) -> bool:
-        """Whether their team has nothing left of its own, on whatever SKU would do for a line. Who takes the last of it and more does
-        not, unless the policy counts the whole ask: a team's large asks stay before its small ones."""
-        if not self._policy.borrowing_s or self._teams[line.team].team.quota is None:
-            return False
-        gpus = line.shape.ask.worlds[0] if self._policy.borrows_whole else 1
-        return not any(self._teams.within_quota(line.team, sku, gpus) for sku in line.shape.skus(self._pools))
+    # --- decisions
 
     def _decide(self, heads: list[_Head]) -> bool:
-        """Go through the asks of one priority. True where nobody further may be looked at."""
+        """Decide about the asks of one priority. True: no further asks may be considered."""
+        strict = self._policy.strict
         while heads:
-            *_, at, line, behind = heapq.heappop(heads)
+            head = heapq.heappop(heads)
+            ask, queue, behind = head.ask, head.queue, head.behind
             if behind is not None:
-                with _on_account_of(line.entries[at].ask):
-                    if self._may_reserve() and not self._reserve(line.entries[at].ask, line.shape) and behind:
-                        heapq.heappush(heads, (*behind.pop()[:-1], behind))
+                with _on_account_of(ask):
+                    if self._may_reserve() and not self._reserve(ask, queue.shape.on(self._layout)) and behind:
+                        heapq.heappush(heads, behind.pop()._replace(behind=behind))
                 continue
-            if line.shape.blocked_in == self._number and not self._may_reserve() and not self.preempting.may(line.entries[at].ask):
-                if self._policy.strict:
+            if queue.shape in self._blocked and not self._may_reserve() and not self._preemption.is_possible(ask):
+                if strict:
                     return True
                 continue
-            with _on_account_of(line.entries[at].ask):
-                following = self._look_at(line, at)
-            if self._policy.strict and following is None:
+            with _on_account_of(ask):
+                following = self._consider(queue, head.at, ask)
+            if strict and following is None:
                 return True
-            if following is not None and following < len(line.entries):
-                heapq.heappush(heads, self._head(line, following))
+            if following is not None and following < len(queue.entries):
+                heapq.heappush(heads, self._head(queue, following))
         return False
 
-    # --- one ask
-
-    def _look_at(self, line: Line, at: int) -> int | None:
-        """Decide about one ask. Who of its line is next; None: nobody."""
-        entry, shape = line.entries[at], line.shape
-        if self._is_held(entry.ask, shape):
-            return self._shorter(line, at + 1, shape.held_s)
-        found = self._finder.find(entry.ask, shape, self._now) if shape.blocked_in != self._number else NOWHERE
-        if found.pool is not None and found.option is not None:
-            self._start(self._finder.place(entry.ask, shape, found, self._now))
+    def _consider(self, queue: Queue, at: int, ask: Ask) -> int | None:
+        """Decide about one ask. Returns the place of the next ask of its queue. None: no further ask of the queue can start."""
+        shape = queue.shape
+        feasibility = shape.on(self._layout)
+        backfill_s = self._backfill_s.get(shape)
+        if backfill_s is not None and ask.seconds * feasibility.fastest > backfill_s:
+            return self._shorter(queue, feasibility, at + 1, backfill_s)
+        found = self._finder.find(ask, feasibility) if shape not in self._blocked else NOWHERE
+        if found.place is not None:
+            self._start(found.place)
             return at
-        if not found.better_later and self._make_room(entry.ask, shape):
+        if not found.better_later and self._preempt(ask, feasibility):
             return at + 1
-        if found.held_s is not None:
-            self._remember_held(shape, found)
-            return self._shorter(line, at + 1, found.held_s)
-        if found.lacks_quota:
-            if self._policy.reserves_quota and not self._teams[line.team].team.closed:
-                self._promises.make_when_free(line.team, found.lacks_quota, shape.first(self._pools), self._now)
-            return None
-        self._reserve(entry.ask, shape)
-        if not found.better_later:
-            shape.blocked_in = self._number
+        if found.backfill_s is not None:
+            if not found.lacks_quota and not found.better_later:
+                self._backfill_s[shape] = found.backfill_s
+            return self._shorter(queue, feasibility, at + 1, found.backfill_s)
+        self._wait(ask, shape, feasibility, found)
         return None
 
     def _start(self, place: Place) -> None:
         self._decisions.append(place)
         attempt = running_of(place, self._now)
-        if self._promises:
-            self._promises.take(attempt.team, attempt.sku, attempt.gpus, attempt.ends)
-        self._hold(attempt, self._now)
+        if self._reservations.quota:
+            self._reservations.take(attempt.team, attempt.sku, place.workers, attempt.ends)
+        self._allocate(attempt, self._now)
 
-    def _make_room(self, ask: Ask, shape: Shape) -> bool:
-        """Ask others to go, where the ask may. True if room is being made for it."""
-        if not self.preempting.may(ask) or self._finder.waits_for_more(ask, shape, self._now):
+    def _preempt(self, ask: Ask, feasibility: Feasibility) -> bool:
+        """Free GPUs for an ask, where it may preempt. True: GPUs become free for it."""
+        if not self._preemption.is_possible(ask) or self._finder.waits_for_more(ask, feasibility):
             return False
-        making = self.preempting.make_room(ask, shape, self._now, self.reservations)
-        for going in making.going:
-            self._decisions.append(going)
-            self._hold(replace(going.victim, stopping=True, ends=self._now + self._policy.grace_s), self._now)
-        if making.going and self._policy.owes_freed:
+        freed = self._preemption.free(ask, feasibility)
+        stopped_by = self._now + self._policy.grace_s
+        for each in freed.victims:
+            self._decisions.append(each)
+            self._allocate(replace(each.victim, stopping=True, ends=stopped_by), self._now)
+        if freed.victims and self._policy.owes_freed:
             self._owed.append(ask)
-        if making.kept is not None:
-            smallest = ask.smallest(making.kept.pool.sku.name)
-            if self._has_lost_room(ask):
-                self._keep(ask, making.kept, smallest, self._now + self._policy.grace_s, self._now)
-            else:
-                self._keep(ask, making.kept, smallest)
-        return bool(making.going) or making.kept is not None
+        if freed.kept is not None:
+            smallest = ask.smallest(freed.kept.pool.sku.name)
+            by = (stopped_by, self._now) if self._has_lost_freed(ask) else ()
+            self._reservations.reserve(ask.team, freed.kept, smallest, *by)
+        return bool(freed.victims) or freed.kept is not None
 
-    def _has_lost_room(self, ask: Ask) -> bool:
-        """Whether others have gone for it, and it has not started: somebody took what they left, on the word of a job that was to end and
-        runs on. Nobody is believed then."""
+    def _has_lost_freed(self, ask: Ask) -> bool:
+        """Whether an ask has not started long after its victims stopped: another ask took the freed GPUs because an attempt was predicted
+        to end, and runs on. No prediction counts then."""
         return ask.owed_since is not None and self._now - ask.owed_since > _LOST_AFTER_GRACES * self._policy.grace_s
 
-    def _owe(self) -> None:
-        """From the next cycle on those for whom others go are looked at before all of their priority: whoever went would else take what
-        it has freed, and be asked again."""
-        for ask in self._owed:
-            if ask.owed_since is None and self._lines.remove((ask.job, ask.task)) is not None:
-                self._lines.add(replace(ask, owed_since=self._now))
+    def _wait(self, ask: Ask, shape: Shape, feasibility: Feasibility, found: Found) -> None:
+        """Reserve quota or GPUs for an ask that neither starts nor preempts."""
+        if found.lacks_quota:
+            if self._policy.reserves_quota and not self._teams[ask.team].team.closed:
+                self._reservations.reserve_next_quota(ask.team, found.lacks_quota, feasibility.first, self._now)
+            return
+        self._reserve(ask, feasibility)
+        if not found.better_later:
+            self._blocked.add(shape)
 
-    def _keep(self, ask: Ask, kept: Reservation, workers: int, back_by: float = -math.inf, now: float = -math.inf) -> None:
-        self.reservations.append(kept)
-        self._promises.make(ask.team, kept.pool.sku.name, workers, kept.until, back_by, now)
-
-    def _may_reserve(self) -> bool:
-        return self._reserved < self._policy.reservations
-
-    def _reserve(self, ask: Ask, shape: Shape) -> bool:
-        """Keep room for one of the first who wait."""
-        if not self._may_reserve():
-            return False
-        start = self._finder.earliest(ask, shape, self._now)
-        if start is None:
-            return False
-        self._reserved += 1
-        lent_until = self._drained_from(ask, start) if self._is_due(ask) else math.inf
-        self._keep(ask, reservation((ask.job, ask.task), start, lent_until=lent_until), shape.first(self._pools))
-        return True
-
-    def _drained_from(self, ask: Ask, start: Start) -> float:
-        """Until when what is kept for an ask that is due is lent all the same: for a tenth of the time that somebody still runs who will
-        never be asked to go for it, however long it waits. To empty machines earlier helps nobody."""
-        stays = [expected_end(each.ends, self._now) for each in start.after if not self.preempting.may_ever_go(each, ask, self._now)]
-        return self._now + _LENT_WHEN_DUE * (max(stays) - self._now) if stays else -math.inf
-
-    def _is_due(self, ask: Ask) -> bool:
-        """Whether an ask has waited past its rank. What is kept for it is hardly lent any more: predictions that are too
-        short would put it off, and whoever fills the gap by them, again and again."""
-        found = self._lines.get((ask.job, ask.task))
-        return self._policy.order == "stretch" and found is not None and self._now >= found[1].rank
-
-    # --- behind those that a reservation holds back
-
-    def _is_held(self, ask: Ask, shape: Shape) -> bool:
-        """Whether it is known already that all room for asks of its kind is kept from those as long as this."""
-        return shape.held_in == self._number and ask.seconds * shape.fastest(self._pools, self._policy.speed) > shape.held_s
-
-    def _remember_held(self, shape: Shape, found: Found) -> None:
-        if found.held_s is not None and not found.lacks_quota and not found.better_later:
-            shape.held_in, shape.held_s = self._number, found.held_s
-
-    def _shorter(self, line: Line, at: int, longest_s: float) -> int | None:
-        """The next ask of a line that may end within so long."""
-        fastest = line.shape.fastest(self._pools, self._policy.speed)
-        if line.shortest_s * fastest > longest_s:
+    def _shorter(self, queue: Queue, feasibility: Feasibility, at: int, longest_s: float) -> int | None:
+        """The place of the next ask of a queue that may be backfilled within `longest_s`."""
+        fastest = feasibility.fastest
+        if queue.shortest_s * fastest > longest_s:
             return None
-        for index in range(at, min(len(line.entries), at + _BACKFILL_LOOK)):
-            if line.entries[index].ask.seconds * fastest <= longest_s:
+        for index in range(at, min(len(queue.entries), at + _BACKFILL_LOOK)):
+            if queue.entries[index].ask.seconds * fastest <= longest_s:
                 return index
         return None
 
-    # --- what could never run
+    # --- reservations
 
-    def _judge(self) -> None:
-        """Say once of each ask that could never run that it could not: once for each layout of members and rules of teams."""
+    def _may_reserve(self) -> bool:
+        return self._waiting_reserved < self._policy.reservations
+
+    def _reserve(self, ask: Ask, feasibility: Feasibility) -> bool:
+        """Reserve GPUs for an ask at its earliest start. False: it has no start, or the policy reserves for no further asks."""
+        start = self._finder.earliest(ask, feasibility) if self._may_reserve() else None
+        if start is None:
+            return False
+        self._waiting_reserved += 1
+        lent_until = self._lent_until(ask, start) if self._is_due(ask) else math.inf
+        self._reservations.reserve(ask.team, reservation((ask.job, ask.task), start, lent_until=lent_until), feasibility.first)
+        return True
+
+    def _lent_until(self, ask: Ask, start: Start) -> float:
+        """Until when the reservation of a due ask is lent: for a tenth of the remaining time of attempts that it can never preempt. Idle
+        GPUs would not let it start earlier."""
+        may_ever_go = self._preemption.candidates.may_ever_go
+        stays = [expected_end(each.ends, self._now) for each in start.after if not may_ever_go(each, ask)]
+        return self._now + _LENT_WHEN_DUE * (max(stays) - self._now) if stays else -math.inf
+
+    def _is_due(self, ask: Ask) -> bool:
+        """Whether an ask has waited past its rank. Its reservation is hardly lent: backfilled attempts that outlast their predictions would
+        delay it again and again."""
+        found = self._queues.get((ask.job, ask.task))
+        return self._policy.order == "stretch" and found is not None and self._now >= found[1].rank
+
+    def _owe_freed(self) -> None:
+        """Owe freed GPUs to the asks that preempted for them. These asks come first within their priority from the next cycle on: victims
+        would otherwise take freed GPUs, and be preempted again."""
+        for ask in self._owed:
+            if ask.owed_since is None and self._queues.remove((ask.job, ask.task)) is not None:
+                self._queues.add(replace(ask, owed_since=self._now))
+
+    # --- infeasible asks
+
+    def _refuse_infeasible(self) -> None:
         if not self._pools.members:
             return
-        stamp = (self._pools.layout, self._teams.version)
-        lines: Iterable[Line] = self._lines.fresh if stamp == self._judged else list(self._lines.all())
-        self._never = [line for line in self._never if line.entries and stamp == self._judged]
-        for line in lines:
-            if line.entries:
-                with _on_account_of(line.entries[0].ask):
-                    line.never = bool(self._why_never(line.entries[0].ask, line.shape))
-                if line.never:
-                    self._never.append(line)
-        self._lines.fresh.clear()
-        self._judged = stamp
-        unsaid = [(entry, line.shape) for line in self._never for entry in line.entries if self._failed.get(entry.key) != stamp]
-        for entry, shape in sorted(unsaid, key=lambda each: (each[0].created, each[0].key)):
-            self._failed[entry.key] = stamp
-            self._decisions.append(Fail(ask=entry.ask, reason=self._why_never(entry.ask, shape)))
-
-    def _why_never(self, ask: Ask, shape: Shape) -> str:
-        return self.explainer().why_never(ask, shape)
+        for queue in self._queues.unjudged((self._layout.version, self._teams.version)):
+            ask = queue.entries[0].ask
+            with _on_account_of(ask):
+                feasibility = queue.shape.on(self._layout)
+                self._queues.judge(queue, infeasible=not self._teams.could_ever_run(ask.team, feasibility.least_by_sku))
+        for entry, queue in self._queues.to_refuse():
+            with _on_account_of(entry.ask):
+                reason = why_infeasible(entry.ask, queue.shape.on(self._layout), self._teams)
+            self._decisions.append(Fail(ask=entry.ask, reason=reason))
 
 
 @contextmanager
@@ -321,21 +333,3 @@ def _on_account_of(ask: Ask) -> Iterator[None]:
         yield
     except Exception as error:
         raise Undecidable(ask, error) from error
-
-
-def running_of(place: Place, now: float) -> Running:
-    """A placement as an attempt that starts now."""
-    ask = place.ask
-    return Running(
-        job=ask.job,
-        task=ask.task,
-        team=ask.team,
-        priority=ask.priority,
-        cluster=place.cluster,
-        sku=place.sku,
-        nodes=place.nodes,
-        started=now,
-        ends=now + place.seconds,
-        saved=now,
-        preemptible=ask.preemptible,
-    )

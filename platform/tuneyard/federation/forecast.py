@@ -6,12 +6,10 @@ import heapq
 import math
 from dataclasses import replace
 
-from tuneyard.federation.cycle import running_of
-from tuneyard.federation.fitting import expected_end
 from tuneyard.federation.native import scheduler_of
 from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.pools import Key
-from tuneyard.federation.world import Ask, Place, Preempt, Running, World
+from tuneyard.federation.world import Ask, Place, Preempt, Running, World, expected_end, running_of
 
 _MOMENT_S = 1.0
 """Ends less than this apart are one moment."""

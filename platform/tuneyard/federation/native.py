@@ -1,7 +1,7 @@
-"""The scheduler on a core of C++: the same decisions, by the same rules, many times as fast.
+"""The scheduler on a core of C++: the same decisions as the Python scheduler, many times as fast.
 
-The core holds the state and decides. What needs words (why, what is ahead) is asked of the Python scheduler, which is told of all changes
-before it answers. `Scheduler` is the oracle in tests, and what runs where the core was not built.
+The core holds the state and decides. The Python scheduler explains (`wait`, `ahead`), and gets all changes before it does. It is the oracle
+of tests, and decides where the core was not built.
 """
 
 from __future__ import annotations
@@ -11,15 +11,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tuneyard.federation.cycle import running_of
-from tuneyard.federation.lines import Lines
+from tuneyard.federation.cycle import Outcome
 from tuneyard.federation.policy import RULES_OF_PEERS, Policy, by_roofline, policy_of, speed_factor
 from tuneyard.federation.pools import Key, Pool, Pools
-from tuneyard.federation.preempting import why_it_goes
-from tuneyard.federation.reserving import Reservation
+from tuneyard.federation.preemption import why_preempted
+from tuneyard.federation.reservations import Reservation
 from tuneyard.federation.scheduler import Scheduler
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import Ask, Fail, Member, Place, Preempt, Running, Team, Undecidable, Wait, World
+from tuneyard.federation.world import (
+    PRIORITIES,
+    Ask,
+    Decision,
+    Fail,
+    Member,
+    Place,
+    Preempt,
+    Running,
+    Team,
+    Undecidable,
+    Wait,
+    World,
+    running_of,
+)
 
 try:
     from tuneyard.federation import _core
@@ -27,23 +40,38 @@ except ImportError:  # there was no compiler
     _core = None  # type: ignore[assignment]
 
 SWITCH = "TUNEYARD_NATIVE"
-"""An environment variable: with 0, the Python scheduler decides."""
+"""An environment variable. With 0, the Python scheduler decides."""
+
+
+def schedule(world: World, policy: Policy | str = "tuneyard", now: float = 0.0) -> list[Decision]:
+    """Decide about each ask of a snapshot: first Fail, Place and Preempt in the order of decision, then Wait by priority and age. `now`:
+    seconds since the epoch.
+
+    Pure: the same arguments give the same answer, in any order of their parts. Raises KeyError on an unknown policy.
+    """
+    scheduler = scheduler_of(world, policy, now)
+    decisions: list[Decision] = list(scheduler.cycle(now))
+    decided = {(each.ask.job, each.ask.task) for each in decisions if not isinstance(each, Preempt)}
+    for ask in sorted(scheduler.asks, key=lambda ask: (-PRIORITIES[ask.priority], ask.created, ask.job, ask.task)):
+        if (ask.job, ask.task) not in decided:
+            decisions.append(scheduler.wait(ask.job, ask.task, now))
+    return decisions
 
 
 def new_scheduler(policy: Policy | str = "tuneyard") -> Scheduler:
-    """The fastest scheduler that there is for a policy. Raises KeyError on an unknown one."""
+    """The fastest scheduler for a policy. Raises KeyError on an unknown policy."""
     settings = policy_of(policy)
     return NativeScheduler(settings) if _may_be_native(settings) else Scheduler(settings)
 
 
 def scheduler_of(world: World, policy: Policy | str, now: float) -> Scheduler:
-    """A scheduler that knows this world."""
+    """The fastest scheduler for a policy, with the state of a world."""
     settings = policy_of(policy)
     return NativeScheduler.of(world, settings, now) if _may_be_native(settings) else Scheduler.of(world, settings, now)
 
 
 def _may_be_native(policy: Policy) -> bool:
-    """The core knows one way of predicting speed, and none of the rules that only peers have."""
+    """Whether the core decides by a policy. It predicts speed by roofline alone, and has no rules of peers."""
     ours = Policy(name=policy.name)
     of_peers = any(getattr(policy, rule) != getattr(ours, rule) for rule in RULES_OF_PEERS)
     return _core is not None and policy.speed is by_roofline and not of_peers and os.environ.get(SWITCH) != "0"
@@ -52,7 +80,7 @@ def _may_be_native(policy: Policy) -> bool:
 class NativeScheduler(Scheduler):
     """Decides in the core. Raises ImportError where it was not built."""
 
-    def __init__(self, policy: Policy | str = "tuneyard") -> None:  # all that the base class keeps is in the core
+    def __init__(self, policy: Policy | str = "tuneyard") -> None:  # the core keeps the state of the base class
         if _core is None:
             raise ImportError("the scheduler's core is not built: make setup")
         self.policy = policy_of(policy)
@@ -61,11 +89,11 @@ class NativeScheduler(Scheduler):
         )
         self._now = 0.0
         self._unreadable: dict[Key, tuple[Ask, Exception]] = {}
-        """Asks that the core could not take in: no cycle gets past them."""
+        """Asks that the core cannot read. A cycle raises Undecidable for the first."""
         self._known: Scheduler | World = World(members=(), asks=())
-        """The Python scheduler, or the world that it is to be made from; and members and teams of which it has not been told since."""
+        """The Python scheduler, or the world from which the first explanation makes it."""
         self._is_told = False
-        """Whether the Python scheduler knows all."""
+        """Whether the Python scheduler has all changes."""
         self._members: dict[str, Member | None] = {}
         self._told_teams: dict[str, Team] = {}
 
@@ -75,7 +103,7 @@ class NativeScheduler(Scheduler):
         made._now = now
         try:
             made._core.load(world, now)
-        except Exception:  # noqa: BLE001 - one by one, what cannot be taken in is found
+        except Exception:  # noqa: BLE001 - taken in one by one, the unreadable ask is found
             made = cls(policy)
             made._take_in(world, now)
             return made
@@ -106,7 +134,7 @@ class NativeScheduler(Scheduler):
         self._is_told = False
         try:
             self._core.add(ask)
-        except Exception as error:  # noqa: BLE001 - said by the next cycle, on account of this ask alone
+        except Exception as error:  # noqa: BLE001 - the next cycle raises it, on account of this ask alone
             self.withdraw(ask.job, ask.task)
             self._unreadable[ask.job, ask.task] = (ask, error)
 
@@ -128,7 +156,7 @@ class NativeScheduler(Scheduler):
         self._is_told = False
         self._core.release(job, task, now)
 
-    # --- what is known
+    # --- state
 
     @property
     def running(self) -> Iterable[Running]:
@@ -151,11 +179,7 @@ class NativeScheduler(Scheduler):
         return self._python().teams
 
     @property
-    def lines(self) -> Lines:
-        return self._python().lines
-
-    @property
-    def reservations(self) -> list[Reservation]:
+    def reservations(self) -> Sequence[Reservation]:
         return self._python().reservations
 
     @property
@@ -204,7 +228,7 @@ class NativeScheduler(Scheduler):
     # --- the Python scheduler
 
     def _python(self) -> Scheduler:
-        """The Python scheduler, told of all that it does not know yet."""
+        """The Python scheduler, with all changes."""
         if isinstance(self._known, World):
             self._known = Scheduler.of(self._known, self.policy, self._now)
         known = self._known
@@ -230,10 +254,11 @@ class NativeScheduler(Scheduler):
         self._members, self._told_teams = {}, {}
         for name, (used_s, at) in self._core.usage().items():
             known.teams.set_usage(name, used_s, at)
-        known.reservations[:] = (
+        reservations = tuple(
             Reservation(key, _pool(known.pools, cluster, sku), until, needs, withheld, lent_until)
             for key, cluster, sku, until, needs, withheld, lent_until in self._core.reservations()
         )
+        known._last = Outcome(reservations=reservations)
         self._is_told = True
         return known
 
@@ -253,4 +278,4 @@ def _owed(ask: Ask, since: float) -> Ask:
 
 
 def _preempt(policy: Policy, victim: Running, ask: Ask, now: float, has_starved: bool) -> Preempt:
-    return Preempt(victim=victim, ask=ask, reason=why_it_goes(ask, victim, now, policy, has_starved=has_starved))
+    return Preempt(victim=victim, ask=ask, reason=why_preempted(ask, victim, now, policy, has_starved=has_starved))

@@ -1,36 +1,61 @@
-"""Free GPUs of all members, kept so that "where is room for so many pods of this size?" costs the same for one pool as for hundreds.
+"""Free GPUs of all members. A pool is the nodes of one SKU in one member.
 
-A pool is the machines of one SKU in one member. Beside each pool stands how many of its nodes have 0, 1, 2 … GPUs free: the number of pods
-of size `s` that find room is then a product with `floor(free / s)`, for all pools at once.
+Each pool counts its nodes by free GPUs: with 0, 1, 2 … free. The number of pods of size `s` that fit is the product of these counts with
+`floor(free / s)`, for all pools at once. So a question about hundreds of pools costs as much as one about a single pool.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from tuneyard.federation.world import Member, Running, SkuFacts
+from tuneyard.federation.world import PRIORITIES, Member, Running, SkuFacts
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.int32]
+Scores = npt.NDArray[np.float64]
 Key = tuple[str, str]
 """Job and task."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """The earliest start of a gang in a pool: it takes `takes` GPUs by node, after the attempts `after` have ended, in this order."""
+
+    pool: Pool
+    at: float
+    takes: Mapping[str, int] = field(hash=False)
+    after: tuple[Running, ...] = ()
+
+
+@dataclass
+class Answers:
+    """Answers about a pool that hold until something in it changes."""
+
+    starts: dict[tuple[int, int], Start | None] = field(default_factory=dict)
+    """Earliest starts by number and size of pods, without reservations."""
+    lower: dict[int, Sequence[Running]] = field(default_factory=dict)
+    """Preemptible attempts below a priority, youngest checkpoint first."""
+    equal: dict[int, tuple[Sequence[Running], frozenset[str]]] = field(default_factory=dict)
+    """Preemptible attempts of a priority, and their teams."""
+
+
 class Pool:
-    """`total`: GPUs by node; `base`: those that others leave; `free`: those that nothing holds; `running`: attempts by predicted end."""
+    """`total`: GPUs by node; `base`: GPUs that pods of others leave; `free`: unallocated GPUs; `running`: attempts by predicted end."""
 
     def __init__(self, index: int, member: str, sku: SkuFacts) -> None:
         self.index = index
         self.member = member
         self.sku = sku
+        self.is_cpu = sku.name == "cpu"
         self.present = False
-        """Its member is there and has such machines; False where only attempts are left of it."""
+        """Its member is there and has nodes of the SKU. False where only attempts are left of the pool."""
         self.usable = True
         self.why_not = ""
         self.near: tuple[str, ...] = ()
@@ -42,22 +67,25 @@ class Pool:
         self.running: list[tuple[float, str, str]] = []
         self.attempts: dict[Key, Running] = {}
         self.stopping = 0
-        """GPUs of attempts that have been asked to go."""
+        """GPUs of attempts that are being preempted."""
         self.version = 0
-        self._teams: tuple[int, frozenset[str]] = (-1, frozenset())
+        self.answers = Answers()
+        self._teams: frozenset[str] | None = None
 
     def teams(self) -> frozenset[str]:
-        """Those of which anything runs here."""
-        if self._teams[0] != self.version:
-            self._teams = (self.version, frozenset(attempt.team for attempt in self.attempts.values()))
-        return self._teams[1]
+        """Teams with an attempt in this pool."""
+        if self._teams is None:
+            self._teams = frozenset(attempt.team for attempt in self.attempts.values())
+        return self._teams
 
-    @property
-    def is_cpu(self) -> bool:
-        return self.sku.name == "cpu"
+    def touch(self, version: int) -> None:
+        """Something in the pool has changed."""
+        self.version = version
+        self.answers = Answers()
+        self._teams = None
 
     def room(self, size: int, without: Mapping[str, int]) -> int:
-        """Pods of this size that find room in what is free. `without`: GPUs by node not to touch."""
+        """Pods of this size that fit into free GPUs. `without`: GPUs by node that stay free."""
         room = sum(len(names) * (free // size) for free, names in enumerate(self.by_free))
         for name, gpus in without.items():
             free = self.free.get(name, 0)
@@ -65,7 +93,8 @@ class Pool:
         return room
 
     def pick(self, pods: int, size: int, without: Mapping[str, int]) -> dict[str, int]:
-        """GPUs by node for so many pods: fullest nodes first, so that empty machines stay whole. `without`: GPUs not to touch."""
+        """GPUs by node for a number of pods: fullest nodes first, so that empty nodes stay whole. `without`: GPUs by node that stay
+        free."""
         taken: dict[str, int] = {}
         left = pods
         for free in range(size, len(self.by_free)):
@@ -80,27 +109,63 @@ class Pool:
         raise AssertionError("picked where there is no room")
 
 
+class Layout:
+    """Pools and their nodes, whatever runs there. Another layout replaces it when pools, their usability or their nodes change."""
+
+    def __init__(self, version: int, pools: Sequence[Pool]) -> None:
+        self.version = version
+        self.pools = tuple(pools)
+        self.capacity: Counter[str] = Counter()
+        """GPUs by SKU, over all members."""
+        for pool in pools:
+            self.capacity[pool.sku.name] += sum(pool.total.values())
+        self.by_sku: Mapping[str, Mask] = {sku: np.array([pool.sku.name == sku for pool in pools]) for sku in self.capacity}
+        priced = [(pool.sku.name, pool.sku.price_per_gpu_hour) for pool in pools]
+        self.kinds = sorted(set(priced))
+        """SKUs with their price per GPU-hour."""
+        self.kind_of: Indices = np.array([self.kinds.index(each) for each in priced], np.intp)
+        """Indices into `kinds`, by pool."""
+        self.distances: dict[tuple[tuple[str, ...], ...], Scores] = {}
+        """Scores of distance by pool, for each kind of preference of asks."""
+        self._whole_room: dict[int, Counts] = {}
+
+    def whole_room(self, size: int) -> Counts:
+        """Pods of this size that would fit into empty nodes, by pool; at least 1."""
+        found = self._whole_room.get(size)
+        if found is None:
+            room = [sum(gpus // size for gpus in pool.total.values()) for pool in self.pools]
+            found = self._whole_room[size] = np.maximum(1, np.array(room, np.int32))
+        return found
+
+
 class Pools:
     """All pools. `counts[p, f]`: nodes of pool `p` with `f` free GPUs."""
 
     def __init__(self) -> None:
         self.all: list[Pool] = []
         self.members: dict[str, Member] = {}
-        self.layout = 0
-        """Changes when pools, their usability or what their nodes have changes: what was said of "ever" is void then."""
         self.changes = 0
-        """How often any pool has changed; a pool's version is the number of its last change."""
+        """Number of changes of pools. The version of a pool is the number of its last change."""
         self.changed = 0
-        """Grows whenever a node has more or fewer GPUs free."""
+        """Number of changes of a node's free GPUs."""
+        self.preemptible: Counter[int] = Counter()
+        """Attempts by priority that may be preempted or are being preempted."""
+        self.stopping = 0
+        """Attempts that are being preempted."""
         self.counts: Counts = np.zeros((0, 9), np.int32)
         self._by_name: dict[tuple[str, str], Pool] = {}
         self._weights: dict[int, Counts] = {}
         self._room: dict[int, Counts] = {}
         self._most_room: dict[int, tuple[int, int]] = {}
-        self._refreshed = -1
-        self._capacity: Mapping[str, int] = {}
-        self._by_sku: Mapping[str, Mask] = {}
-        self._whole_room: dict[int, Counts] = {}
+        self._layout_version = 0
+        self._layout: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The layout as of now."""
+        if self._layout is None or self._layout.version != self._layout_version:
+            self._layout = Layout(self._layout_version, self.all)
+        return self._layout
 
     def get(self, member: str, sku: str) -> Pool | None:
         return self._by_name.get((member, sku))
@@ -109,13 +174,13 @@ class Pools:
         return (pool for pool in self.all if pool.member == member)
 
     def set_member(self, member: Member) -> None:
-        """Take in a member as it is now."""
+        """Set a member as it is now."""
         before = self.members.get(member.name)
         if before == member:
             return
         self.members[member.name] = member
         if before is None or _layout_of(before) != _layout_of(member):
-            self.layout += 1
+            self._layout_version += 1
         nodes: dict[str, dict[str, tuple[int, int]]] = {sku.name: {} for sku in member.skus}
         for node in member.nodes:
             nodes.setdefault(node.sku, {})[node.name] = (node.gpus, node.free)
@@ -129,11 +194,11 @@ class Pools:
             self._set_pool(member, facts, found, present=name in listed)
 
     def remove_member(self, name: str) -> None:
-        """A member that is gone: nothing of it is usable."""
+        """Remove a member. Its pools stay, unusable, while attempts hold GPUs there."""
         member = self.members.pop(name, None)
         if member is None:
             return
-        self.layout += 1
+        self._layout_version += 1
         for pool in self.of(name):
             for node in list(pool.base):
                 self._move(pool, node, None)
@@ -142,7 +207,7 @@ class Pools:
             self._touch(pool)
 
     def snapshot(self) -> Iterator[Member]:
-        """Members as they are now: of each node, what neither others nor attempts hold."""
+        """Members as they are now, with the free GPUs of each node."""
         for member in self.members.values():
             nodes = []
             for node in member.nodes:
@@ -151,13 +216,15 @@ class Pools:
             yield replace(member, nodes=tuple(nodes))
 
     def hold(self, attempt: Running) -> None:
-        """Count an attempt's GPUs as taken; one that is held already is replaced."""
+        """Allocate an attempt's GPUs. An attempt of the same task in the same pool is replaced."""
         key = (attempt.job, attempt.task)
         pool = self._pool(attempt.cluster, attempt.sku)
         before = pool.attempts.get(key)
+        self._count(attempt, 1)
         pool.stopping += attempt.stopping * attempt.gpus
         if before is not None:
             pool.stopping -= before.stopping * before.gpus
+            self._count(before, -1)
             self._unlist(pool, before)
             if before.nodes != attempt.nodes:
                 self._take(pool, before.nodes, -1)
@@ -169,61 +236,45 @@ class Pools:
         self._touch(pool)
 
     def release(self, attempt: Running) -> None:
+        """Free an attempt's GPUs."""
         pool = self._pool(attempt.cluster, attempt.sku)
         held = pool.attempts.pop((attempt.job, attempt.task))
         pool.stopping -= held.stopping * held.gpus
+        self._count(held, -1)
         self._unlist(pool, held)
         self._take(pool, held.nodes, -1)
         self._touch(pool)
 
-    def capacity(self) -> Mapping[str, int]:
-        """GPUs of each SKU, of all members."""
-        self._refresh()
-        return self._capacity
-
-    def by_sku(self) -> Mapping[str, Mask]:
-        """Which pools are of a SKU."""
-        self._refresh()
-        return self._by_sku
-
-    def whole_room(self, size: int) -> Counts:
-        """Pods of this size that would find room if nothing ran, by pool; at least 1."""
-        self._refresh()
-        found = self._whole_room.get(size)
-        if found is None:
-            room = [sum(gpus // size for gpus in pool.total.values()) for pool in self.all]
-            found = self._whole_room[size] = np.maximum(1, np.array(room, np.int32))
-        return found
-
-    def _refresh(self) -> None:
-        """What depends on the layout alone."""
-        if self._refreshed == self.layout:
-            return
-        self._refreshed = self.layout
-        capacity: dict[str, int] = {}
-        for pool in self.all:
-            capacity[pool.sku.name] = capacity.get(pool.sku.name, 0) + sum(pool.total.values())
-        self._capacity = capacity
-        self._by_sku = {sku: np.array([pool.sku.name == sku for pool in self.all]) for sku in capacity}
-        self._whole_room = {}
-
     def room(self, size: int) -> Counts:
-        """Pods of this size that find room in what is free, by pool. Kept up to date: not to be written to, and not to be kept."""
+        """Pods of this size that fit into free GPUs, by pool. The array changes with the pools: callers neither write nor keep it."""
         found = self._room.get(size)
         if found is None:
             found = self._room[size] = self.counts @ self.weights(size)
         return found
 
     def most_room(self, size: int) -> int:
-        """Pods of this size that find room in the pool that has most for them."""
+        """Pods of this size that fit into the pool with most room for them."""
         found = self._most_room.get(size)
         if found is None or found[0] != self.changed:
             found = self._most_room[size] = (self.changed, int(self.room(size).max(initial=0)))
         return found[1]
 
+    def with_room(self, pods: int, size: int, pools: Indices) -> Indices:
+        """Those of `pools` into which the pods of a gang fit."""
+        if self.most_room(size) < pods:
+            return pools[:0]
+        return pools[self.room(size)[pools] >= pods]
+
     def free_gpus(self) -> Counts:
-        """GPUs that nothing holds, by pool."""
+        """Free GPUs by pool."""
         return self.room(1)
+
+    def torn(self, pods: int, size: int, pools: Indices) -> Scores:
+        """Fragmentation by a gang in each of `pools`, from 0 to 1. One half: no node has exactly `size` GPUs free. The other half: the
+        share of the pool's room for such pods that stays free, so that large blocks are left to large gangs."""
+        room = (self.room(size).take(pools) - pods) / self.layout.whole_room(size).take(pools)
+        torn: Scores = 0.5 * (room + (self.counts[:, size].take(pools) == 0))
+        return torn
 
     def weights(self, size: int) -> Counts:
         width = self.counts.shape[1]
@@ -232,9 +283,14 @@ class Pools:
             found = self._weights[size] = (np.arange(width, dtype=np.int32) // max(size, 1)).astype(np.int32)
         return found
 
+    def _count(self, attempt: Running, sign: int) -> None:
+        self.stopping += sign * attempt.stopping
+        if attempt.preemptible or attempt.stopping:
+            self.preemptible[PRIORITIES[attempt.priority]] += sign
+
     def _touch(self, pool: Pool) -> None:
         self.changes += 1
-        pool.version = self.changes
+        pool.touch(self.changes)
 
     def _pool(self, member: str, sku: str) -> Pool:
         found = self._by_name.get((member, sku))
@@ -248,7 +304,7 @@ class Pools:
         self._by_name[member, sku.name] = pool
         self.counts = np.vstack([self.counts, np.zeros((1, self.counts.shape[1]), np.int32)])
         self._room = {}
-        self.layout += 1
+        self._layout_version += 1
         self.changed += 1
         return pool
 
@@ -288,7 +344,7 @@ class Pools:
                 self._move(pool, name, max(0, pool.base[name] - held))
 
     def _move(self, pool: Pool, name: str, free: int | None) -> None:
-        """Set a node's free GPUs; None: the node is gone."""
+        """Set a node's free GPUs. None: the node is gone."""
         before = pool.free.get(name)
         if before == free:
             return
@@ -314,5 +370,5 @@ class Pools:
 
 
 def _layout_of(member: Member) -> object:
-    """All of a member but what is free of it."""
+    """A member without its free GPUs."""
     return replace(member, nodes=tuple(replace(node, free=0) for node in member.nodes))

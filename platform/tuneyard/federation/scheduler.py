@@ -1,8 +1,7 @@
-"""The scheduler: what it knows of the world is brought up to date by changes, and each cycle decides what can be decided now.
+"""The scheduler: changes keep its state up to date, and each cycle decides about all waiting asks.
 
-In Python: what runs where the native core was not built, and what that core is held against in tests.
-
-Nothing is remembered that the world does not hold: a scheduler made anew from a snapshot decides the same.
+The Python scheduler runs where the native core was not built, and tests compare the core with it. Its state follows from the world: a
+scheduler made from a snapshot decides the same.
 """
 
 from __future__ import annotations
@@ -11,30 +10,32 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tuneyard.federation.choosing import score
-from tuneyard.federation.cycle import Cycles
-from tuneyard.federation.lines import Lines
+from tuneyard.federation.cycle import Cycle, Outcome
+from tuneyard.federation.explanations import Explanations, placement_words, why_infeasible
 from tuneyard.federation.policy import Policy, policy_of
 from tuneyard.federation.pools import Key, Pools
-from tuneyard.federation.reserving import Reservation
+from tuneyard.federation.preemption import Failures
+from tuneyard.federation.queues import Queues
+from tuneyard.federation.reservations import Reservation
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import Ask, Fail, Member, Place, Preempt, Running, Team, Wait, World
 
 
 class Scheduler:
-    """Decides for one policy. Not pure itself, but what it answers follows from the changes alone. `new_scheduler` makes the fastest."""
+    """Decides by one policy. Its answers follow from the changes alone. `new_scheduler` makes the fastest scheduler for a policy."""
 
     def __init__(self, policy: Policy | str = "tuneyard") -> None:
         self.policy = policy_of(policy)
         self._pools = Pools()
         self._teams = Teams(self.policy.half_life_s)
-        self._lines = Lines(self.policy)
+        self._queues = Queues(self.policy)
         self._running: dict[Key, Running] = {}
-        self._cycles = Cycles(self.policy, self._pools, self._teams, self._lines, self.hold)
+        self._failures = Failures(self._pools, self._teams)
+        self._last = Outcome()
 
     @classmethod
     def of(cls, world: World, policy: Policy | str, now: float) -> Scheduler:
-        """A scheduler that knows this world."""
+        """A scheduler with the state of a world."""
         made = cls(policy)
         made._take_in(world, now)
         return made
@@ -56,40 +57,39 @@ class Scheduler:
     # --- changes
 
     def set_member(self, member: Member) -> None:
-        """Take in a member. `free` of its nodes counts what others leave; attempts are known by `hold`."""
+        """Set a member. `Node.free` counts GPUs that pods of others leave; attempts come by `hold`."""
         self._pools.set_member(member)
 
     def remove_member(self, name: str) -> None:
-        """A member is gone. Its attempts hold what they hold until they are released."""
+        """Remove a member. Its attempts hold their GPUs until they are released."""
         self._pools.remove_member(name)
 
     def set_team(self, team: Team) -> None:
-        """Take in a team as it is now."""
+        """Set a team."""
         self._teams.set_team(team)
 
     def add(self, ask: Ask) -> None:
-        """A task waits; replaces what was known of its waiting. One that runs already is not added."""
+        """Add an ask, or replace the ask of its task. A running task is not added."""
         key = (ask.job, ask.task)
         if key in self._running:
             return
-        known = self._lines.get(key)
+        known = self._queues.get(key)
         if known is not None:
             if known[1].ask == ask:
                 return
             self.withdraw(*key)
-        self._lines.add(ask)
+        self._queues.add(ask)
         self._teams[ask.team].waits += 1
 
     def withdraw(self, job: str, task: str) -> None:
-        """A task waits no more."""
-        ask = self._lines.remove((job, task))
+        """Remove the ask of a task."""
+        ask = self._queues.remove((job, task))
         if ask is not None:
             self._teams[ask.team].waits -= 1
-            self._cycles.forget((job, task))
 
     def hold(self, attempt: Running, now: float) -> None:
-        """An attempt holds GPUs; replaces what was known of it."""
-        key = attempt.key
+        """Set an attempt, which holds GPUs. Its task waits no more."""
+        key = (attempt.job, attempt.task)
         self.withdraw(*key)
         before = self._running.get(key)
         if before == attempt:
@@ -98,18 +98,15 @@ class Scheduler:
             self.release(*key, now)
             before = None
         if before is not None:
-            self._cycles.preempting.count(before, -1)
             self._count(before, now, -1)
         self._count(attempt, now, 1)
-        self._cycles.preempting.count(attempt, 1)
         self._pools.hold(attempt)
         self._running[key] = attempt
 
     def release(self, job: str, task: str, now: float) -> None:
-        """An attempt has ended, and nothing is left of it."""
+        """Remove an attempt, which has ended and holds no GPUs any more."""
         attempt = self._running.pop((job, task), None)
         if attempt is not None:
-            self._cycles.preempting.count(attempt, -1)
             self._pools.release(attempt)
             self._count(attempt, now, -1)
 
@@ -117,90 +114,90 @@ class Scheduler:
         if not attempt.ended:
             self._teams.hold(attempt, now, sign)
 
-    # --- what is known
+    # --- state
 
     @property
     def pools(self) -> Pools:
-        """Free GPUs, as of the last change."""
+        """Pools and their free GPUs."""
         return self._pools
 
     @property
     def teams(self) -> Teams:
-        """What teams hold and have used."""
+        """GPUs that teams hold and have used."""
         return self._teams
 
     @property
-    def lines(self) -> Lines:
-        """Who waits, in the order in which they are looked at."""
-        return self._lines
-
-    @property
     def asks(self) -> Sequence[Ask]:
-        """Who waits."""
-        return list(self._lines)
+        """All asks."""
+        return list(self._queues)
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
-        return len(self._lines)
+        """The number of asks."""
+        return len(self._queues)
 
     @property
     def running(self) -> Iterable[Running]:
         return self._running.values()
 
     @property
-    def reservations(self) -> list[Reservation]:
-        """Made in the last cycle."""
-        return self._cycles.reservations
+    def reservations(self) -> Sequence[Reservation]:
+        """Reservations of the last cycle."""
+        return self._last.reservations
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last cycle ended before all asks had looked for somebody to make room: another one would go on."""
-        return self._cycles.preempting.unfinished
+        """Whether the last cycle ended before victims were searched for all asks. Another cycle continues."""
+        return self._last.unfinished
 
     @property
     def again_at(self) -> float:
-        """When another cycle may decide more though nothing happens until then: somebody who has borrowed may be asked to go."""
-        return self._cycles.preempting.again_at
+        """When another cycle may decide more without a change: attempts that the last cycle spared can be preempted then."""
+        return self._last.again_at
 
     def attempt(self, job: str, task: str) -> Running | None:
         return self._running.get((job, task))
 
     def ask(self, job: str, task: str) -> Ask | None:
-        """What waits, as it is known; None where it does not wait."""
-        found = self._lines.get((job, task))
+        """The ask of a task. None: it does not wait."""
+        found = self._queues.get((job, task))
         return found[1].ask if found is not None else None
 
     def wait(self, job: str, task: str, now: float) -> Wait:
-        """Why a task waits, member by member, as of the last cycle. Raises KeyError where it does not wait."""
-        found = self._lines.get((job, task))
+        """Why a task waits, by member, as of the last cycle. Raises KeyError where it does not wait."""
+        found = self._queues.get((job, task))
         if found is None:
             raise KeyError(f"{job}/{task}")
-        return self._cycles.explainer().wait(found[1].ask, found[0].shape, now)
+        explanations = Explanations(self._pools, self._teams, self.reservations, now)
+        return explanations.why_waiting(found[1].ask, found[0].shape.on(self._pools.layout))
 
     def why_never(self, ask: Ask) -> str:
-        """Why an ask that waits could not run even if all members were empty, and what would help; empty where it could."""
-        found = self._lines.get((ask.job, ask.task))
-        return self._cycles.explainer().why_never(ask, found[0].shape) if found is not None else ""
+        """Why a waiting ask could not run on empty members, and a remedy. Empty: it could."""
+        found = self._queues.get((ask.job, ask.task))
+        return why_infeasible(ask, found[0].shape.on(self._pools.layout), self._teams) if found is not None else ""
 
     def ahead(self, job: str, task: str, now: float) -> int:
-        """How many of those who wait are looked at before a task. Raises KeyError where it does not wait."""
-        return self._cycles.ahead((job, task), now)
+        """The number of asks that a cycle considers before a task's. Raises KeyError where the task does not wait."""
+        return self._cycle(now).ahead((job, task))
 
     def score(self, place: Place) -> str:
-        """What spoke for a placement, for people."""
-        return score(place, self._pools)
+        """Size, duration, price and data of a placement, for people."""
+        return placement_words(place, self._pools)
 
     def world(self, now: float) -> World:
-        """All that is known, as a snapshot: `of` makes a scheduler of it that decides the same. A node on which more is held
-        than it has is `free` by a negative number."""
+        """The state as a snapshot, of which `of` makes a scheduler that decides the same. `Node.free` is negative where attempts hold more
+        GPUs than the node has."""
         accounts = self._teams.all()
         teams = tuple(replace(each.team, used_s=self._teams.usage(each.team.name, now), used_at=now) for each in accounts)
         members = tuple(self._pools.snapshot())
-        return World(members=members, asks=tuple(self._lines), running=tuple(self._running.values()), teams=teams)
+        return World(members=members, asks=tuple(self._queues), running=tuple(self._running.values()), teams=teams)
 
     # --- decisions
 
     def cycle(self, now: float) -> list[Place | Preempt | Fail]:
-        """Decide. What is placed is held from now on; whoever is to go counts as stopping; a Fail is said once."""
-        return self._cycles.run(now)
+        """Decide. Placed attempts hold their GPUs and victims count as stopping from now on. An infeasible ask is refused once."""
+        self._last = self._cycle(now).run()
+        return list(self._last.decisions)
+
+    def _cycle(self, now: float) -> Cycle:
+        return Cycle(self.policy, self._pools, self._teams, self._queues, self._failures, now, self.hold)

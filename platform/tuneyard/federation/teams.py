@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tuneyard.federation.fitting import expected_end
-from tuneyard.federation.world import Running, Team
+from tuneyard.federation.world import Running, Team, expected_end
 
 
 @dataclass
@@ -92,8 +91,13 @@ class Teams:
         if account.team.cohort:
             self._cohort_holds[account.team.cohort, attempt.sku] += sign * attempt.gpus
 
+    def is_unlimited(self, name: str) -> bool:
+        """Whether a team may take all GPUs there are."""
+        team = self[name].team
+        return team.quota is None and not team.closed
+
     def may_take(self, name: str, sku: str) -> float:
-        """GPUs of a SKU that a team may still take: `room` without the reason, for those who ask often."""
+        """GPUs of a SKU that a team may still take. `room` adds the reason, and costs more."""
         if self[name].team.closed:
             return 0
         return min((self.left(limit, sku) for limit in self.limits(name)), default=math.inf)
@@ -186,6 +190,14 @@ class Teams:
         borrows = team.borrowing.get(sku)
         own = math.inf if borrows is None else team.quota.get(sku, 0) + borrows
         return min(own, self._cohort_quota[team.cohort, sku]) if team.cohort else own
+
+    def could_ever_run(self, name: str, least_by_sku: Mapping[str, int]) -> bool:
+        """Whether quota and borrowing could ever allow a number of workers by SKU."""
+        return any(self.most(name, sku) >= workers for sku, workers in least_by_sku.items())
+
+    def would_borrow(self, name: str, skus: Iterable[str], gpus: int) -> bool:
+        """Whether a team with a quota would borrow some of so many more GPUs on each of the SKUs."""
+        return self[name].team.quota is not None and not any(self.within_quota(name, sku, gpus) for sku in skus)
 
     def within_quota(self, name: str, sku: str, gpus: int) -> bool:
         """Whether so many more GPUs would still be the team's own."""

@@ -1,8 +1,10 @@
-"""Who is to go, so that a gang finds room: the legal set of attempts that loses least GPU-time. An attempt loses its work since the last
-checkpoint, and what all of its GPUs spend on stopping and on starting again.
+"""Victims: the attempts that stop so that a gang fits into a pool.
 
-Gangs that span nodes make this a covering problem, which is NP-hard. A greedy choice gives a first answer, branch and bound the best one;
-with more than a dozen attempts to choose from the search ends at `_STEPS` steps, with the best found so far.
+`cheapest_victims` finds the legal set that loses the least GPU-time. An attempt loses its work since its last checkpoint, and the time in
+which its GPUs stop and start again. With gangs over several nodes this is a covering problem, which is NP-hard: a greedy search gives a
+first answer, and branch and bound improves it for at most `_STEPS` steps.
+
+`youngest_victims` is the rule of Kueue and Slurm: candidates by priority and age, whatever they lose.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from functools import cached_property
 from itertools import islice
 
 from tuneyard.federation.pools import Key, Pool
-from tuneyard.federation.world import Running
+from tuneyard.federation.world import PRIORITIES, Running
 
 _STEPS = 4000
 _MOST = 24
-"""Attempts among which the best set is searched for; of more, those of the greedy answer and the cheapest others."""
+"""The most candidates of branch and bound: the greedy answer, and the cheapest others."""
 
 Cost = tuple[float, int, int]
 """GPU-seconds lost, GPUs, attempts."""
@@ -28,7 +30,7 @@ Cost = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class Deficit:
-    """GPUs of `teams` that must become free, whatever node they are on: what is over a quota."""
+    """GPUs that `teams` must return, on any node, so that a quota is met."""
 
     teams: frozenset[str]
     gpus: int
@@ -36,12 +38,11 @@ class Deficit:
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for: `pods` pods of `size` GPUs in `pool`, by ending some of `candidates`.
+    """A search for `pods` pods of `size` GPUs in `pool`, with victims among `candidates`. Candidates in other pools return quota only.
 
-    `claimed`: GPUs by node that are promised to others, or not to be used; `leaving`: GPUs by node of those who go anyway. `taken_back`:
-    the candidates that may go only because their teams hold more than their own, and only as long as that is so without all others who go;
-    `borrowed`: by team, how much more. `overhead_s`: what each GPU of a victim spends on stopping and starting again. Candidates in other
-    pools give back quota alone.
+    `claimed`: GPUs by node that are reserved or avoided. `leaving`: GPUs by node of attempts that stop already. `reclaimed`: candidates
+    that may go only while their teams borrow, other victims not counted. `borrowed`: GPUs that these teams borrow. `overhead_s`: time in
+    which each GPU of a victim stops and starts again.
     """
 
     pool: Pool
@@ -52,12 +53,12 @@ class Search:
     claimed: Mapping[str, int] = field(default_factory=dict)
     leaving: Mapping[str, int] = field(default_factory=dict)
     borrowed: Mapping[str, int] = field(default_factory=dict)
-    taken_back: frozenset[Key] = frozenset()
+    reclaimed: frozenset[Key] = frozenset()
     deficits: Sequence[Deficit] = ()
     overhead_s: float = 0.0
 
     def lost_s(self, attempt: Running) -> float:
-        """GPU-seconds that are lost if it goes."""
+        """GPU-seconds that a victim loses."""
         return attempt.lost_s(self.now) + attempt.gpus * self.overhead_s
 
     def cost_of(self, attempts: Iterable[Running]) -> Cost:
@@ -68,12 +69,12 @@ class Search:
 
     @cached_property
     def room_now(self) -> int:
-        """Pods that find room if nobody goes."""
+        """Pods that fit without victims."""
         return sum(_free(self, name, 0) // self.size for name in self.pool.base)
 
     @cached_property
     def missing(self) -> int:
-        """GPUs that must become free at least."""
+        """The least number of GPUs that victims must free."""
         most = sum(min(_free(self, name, 0), gpus // self.size * self.size) for name, gpus in self.pool.base.items())
         return max(1, self.pods * self.size - most, *(deficit.gpus for deficit in self.deficits))
 
@@ -85,8 +86,8 @@ class Victims:
 
 
 def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | None:
-    """The cheapest legal set that makes room, or None where there is none (or none cheaper than `below`)."""
-    candidates = sorted(search.candidates, key=by_age)
+    """The cheapest legal set of victims that makes room. None: there is no such set, or none cheaper than `below`."""
+    candidates = sorted(search.candidates, key=by_checkpoint)
     if not Going(search, candidates).makes_room():
         return None
     best = _greedy(search, candidates)
@@ -101,11 +102,28 @@ def cheapest_victims(search: Search, below: Cost | None = None) -> Victims | Non
     return _BranchAndBound(search, candidates, bound).run() or best
 
 
-def least_cost_s(by_age: Iterable[Running], missing: int, now: float, overhead_s: float) -> float:
-    """No set that frees so many GPUs costs less GPU-seconds: those whose last checkpoint is youngest (`by_age`), in fractions. This is the
-    bound of the fractional knapsack (Dantzig 1957)."""
+def youngest_victims(search: Search) -> Victims | None:
+    """The legal set by priority and age: reclaimed candidates first, then the lowest priority, then the latest start. Victims that turn out
+    not to be needed stay, the last first (Kueue's `minimalPreemptions`). None: candidates in this order make no room."""
+
+    def order(attempt: Running) -> tuple[bool, int, float, str, str]:
+        return attempt.key not in search.reclaimed, PRIORITIES[attempt.priority], -attempt.started, attempt.job, attempt.task
+
+    going = _first_of(search, sorted(search.candidates, key=order))
+    if going is None:
+        return None
+    for attempt in reversed(going.attempts):
+        going.drop(attempt)
+        if not going.makes_room():
+            going.add(attempt)
+    return Victims(tuple(going.attempts), search.cost_of(going.attempts))
+
+
+def least_cost_s(attempts: Iterable[Running], missing: int, now: float, overhead_s: float) -> float:
+    """A lower bound of the GPU-seconds lost by any victims that free `missing` GPUs: the attempts with the youngest checkpoints, in
+    fractions (fractional knapsack; Dantzig 1957). The attempts come sorted by `by_checkpoint`."""
     cost = 0.0
-    for attempt in by_age:
+    for attempt in attempts:
         if missing <= 0:
             return cost
         gpus = attempt.gpus
@@ -114,20 +132,20 @@ def least_cost_s(by_age: Iterable[Running], missing: int, now: float, overhead_s
     return cost if missing <= 0 else math.inf
 
 
-def by_age(attempt: Running) -> tuple[float, int, str, str]:
+def by_checkpoint(attempt: Running) -> tuple[float, int, str, str]:
     """Youngest checkpoint first."""
     return (-attempt.saved, attempt.gpus, attempt.job, attempt.task)
 
 
 class Going:
-    """A set of attempts that would go, and what comes of it; one more or one less costs what it holds, not what the set holds."""
+    """A set of victims, its room and its legality. Adding or dropping an attempt costs time in proportion to its nodes alone."""
 
     def __init__(self, search: Search, attempts: Iterable[Running] = ()) -> None:
         self._search = search
         self._attempts: dict[Key, Running] = {}
         self._freed: Counter[str] = Counter()
         self._of_team: Counter[str] = Counter()
-        self._taken_back: dict[str, list[int]] = {}
+        self._reclaimed: dict[str, list[int]] = {}
         self._room = search.room_now
         for attempt in attempts:
             self.add(attempt)
@@ -145,26 +163,25 @@ class Going:
     def add(self, attempt: Running) -> None:
         self._attempts[attempt.key] = attempt
         self._count(attempt, 1)
-        if attempt.key in self._search.taken_back:
-            insort(self._taken_back.setdefault(attempt.team, []), attempt.gpus)
+        if attempt.key in self._search.reclaimed:
+            insort(self._reclaimed.setdefault(attempt.team, []), attempt.gpus)
 
     def drop(self, attempt: Running) -> None:
         del self._attempts[attempt.key]
         self._count(attempt, -1)
-        if attempt.key in self._search.taken_back:
-            self._taken_back[attempt.team].remove(attempt.gpus)
+        if attempt.key in self._search.reclaimed:
+            self._reclaimed[attempt.team].remove(attempt.gpus)
 
     def makes_room(self) -> bool:
-        """Whether the gang fits once these are gone."""
+        """Whether the gang fits without the victims."""
         return self._room >= self._search.pods and all(
             sum(self._of_team[team] for team in deficit.teams) >= deficit.gpus for deficit in self._search.deficits
         )
 
     def is_legal(self) -> bool:
-        """Whether of no team more is taken back than it has borrowed, but by the last of its attempts to go. What is legal stays so without
-        some of it."""
+        """Whether no team returns more than it borrows, except by the last of its victims. Subsets of a legal set are legal."""
         return all(
-            not back or self._of_team[team] - back[-1] < self._search.borrowed.get(team, 0) for team, back in self._taken_back.items()
+            not back or self._of_team[team] - back[-1] < self._search.borrowed.get(team, 0) for team, back in self._reclaimed.items()
         )
 
     def _count(self, attempt: Running, sign: int) -> None:
@@ -186,21 +203,21 @@ def _free(search: Search, name: str, freed: int) -> int:
 
 
 def _is_in(pool: Pool, attempt: Running) -> bool:
-    """Node names are those of one cluster."""
     return attempt.cluster == pool.member and attempt.sku == pool.sku.name
 
 
 def _greedy(search: Search, candidates: Sequence[Running]) -> Victims | None:
-    """Cheapest first until there is room, then without those that it turns out not to need; and once more node by node."""
+    """The cheaper of two greedy sets, without victims that turn out not to be needed."""
     answers = []
-    for going in (_cheapest_first(search, candidates), _node_by_node(search, candidates)):
+    for going in (_first_of(search, candidates), _node_by_node(search, candidates)):
         if going is not None:
             _drop_needless(search, going)
             answers.append(Victims(tuple(going.attempts), search.cost_of(going.attempts)))
     return min(answers, key=lambda answer: answer.cost, default=None)
 
 
-def _cheapest_first(search: Search, candidates: Sequence[Running]) -> Going | None:
+def _first_of(search: Search, candidates: Sequence[Running]) -> Going | None:
+    """Legal candidates in their order, until they make room."""
     going = Going(search)
     for attempt in candidates:
         if going.makes_room():
@@ -212,7 +229,7 @@ def _cheapest_first(search: Search, candidates: Sequence[Running]) -> Going | No
 
 
 def _node_by_node(search: Search, candidates: Sequence[Running]) -> Going | None:
-    """Clear the cheapest nodes, each of as much as one pod needs."""
+    """Clear the cheapest nodes, each for one pod."""
     on_node: dict[str, list[Running]] = {}
     for attempt in candidates:
         for name in attempt.nodes if _is_in(search.pool, attempt) else ():
@@ -251,8 +268,8 @@ def _drop_needless(search: Search, going: Going) -> None:
 
 
 class _BranchAndBound:
-    """Depth first over who goes and who stays, youngest checkpoints first; cut where not even the fractional bound beats the best, or where
-    not even all that are left would do."""
+    """Depth first over candidates, youngest checkpoints first. A branch is cut where its lower bound does not beat the best set, or where
+    all of its remaining candidates make no room."""
 
     def __init__(self, search: Search, candidates: Sequence[Running], bound: Cost | None) -> None:
         self._search = search

@@ -15,6 +15,8 @@ UNKNOWN_DURATION_S = 4 * 3600.0
 """What a task is assumed to take of which nothing is known."""
 FITS_NEVER = 2**31 - 1
 """The least number of GPUs of a SKU on which a model fits that fits on no number of them."""
+_SOON_S = 60.0
+"""The least that an attempt which has overrun its prediction is expected to need."""
 Basis = Literal["pace", "given", "corrected", "plan", "assumed"]
 """Where a predicted duration comes from: the task's own pace so far, `expectedDuration` of its job, the same times what such guesses of its
 team were wrong by, the planner, or nowhere."""
@@ -241,3 +243,27 @@ class Undecidable(Exception):
 
 
 Decision = Place | Preempt | Wait | Fail
+
+
+def running_of(place: Place, now: float) -> Running:
+    """The attempt of a placement that starts now."""
+    ask = place.ask
+    return Running(
+        job=ask.job,
+        task=ask.task,
+        team=ask.team,
+        priority=ask.priority,
+        cluster=place.cluster,
+        sku=place.sku,
+        nodes=place.nodes,
+        started=now,
+        ends=now + place.seconds,
+        saved=now,
+        preemptible=ask.preemptible,
+    )
+
+
+def expected_end(ends: float, now: float) -> float:
+    """The end of an attempt that was predicted to end at `ends`. One that has overrun its prediction needs as long again as it has
+    overrun."""
+    return ends if ends > now else now + max(_SOON_S, now - ends)

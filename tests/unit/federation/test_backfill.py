@@ -170,7 +170,7 @@ def test_with_exact_predictions_nobody_delays_the_first(before: list[Ask], behin
     for each in before:
         scheduler.add(replace(each, job=f"before-{each.job}"))
     scheduler.cycle(0.0)
-    for each in list(scheduler.lines):
+    for each in scheduler.asks:
         scheduler.withdraw(each.job, each.task)
     scheduler.add(ask("large", 16, unit=8))
     for each in behind:

@@ -14,8 +14,7 @@ from tests.worlds import HOUR, ask, decide, member, placed, running
 from tuneyard.federation import POLICIES, Decision, Preempt, Scheduler, Team
 from tuneyard.federation.pools import Pools
 from tuneyard.federation.simulation import results_of
-from tuneyard.federation.victims import Going, Search
-from tuneyard.federation.victims_in_order import youngest_victims
+from tuneyard.federation.victims import Going, Search, youngest_victims
 
 NOW = 10_000.0
 OWNER = Team(name="owner", quota={"h100-80gb": 8}, cohort="all")

@@ -214,7 +214,7 @@ def test_no_legal_set_takes_back_for_less(
     teams `x` and `y` must become free as their cohort is over."""
     pools, left = Pools(), [8] * 3
     pools.set_member(member("east", *left))
-    attempts, taken_back = [], set()
+    attempts, reclaimed = [], set()
     for number, (wanted, age, team, lower) in enumerate(held):
         takes = {spot: min(gpus, left[spot]) for spot, gpus in wanted.items() if left[spot] > 0}
         if takes:
@@ -223,12 +223,10 @@ def test_no_legal_set_takes_back_for_less(
             attempts.append(running(f"r{number}", {f"east-{spot}": gpus for spot, gpus in takes.items()}, saved=NOW - age, team=team))
             pools.hold(attempts[-1])
             if not lower:
-                taken_back.add(attempts[-1].key)
+                reclaimed.add(attempts[-1].key)
     (pool,) = pools.all
     deficits = (Deficit(frozenset("xy"), over),) if over else ()
-    search = Search(
-        pool, pods, size, attempts, NOW, borrowed=borrowed, taken_back=frozenset(taken_back), deficits=deficits, overhead_s=180.0
-    )
+    search = Search(pool, pods, size, attempts, NOW, borrowed=borrowed, reclaimed=frozenset(reclaimed), deficits=deficits, overhead_s=180.0)
     costs = []
     for some in chain.from_iterable(combinations(attempts, count) for count in range(len(attempts) + 1)):
         freed: Counter[str] = Counter()
@@ -236,7 +234,7 @@ def test_no_legal_set_takes_back_for_less(
         for each in some:
             freed.update(each.nodes)
             of_team[each.team] += each.gpus
-        largest = {team: max((each.gpus for each in some if each.team == team and each.key in taken_back), default=0) for team in "xyz"}
+        largest = {team: max((each.gpus for each in some if each.team == team and each.key in reclaimed), default=0) for team in "xyz"}
         legal = all(not last or of_team[team] - last < borrowed[team] for team, last in largest.items())
         room = sum((gpus + freed[f"east-{spot}"]) // size for spot, gpus in enumerate(left)) >= pods
         if legal and room and of_team["x"] + of_team["y"] >= over:

@@ -233,7 +233,7 @@ def test_a_hundred_thousand_asks_are_only_many(policy: str) -> None:
         scheduler.add(ask(f"j{number}", 1 + number % 8, created=float(number), team=f"t{number % 30}"))
     placed = scheduler.cycle(0.0)
     assert sum(place.workers for place in placed if isinstance(place, Place)) == 16
-    assert len(scheduler.lines) == 100_000 - len(placed)
+    assert scheduler.waiting == 100_000 - len(placed)
     assert "enough at about" in scheduler.wait("j99999", "train", 0.0).reason
 
 

@@ -215,7 +215,7 @@ def test_an_observer_sees_the_scheduler_after_each_cycle() -> None:
     seen: list[tuple[float, int]] = []
 
     def observe(scheduler: Scheduler, now: float) -> None:
-        seen.append((now, len(scheduler.lines)))
+        seen.append((now, scheduler.waiting))
 
     simulate(THREE, (member(),), Scenario(policy="tuneyard"), np.random.default_rng(1), observe=observe)
     assert [now for now, _ in seen][:3] == [0, 10, 20]

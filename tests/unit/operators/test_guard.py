@@ -175,12 +175,12 @@ def test_an_ask_that_makes_a_cycle_raise_is_set_aside_and_the_others_start(monke
     placing.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
     placing.hold(("maps", "runs"), {}, JobStatus(), 0)
 
-    def break_on_bad(finder: Any, own: Any, shape: Any, now: float) -> Any:
+    def break_on_bad(finder: Any, own: Any, feasibility: Any) -> Any:
         if own.job == "maps/bad":
             raise OverflowError("too large")
-        return known(finder, own, shape, now)
+        return known(finder, own, feasibility)
 
-    from tuneyard.federation.finding import Finder
+    from tuneyard.federation.placement import Finder
 
     known = Finder.find
     monkeypatch.setattr(Finder, "find", break_on_bad)

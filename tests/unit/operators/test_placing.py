@@ -88,10 +88,10 @@ def test_for_whom_others_go_is_known_until_the_status_says_so_and_then_by_it() -
     assert OTHER in cycle(placing), "its status is to be written"
     assert placing.owed[OTHER] == {"train": 100.0}
     assert not placing.want(OTHER, {"train": wanted}, 101), "nothing new, though the stored ask does not say it yet"
-    assert next(iter(placing.scheduler.lines)).owed_since == 100.0
+    assert placing.scheduler.asks[0].owed_since == 100.0
     placing.want(OTHER, {"train": replace(wanted, owed_since=100.0)}, 102)
     assert not placing.owed
-    assert next(iter(placing.scheduler.lines)).owed_since == 100.0
+    assert placing.scheduler.asks[0].owed_since == 100.0
 
 
 def test_a_team_that_was_missed_is_missed_no_more_when_there_are_no_teams() -> None:

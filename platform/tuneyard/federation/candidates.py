@@ -1,0 +1,171 @@
+"""Candidates for preemption: which attempts an ask may preempt, and from when on.
+
+An ask may preempt attempts of lower priority. Two kinds of asks may preempt attempts of their own priority too: an ask within its team's
+quota reclaims GPUs that other teams borrow, and a large gang that has starved preempts attempts with a recent checkpoint. Both spare
+attempts until these have run for some time (`Policy.settled_s`, `Policy.starves_settled_s`), and longer after each preemption.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuneyard.federation.policy import Policy
+from tuneyard.federation.pools import Key, Pool, Pools
+from tuneyard.federation.reservations import Reservations
+from tuneyard.federation.teams import Teams
+from tuneyard.federation.victims import Deficit, by_checkpoint
+from tuneyard.federation.world import PRIORITIES, Ask, Running
+
+
+@dataclass(frozen=True)
+class Found:
+    """Candidates in one pool, youngest checkpoint first.
+
+    `reclaimed`: candidates that may go only while their teams hold borrowed GPUs. `borrowed`: GPUs that each of these teams borrows.
+    `settles_at`: when the first attempt that is spared now becomes a candidate.
+    """
+
+    attempts: Sequence[Running]
+    reclaimed: frozenset[Key] = frozenset()
+    borrowed: Mapping[str, int] = field(default_factory=dict)
+    settles_at: float = math.inf
+
+
+class Candidates:
+    """Candidates of one cycle, which starts at `now`."""
+
+    def __init__(self, policy: Policy, pools: Pools, teams: Teams, reservations: Reservations, now: float) -> None:
+        self._policy = policy
+        self._pools = pools
+        self._teams = teams
+        self._reservations = reservations
+        self._now = now
+
+    def exist_from(self, ask: Ask) -> float:
+        """When an ask may have candidates: `-inf` for now, `inf` for never. This costs little, and no pool is looked at."""
+        if not self._policy.preempts or ask.worlds[-1] == 0:
+            return math.inf
+        mine = PRIORITIES[ask.priority]
+        if any(count for priority, count in self._pools.preemptible.items() if priority < mine):
+            return -math.inf
+        if not self._pools.preemptible[mine]:
+            return math.inf
+        if self.has_starved(ask):
+            return -math.inf
+        if self._teams[ask.team].team.quota is None or not any(self.may_reclaim(ask, sku) for sku in self._pools.layout.by_sku):
+            return math.inf
+        return -math.inf if self.is_patient(ask) else self._patient_at(ask)
+
+    def is_patient(self, ask: Ask) -> bool:
+        """Whether an ask has waited long enough to reclaim quota. Most borrowing attempts end by themselves in that time."""
+        return self._now >= self._patient_at(ask)
+
+    def has_starved(self, ask: Ask) -> bool:
+        """Whether a gang has waited so long for its size that it may preempt attempts of its own priority. Otherwise a stream of small jobs
+        would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
+        policy, gpus = self._policy, ask.worlds[-1]
+        if not policy.starves_from or gpus < policy.starves_from or self._teams[ask.team].team.quota is not None:
+            return False
+        return self._now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
+
+    def may_reclaim(self, ask: Ask, sku: str) -> bool:
+        """Whether an ask stays within its team's own quota of a SKU, beside quota reserved for the team in this cycle."""
+        return self._teams.within_quota(ask.team, sku, ask.smallest(sku) + self._reservations.of_team[ask.team, sku])
+
+    def deficits(self, ask: Ask, sku: str) -> list[Deficit]:
+        """Quota that an ask lacks, beside quota reserved for its team in this cycle."""
+        needed = ask.smallest(sku) + self._reservations.of_team[ask.team, sku]
+        return [Deficit(teams, gpus) for teams, gpus in self._teams.deficits(ask.team, sku, needed)]
+
+    def quota_team(self, ask: Ask) -> str:
+        """The team of an ask where its quota matters: it may reclaim quota, or lacks it. Otherwise empty: asks of one shape and priority
+        then have the same candidates, whatever their teams."""
+        if self._teams[ask.team].team.quota is None:
+            return ""
+        mine = bool(self._pools.preemptible[PRIORITIES[ask.priority]])
+        matters = any((mine and self.may_reclaim(ask, sku)) or self.deficits(ask, sku) for sku in self._pools.layout.by_sku)
+        return ask.team if matters else ""
+
+    def may_ever_go(self, attempt: Running, ask: Ask) -> bool:
+        """Whether an ask may preempt an attempt at some time, however long it waits. A starved gang spares attempts without a
+        checkpoint."""
+        if attempt.stopping:
+            return True
+        if not self._policy.preempts or not attempt.preemptible or PRIORITIES[attempt.priority] > PRIORITIES[ask.priority]:
+            return False
+        return PRIORITIES[attempt.priority] < PRIORITIES[ask.priority] or self._has_saved(attempt)
+
+    def in_pool(self, ask: Ask, pool: Pool) -> Found:
+        """Candidates in a pool: attempts of lower priority, and settled attempts of the ask's own."""
+        lower, starved = _lower(pool, PRIORITIES[ask.priority]), self.has_starved(ask)
+        reclaims, settles_at = self.may_reclaim(ask, pool.sku.name), math.inf
+        if reclaims and not self.is_patient(ask):
+            reclaims, settles_at = False, self._patient_at(ask)
+        if not (reclaims or starved):
+            return Found(lower, settles_at=settles_at)
+        equal, teams = _equal(pool, PRIORITIES[ask.priority])
+        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
+        borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
+        settled = []
+        for attempt in equal:
+            at = math.inf
+            if reclaims and attempt.team in borrowed:
+                at = self._settled_at(attempt, self._policy.settled_s)
+            if starved and self._has_saved(attempt) and (attempt.team == ask.team or attempt.team in borrowed):
+                at = min(at, self._settled_at(attempt, self._policy.starves_settled_s))
+            if at <= self._now:
+                settled.append(attempt)
+            else:
+                settles_at = min(settles_at, at)
+        if not settled:
+            return Found(lower, settles_at=settles_at)
+        reclaimed = frozenset(attempt.key for attempt in settled if attempt.team != ask.team)
+        return Found(sorted([*lower, *settled], key=by_checkpoint), reclaimed, borrowed, settles_at)
+
+    def with_other_pools(self, here: Found, ask: Ask, pool: Pool, deficits: Sequence[Deficit]) -> Found:
+        """Candidates in a pool, and candidates in other pools of the SKU that return quota which the ask lacks."""
+        over = frozenset().union(*(deficit.teams for deficit in deficits))
+        attempts, reclaimed, borrowed, settles_at = list(here.attempts), set(here.reclaimed), dict(here.borrowed), here.settles_at
+        for other in self._pools.all:
+            if other is not pool and other.sku.name == pool.sku.name and not over.isdisjoint(other.teams()):
+                there = self.in_pool(ask, other)
+                attempts += [attempt for attempt in there.attempts if attempt.team in over]
+                reclaimed |= there.reclaimed
+                borrowed |= there.borrowed
+                settles_at = min(settles_at, there.settles_at)
+        return Found(sorted(attempts, key=by_checkpoint), frozenset(reclaimed), borrowed, settles_at)
+
+    def _patient_at(self, ask: Ask) -> float:
+        return ask.created + self._policy.settled_s
+
+    def _settled_at(self, attempt: Running, settled_s: float) -> float:
+        doublings = min(attempt.preempted, 32)
+        return attempt.started + min(self._policy.longest_settled_s, settled_s * 2.0**doublings)
+
+    def _has_saved(self, attempt: Running) -> bool:
+        return attempt.saved > attempt.started and attempt.saved >= self._now - self._policy.starves_unsaved_s
+
+    def _lends(self, one: str, other: str) -> bool:
+        return other != one and self._teams.lends(one, other)
+
+
+def _lower(pool: Pool, priority: int) -> Sequence[Running]:
+    known = pool.answers.lower
+    if priority not in known:
+        lower = [each for each in pool.attempts.values() if _may_go(each) and PRIORITIES[each.priority] < priority]
+        known[priority] = sorted(lower, key=by_checkpoint)
+    return known[priority]
+
+
+def _equal(pool: Pool, priority: int) -> tuple[Sequence[Running], frozenset[str]]:
+    known = pool.answers.equal
+    if priority not in known:
+        equal = [each for each in pool.attempts.values() if _may_go(each) and PRIORITIES[each.priority] == priority]
+        known[priority] = (equal, frozenset(each.team for each in equal))
+    return known[priority]
+
+
+def _may_go(attempt: Running) -> bool:
+    return attempt.preemptible and not attempt.stopping
