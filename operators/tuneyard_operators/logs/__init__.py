@@ -1,4 +1,4 @@
-"""The logs of jobs, served as an aggregated API (`logs.tuneyard.dev`): whoever may `get` jobspecs/log of a job reads its log.
+"""The logs of jobs as an aggregated API (`logs.tuneyard.dev`), for readers with the right to `get` jobspecs/log.
 
 A reader asks the API server of the hub's cluster, which knows who they are. It passes the question on to this program (`server`), over TLS:
 it trusts the certificate that this program makes (`certificates`), and shows its own front-proxy certificate, beside headers that name the
