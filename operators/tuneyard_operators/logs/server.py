@@ -19,10 +19,10 @@ from tuneyard.kubernetes.names import is_subdomain
 from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Missing
 from tuneyard_operators.logs.front_proxy import FrontProxy, asker_of
 from tuneyard_operators.logs.limits import Limits
+from tuneyard_operators.logs.log_reader import read_answer
 from tuneyard_operators.logs.permissions import Permissions
 from tuneyard_operators.logs.plain_text import as_text
 from tuneyard_operators.logs.problems import Problem
-from tuneyard_operators.logs.reading import read_answer
 from tuneyard_operators.logs.storage_keys import StorageKeys
 
 log = logging.getLogger(__name__)

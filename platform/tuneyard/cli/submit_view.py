@@ -12,7 +12,7 @@ from tuneyard.cli.job_progress import JobView, open_job_view
 from tuneyard.cli.progress import in_notebook
 from tuneyard.cli.ship_progress import announcement, conclusion, open_ship_progress
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
-from tuneyard.cluster.sending import OnProgress
+from tuneyard.cluster.uploads import OnProgress
 
 
 class SubmitView(Protocol):

@@ -9,10 +9,10 @@ from typing import Any
 from tuneyard.api import BadInput, FindTemplate, JobSpec, StorageError, load_documents
 from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.hub import Hub
-from tuneyard.cluster.sending import OnProgress, Sent, send
 from tuneyard.cluster.shipping import Shipment
 from tuneyard.cluster.storage_access import storage_access_of_author
 from tuneyard.cluster.submission import Submission
+from tuneyard.cluster.uploads import OnProgress, Sent, send
 
 
 def submit_shipment(
