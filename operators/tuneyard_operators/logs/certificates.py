@@ -1,4 +1,4 @@
-"""The certificate that the API of logs serves with, and the authority that API servers trust it by. Pure: time and names come in.
+"""The serving certificate of the API of logs, and the authority by which API servers trust it. Pure: time and names come in.
 
 Each certificate is signed by an authority of its own, whose key is forgotten at once, so that nothing else is ever signed by it. The bundle
 of authorities holds the one before as well: replicas that serve the older certificate for another minute stay trusted.
@@ -21,7 +21,7 @@ VALID = datetime.timedelta(days=365)
 _RENEWED_BEFORE = datetime.timedelta(days=120)
 _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 _UNREADABLE = (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension)
-"""What comes of a Secret in which somebody has written something else: a new certificate takes its place."""
+"""Errors of a Secret with other content: a new certificate takes its place."""
 _ONE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 

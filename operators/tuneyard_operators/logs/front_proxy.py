@@ -1,7 +1,7 @@
-"""Who asks: the reader whom the API server names in headers, once its front-proxy certificate proves that it is the API server.
+"""The reader of a request: the API server names them in headers, and proves by its front-proxy certificate that it is the API server.
 
 Kubernetes, "Configure the Aggregation Layer": the API server shows a client certificate of the authority in the ConfigMap
-`kube-system/extension-apiserver-authentication`, with a common name of that ConfigMap's list. Whoever else connects is not believed.
+`kube-system/extension-apiserver-authentication`, with a common name of that ConfigMap's list. Headers of other clients count for nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Headers(Protocol):
 
 @dataclass(frozen=True)
 class FrontProxy:
-    """`authority`: PEM of who signs front-proxy certificates; `names`: their common names, any where it is empty."""
+    """`authority`: PEM of the authority that signs front-proxy certificates; `names`: their common names, any where it is empty."""
 
     authority: str
     names: frozenset[str]
@@ -50,7 +50,7 @@ class FrontProxy:
 
 @dataclass(frozen=True)
 class Asker:
-    """A user as the API server knows them; what a SubjectAccessReview is about."""
+    """A user as the API server knows them, and as a SubjectAccessReview names them."""
 
     user: str
     uid: str

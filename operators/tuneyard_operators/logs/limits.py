@@ -1,4 +1,4 @@
-"""How much is asked at once: of this program, and of each storage, so that a slow one takes a part of it and not all."""
+"""Limits on concurrent queries: of this program, and of each storage, so that a slow storage takes a part of the program and not all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RETRY_S = 1
 
 
 class Limits:
-    """Counts what is under way. Nothing queues here: who finds it full is asked to come again (429)."""
+    """Counts the queries under way. There is no queue: a query beyond a limit is refused (429)."""
 
     def __init__(self, at_once: int = AT_ONCE, of_a_storage: int = AT_ONCE_OF_A_STORAGE) -> None:
         self._at_once = at_once
@@ -24,7 +24,7 @@ class Limits:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """One question. Raises Problem (429) where too many are under way."""
+        """One query. Raises Problem (429) beyond the limit."""
         if self._total >= self._at_once:
             raise Problem(429, f"the hub reads {self._total} logs at this moment", retry_after_s=_RETRY_S)
         self._total += 1
@@ -35,7 +35,7 @@ class Limits:
 
     @contextmanager
     def of(self, storage: str) -> Iterator[None]:
-        """One question to a storage. Raises Problem (429) where too many wait for it."""
+        """One query to a storage. Raises Problem (429) beyond the limit of one storage."""
         if self._by_storage[storage] >= self._of_a_storage:
             raise Problem(429, f"the hub waits for {self._by_storage[storage]} answers of {storage}", retry_after_s=_RETRY_S)
         self._by_storage[storage] += 1

@@ -1,6 +1,6 @@
 """The keys of storage that a member's administrators give to every container there: `spec.env` of its Cluster, with Secrets of the member.
 
-A job that ran on a member has had these keys in its pods, so that reading its output with them shows its author nothing new.
+The pods of a job on a member have these keys: reading its output with them shows its author nothing new.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tuneyard_operators.logs.limits import Limits
 
 Reach = Callable[[Cluster], Awaitable[Connection]]
 """Makes a connection to a member. Raises ApiError."""
-_HOLDS_S, _REFUSAL_HOLDS_S = 60.0, 20.0
+_TTL_S, _REFUSAL_TTL_S = 60.0, 20.0
 _MEMBER_S = 10.0
 
 
 class NoKeys(Exception):
-    """Why a member gives none."""
+    """The reason why a member gives no keys."""
 
 
 class MemberKeys:
-    """Asks members for their keys, and remembers what they said, or why nothing, for some seconds."""
+    """The keys of members, or the reasons for none, each kept for some seconds."""
 
     def __init__(self, reach: Reach, limits: Limits) -> None:
         self._reach = reach
@@ -46,8 +46,8 @@ class MemberKeys:
                 version, until, found = self._known.get(name, ("", 0.0, NoKeys()))
                 if version != item["metadata"]["resourceVersion"] or until < time.monotonic():
                     found = await self._ask(name, item)
-                    holds_s = _REFUSAL_HOLDS_S if isinstance(found, NoKeys) else _HOLDS_S
-                    self._known[name] = item["metadata"]["resourceVersion"], time.monotonic() + holds_s, found
+                    ttl_s = _REFUSAL_TTL_S if isinstance(found, NoKeys) else _TTL_S
+                    self._known[name] = item["metadata"]["resourceVersion"], time.monotonic() + ttl_s, found
         if isinstance(found, NoKeys):
             raise found
         return found

@@ -1,4 +1,4 @@
-"""Whether a reader may: the API server is asked (SubjectAccessReview), and its answer holds for seconds, as in every aggregated API."""
+"""The right to read a log: a SubjectAccessReview of the API server, kept for seconds, as in every aggregated API."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuneyard_operators.kube import SUBJECT_ACCESS_REVIEW, Connection, Key
 from tuneyard_operators.logs.front_proxy import Asker
 from tuneyard_operators.logs.problems import Problem
 
-_HOLDS_S = 10.0
+_TTL_S = 10.0
 _MOST_KNOWN = 10_000
 
 
 class Permissions:
-    """Remembers what was allowed to whom. A right that was taken away is gone within 10 s; a refusal is asked again each time."""
+    """Granted rights, each kept for 10 s. Refusals are not kept."""
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = time.monotonic) -> None:
         self._connection = connection
@@ -36,4 +36,4 @@ class Permissions:
             raise Problem(403, said, name=name)
         if len(self._until) >= _MOST_KNOWN:
             self._until.clear()
-        self._until[key] = self._clock() + _HOLDS_S
+        self._until[key] = self._clock() + _TTL_S

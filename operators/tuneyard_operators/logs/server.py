@@ -1,4 +1,4 @@
-"""The API of logs over HTTP: what is asked in which path, who asks, and every failure as a Kubernetes Status."""
+"""The API of logs over HTTP: its paths, the reader of each request, and every failure as a Kubernetes Status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tuneyard.kubernetes.names import is_subdomain
 from tuneyard_operators.kube import JOBSPEC, ApiError, Connection, Missing
 from tuneyard_operators.logs.front_proxy import FrontProxy, asker_of
 from tuneyard_operators.logs.limits import Limits
+from tuneyard_operators.logs.log_reader import read_answer
 from tuneyard_operators.logs.permissions import Permissions
 from tuneyard_operators.logs.plain_text import as_text
 from tuneyard_operators.logs.problems import Problem
-from tuneyard_operators.logs.reading import read_answer
 from tuneyard_operators.logs.storage_keys import StorageKeys
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class LogApi:
-    """`proxy`: whom to believe at this moment; `count`: hears the code of each answer."""
+    """`proxy`: the trusted front proxy now; `count`: called with the code of each answer."""
 
     connection: Connection
     keys: StorageKeys
@@ -55,7 +55,7 @@ class LogApi:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nothing is answered to whom the front proxy's certificate does not vouch for, not even that a path is not there."""
+        """Every answer but 401 requires the certificate of the front proxy, a 404 as well."""
         try:
             transport = request.transport
             certificate = transport.get_extra_info("peercert") if transport is not None else None

@@ -1,6 +1,6 @@
-"""Which keys open the storage of a job: those that its own pods have, and never the hub's where its author chose the place.
+"""The keys of a job's storage: those of its own pods, and never the hub's where the author chose the place.
 
-First the job's own, of the Secrets that it names or of its namespace; else those that the member gives on which it ran. The hub's own
+First the keys in Secrets that the job names, or in that of its namespace; else the keys of the member on which it ran last. The hub's own
 identity opens the folders that the hub has chosen itself, below its `--output`, and nothing else: an author who names `storage.output`
 would read with it what another team has written. The rules for keys, regions and servers are those of the client
 (`tuneyard.cluster.storage_access`): a server is used only where a Cluster names it.
@@ -30,7 +30,7 @@ from tuneyard_operators.logs.member_keys import MemberKeys, NoKeys
 from tuneyard_operators.logs.problems import Problem
 from tuneyard_operators.logs.storage import LogStorage, with_identity, with_keys
 
-_HOLDS_S = 30.0
+_TTL_S = 30.0
 _MOST_KNOWN = 1000
 _READABLE = ("s3", "gs")
 _DIRECTLY = "read it directly, with keys of your own: tuneyard logs does so where your environment has them"
@@ -38,7 +38,7 @@ _DIRECTLY = "read it directly, with keys of your own: tuneyard logs does so wher
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a job's lookup needs, read before: Clusters and Secrets by name, each with its values or why it has none."""
+    """The input of a job's lookup: Clusters, and Secrets by name, each with its values or the error of its read."""
 
     items: Sequence[Mapping[str, Any]]
     secrets: Mapping[str, Mapping[str, str] | TuneyardError]
@@ -57,7 +57,7 @@ class _Looked:
 
 
 class StorageKeys:
-    """Opens the storage of jobs, and remembers what it has opened for 30 s. `output`: below which the hub chooses folders."""
+    """Opens the storage of jobs, and keeps it open for 30 s. `output`: the URI below which the hub chooses folders."""
 
     def __init__(self, connection: Connection, members: MemberKeys, output: str, environment: Mapping[str, str]) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class StorageKeys:
             storage = await self._opened(job)
             if len(self._open) >= _MOST_KNOWN:
                 self._open.clear()
-            self._open[key] = time.monotonic() + _HOLDS_S, storage
+            self._open[key] = time.monotonic() + _TTL_S, storage
         return storage
 
     async def _opened(self, job: HubJob) -> LogStorage:
@@ -101,7 +101,7 @@ class StorageKeys:
         raise _no_way(f"the hub has no keys for the storage of {job.label}: {'; '.join(why for why in whys if why) or 'none'}", _DIRECTLY)
 
     async def _of_member(self, looked: _Looked, job: HubJob) -> tuple[Mapping[str, str], str]:
-        """Keys of the member on which the job ran last, or why there are none."""
+        """Keys of the member on which the job ran last, or the reason for none."""
         ran_on = job.last_attempt.placement.cluster if job.last_attempt and job.last_attempt.placement else ""
         cluster = looked.cluster(ran_on)
         if cluster is None:

@@ -1,4 +1,4 @@
-"""What replicas and API server trust each other by: the serving certificate in a Secret, its authority in the APIService, the front proxy.
+"""The trust between replicas and API server: the serving certificate in a Secret, its authority in the APIService, the front proxy.
 
 The chart makes the Secret, empty, and the APIService, without an authority. The first replica fills both; replicas that race write over a
 version they have read, so that one wins and the others take what it wrote.

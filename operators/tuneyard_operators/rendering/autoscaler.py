@@ -22,14 +22,14 @@ AUTOSCALER_ACCOUNT = "tuneyard-autoscaler"
 JOB_TOKEN = "tuneyard-job-token"
 """Secret of the member's chart with a token of the account of jobs."""
 IDLE_S = 10
-"""How long a pod without a data worker stays: the service itself lets a worker go after a minute without work."""
+"""A pod without a data worker ends after this time; the service ends a worker after a minute without work."""
 _ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3607
 """The kubelet's own choice for accounts' tokens, which it renews."""
 _HEADLESS_S = 5
-"""It has no ear for SIGTERM, and ends by itself when the head has been away for this long; Ray's own 60 s would hold up the pod's end."""
+"""It ignores SIGTERM, and ends after this time without a head. Ray's own 60 s would delay the end of the pod."""
 _OPTIONS = ("env", "volumeMounts", "securityContext")
-"""What of a container can be said of KubeRay's."""
+"""Fields of a container that KubeRay's options take."""
 
 
 def data_service(job: JobSpec, task: str) -> DataService | None:

@@ -30,9 +30,9 @@ for try in 1 2 3 4; do
 done
 exit $code
 """
-# A pod that must go (drained node, reclaimed spot machine) hears of it here, before SIGTERM: the attempt sees `notice`, commits a
-# checkpoint and removes `busy`. Where no work is going on there is nothing to wait for.
-# A worker whose head is gone has nobody who would tell its ranks to stop: it goes at once.
+# A pod that must stop (drained node, reclaimed spot machine) learns it here, before SIGTERM: the attempt sees `notice`, commits a
+# checkpoint and removes `busy`. Without work there is no `busy`, and no wait.
+# A worker without a head stops at once: only the head can tell its ranks to stop.
 _PRE_STOP = f"touch {SCRATCH}/notice; while [ -e {SCRATCH}/busy ]{{head}}; do sleep 0.5; done"
 _HEAD_ANSWERS = ' && (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null'
 
@@ -43,7 +43,7 @@ _WAIT = 'until (exec 3<>"/dev/tcp/$FQ_RAY_IP/6379") 2>/dev/null; do sleep 0.5; d
 
 
 WARM_SERVERS = f"{SCRATCH}/warm"
-# Ranks and engines start cold where it does not come up, and say so.
+# Ranks and engines start cold without the fork server, and say so.
 _WARM = f"mkdir -p {WARM_SERVERS}; python -P -m tuneyard.runtime.stack_server {{arguments}} >{SCRATCH}/warm.log 2>&1 &\n"
 
 
@@ -61,7 +61,7 @@ def lifecycle(*, of_worker: bool) -> dict[str, Any]:
 
 
 def security_context() -> dict[str, Any]:
-    """What the restricted Pod Security Standard asks of a container."""
+    """The security context that the restricted Pod Security Standard requires."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

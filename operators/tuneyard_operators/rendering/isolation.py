@@ -1,6 +1,6 @@
 """The NetworkPolicy of an attempt: only its own pods reach each other.
 
-KubeRay, and whoever else may, are let in by the policy of the member's chart; policies add up.
+The policy of the member's chart lets in KubeRay and other programs; policies add up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from tuneyard_operators.rendering.names import ATTEMPT, UID
 
 ISOLATED = "tuneyard.dev/isolated"
-"""Label of pods that have such a policy: the chart's policies leave those alone that older hubs have started without."""
+"""Label of pods with such a policy: the chart's policies do not select pods that older hubs started without one."""
 
 
 def network_policy(name: str, labels: Mapping[str, str]) -> dict[str, Any]:

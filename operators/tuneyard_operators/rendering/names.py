@@ -1,4 +1,4 @@
-"""Names and labels by which what is on a member is found again."""
+"""Names and labels of an attempt's objects on a member."""
 
 from __future__ import annotations
 

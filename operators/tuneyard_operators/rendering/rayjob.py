@@ -27,7 +27,6 @@ from tuneyard_operators.rendering.container import (
 from tuneyard_operators.rendering.isolation import ISOLATED
 from tuneyard_operators.rendering.merge import merged_pod
 from tuneyard_operators.rendering.names import labels_of
-from tuneyard_operators.rendering.secrets import needed_secrets
 
 DATA_GROUP = "data"
 """Name of the group of pods with data workers."""
@@ -44,7 +43,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """What the hub fills in where JobSpec and Cluster say nothing. `output`: URI prefix; jobs get a folder of their own below it.
+    """Values for what JobSpec and Cluster leave open. `output`: URI prefix; jobs get a folder of their own below it.
 
     `stop_grace_s`: seconds that an attempt has to stop, and a pod of it that must go.
     """
@@ -214,7 +213,7 @@ class _Pods:
         return self.sku.name != "cpu" or gpu_resource(self.sku) != NVIDIA_RESOURCE
 
     def _affinity(self) -> dict[str, Any]:
-        """The nodes that the hub has counted on: the member's scheduler places the pods, among these."""
+        """The nodes of the placement: the member's scheduler chooses among them alone."""
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": sorted(self.placement.nodes)}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}}
 
@@ -279,7 +278,7 @@ class _Pods:
         )
 
     def _warm(self) -> str:
-        """Which stack the worker pods load before Ray starts; on GPUs vLLM starts processes of its own."""
+        """The stack that worker pods load before Ray starts. On GPUs vLLM starts processes of its own."""
         on_gpu = self.sku.name != "cpu"
         if self.task.score is not None:
             source = self.task.score.model.from_task
@@ -292,7 +291,7 @@ class _Pods:
         return f"{TRAINING} {WARM_SERVERS}/{TRAINING}{options}"
 
     def _env(self) -> list[dict[str, Any]]:
-        """Of every container; what stands later wins, so that a job cannot change what the platform says of itself."""
+        """Variables of every container. A later one wins, so that a job cannot change the platform's own."""
         network = self.cluster.spec.network
         given = kinds().find(self.sku.name)
         figures = {"TUNEYARD_GPUS": given_json([given])} if given is not None and given.basis == "given" else {}
@@ -340,7 +339,7 @@ class _Pods:
 
 
 def _written(job: JobSpec) -> dict[str, Any]:
-    """The JobSpec as a file would hold it: no status, and of its metadata what Tuneyard reads."""
+    """The JobSpec as in a file: without status, and with the metadata that Tuneyard reads."""
     whole = job.to_yaml_dict()
     metadata = {key: value for key, value in whole["metadata"].items() if key in ("name", "namespace", "labels")}
     return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": whole["spec"]}
@@ -353,7 +352,3 @@ def _quantity(cores: float) -> str:
 def _data_resources(service: DataService) -> dict[str, Any]:
     memory = f"{math.ceil(service.memory_gb * 1000)}M"
     return {"requests": {"cpu": _quantity(service.cpus), "memory": memory}, "limits": {"memory": memory}}
-
-
-def has_secrets(job: JobSpec) -> bool:
-    return bool(needed_secrets(job.spec.env))

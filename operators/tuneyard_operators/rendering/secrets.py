@@ -25,13 +25,13 @@ class SecretKey:
 
 
 def needed_secrets(env: Sequence[EnvVar]) -> list[SecretKey]:
-    """What the job's environment refers to, each once."""
+    """The keys that the job's environment refers to, each once."""
     references = [variable.value_from.secret_key_ref for variable in env if variable.value_from is not None]
     return sorted({SecretKey(reference.name, reference.key, reference.optional) for reference in references})
 
 
 def secret(name: str, labels: Mapping[str, str], values: Mapping[SecretKey, bytes]) -> dict[str, Any]:
-    """The attempt's own Secret; it goes with its RayJob."""
+    """The attempt's Secret, which is deleted with its RayJob."""
     return {
         "metadata": {"name": name, "labels": dict(labels)},
         "type": "Opaque",

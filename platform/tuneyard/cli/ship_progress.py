@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tuneyard.cli.output import size_text
 from tuneyard.cluster import Parcel, Sent, Shipment
-from tuneyard.cluster.sending import OnProgress
+from tuneyard.cluster.uploads import OnProgress
 
 
 def announcement(shipment: Shipment, *, dry_run: bool) -> list[str]:

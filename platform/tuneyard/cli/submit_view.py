@@ -12,7 +12,7 @@ from tuneyard.cli.progress import JobView, in_notebook, open_job_view
 from tuneyard.cli.ship_progress import announcement, conclusion, open_ship_progress
 from tuneyard.cli.submit_words import left_words, outcome_words
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
-from tuneyard.cluster.sending import OnProgress
+from tuneyard.cluster.uploads import OnProgress
 
 
 class SubmitView(Protocol):

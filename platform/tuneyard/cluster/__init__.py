@@ -10,12 +10,12 @@ from tuneyard.cluster.errors import HubError, Missing, NotAllowed, Problem, Refu
 from tuneyard.cluster.hub import Hub
 from tuneyard.cluster.hub_cluster import Capacity, HubCluster
 from tuneyard.cluster.hub_job import HubJob, TaskOutline
-from tuneyard.cluster.sending import Sent
 from tuneyard.cluster.shipping import CannotShip, Parcel, Shipment, shipment_of
 from tuneyard.cluster.snapshot import Outlook, Snapshot, read_job, waiting_tasks
 from tuneyard.cluster.storage_access import StorageAccess, storage_access
 from tuneyard.cluster.submission import Submission
 from tuneyard.cluster.submit import manifest_of, submit_shipment
+from tuneyard.cluster.uploads import Sent
 from tuneyard.cluster.usage import SkuUse, UsageReport, Used, usage_report
 
 __all__ = [

@@ -49,7 +49,7 @@ class Hub:
         return sorted(found, key=lambda job: (job.created_at, job.label), reverse=True)
 
     def job(self, name: str, namespace: str | None = None) -> HubJob:
-        """One JobSpec. Raises Missing, which names the nearest one that there is."""
+        """One JobSpec. Raises Missing, with the nearest name as its next step."""
         where = namespace or self.address.namespace
         try:
             return hub_job(self._api.ask(get_object(JOBSPEC, where, name)))
@@ -57,7 +57,7 @@ class Hub:
             raise self._missing(name, where) from None
 
     def submit(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Submission:
-        """Give the hub a JobSpec, as `kubectl create` would; one that is there already is compared.
+        """Create a JobSpec, as `kubectl create` does, or compare it with the stored JobSpec of its name.
 
         `manifest` is the object as its file holds it. Raises Refused with path and reason for each thing that admission refuses, and
         BadInput where another job of this name is in the way.
@@ -79,7 +79,7 @@ class Hub:
         raise AssertionError("unreachable")
 
     def cancel(self, name: str, namespace: str | None = None) -> tuple[HubJob, bool]:
-        """Ask for the end of a job. The job, and whether this call is what asked: False where it has ended, or was cancelled before."""
+        """Cancel a job. Returns it, and whether this call cancelled it: False for a job that has ended or was cancelled before."""
         job = self.job(name, namespace)
         if job.ended or job.cancelled:
             return job, False
@@ -91,7 +91,7 @@ class Hub:
     ) -> Iterator[HubJob]:
         """The job now, and again whenever it changes, until the caller has seen enough or `timeout_s` have passed.
 
-        A hub that goes away after the first answer is waited for: `on_away` hears of it once per outage. Raises JobFailed where the
+        An outage of the hub after the first answer is waited out: `on_away` is called once per outage. Raises JobFailed where the
         JobSpec is deleted meanwhile.
         """
         deadline = time.monotonic() + (timeout_s if timeout_s is not None else float("inf"))
@@ -157,7 +157,7 @@ class Hub:
         return template_from(found)
 
     def snapshot(self) -> Snapshot:
-        """Clusters, jobs and teams as they are now; of jobs those of one namespace, where this user may see no others."""
+        """Clusters, jobs and teams now. Jobs are those of one namespace where this user may not list others."""
         partial = ""
         try:
             jobs = tuple(self._api.list(list_objects(JOBSPEC)))
@@ -200,7 +200,7 @@ class Hub:
         return Submission(held, outcome, dry_run)
 
     def _changes(self, job: HubJob, seconds: float) -> Iterator[HubJob]:
-        """The job as it is now, if it is not as it was, and then every change for about `seconds`."""
+        """The job now, if it has changed since `job`, then each change for about `seconds`."""
         answer = self._api.ask(get_object(JOBSPEC, job.namespace, job.name))
         now = hub_job(answer)
         if now.uid != job.uid:
@@ -221,7 +221,7 @@ class Hub:
             return  # the first request of this round was allowed: only watching is not
 
     def _missing(self, name: str, namespace: str) -> Missing:
-        """The error for a name that is not there, with the nearest that is."""
+        """The error for a missing name, with the nearest name that exists."""
         here = self._found(list_objects(JOBSPEC, namespace), _NAMES_SEARCHED)
         elsewhere = self._found(list_objects(JOBSPEC, fields={"metadata.name": name}), 1)
         best = nearest(name, here)

@@ -17,8 +17,11 @@ REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 @dataclass(frozen=True)
 class Capacity:
-    """GPUs of one SKU, or worker slots on cpu. `free`: what pods of others than the hub leave; None until nodes were counted, as what
-    stands in `total` beyond the promise. `down`: on nodes that are cordoned, or not ready."""
+    """GPUs of one SKU, or worker slots on cpu.
+
+    `total`: of the nodes, or, before the first count of nodes, of the Cluster's promise. `free`: GPUs that pods of other programs leave,
+    None before the first count. `down`: on nodes that are cordoned, or not ready.
+    """
 
     sku: str
     total: int
@@ -36,7 +39,7 @@ class HubCluster:
     heartbeat: datetime | None
     message: str
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Endpoint and region of its S3 storage, as variables: what its administrators give to every container there."""
+    """Endpoint and region of its S3 storage, as variables: its administrators give them to every container there."""
 
     @property
     def endpoint(self) -> str:
@@ -64,7 +67,7 @@ def hub_cluster(found: Mapping[str, Any]) -> HubCluster:
 
 
 def _capacity(cluster: Cluster, status: ClusterStatus) -> tuple[Capacity, ...]:
-    """Per SKU what the nodes have, where they were counted; else what the Cluster promises."""
+    """GPUs per SKU: of the nodes, or, before the first count, of the Cluster's promise."""
     found = []
     for sku in cluster.spec.skus:
         nodes = [node for node in status.nodes if node.sku == sku.name]

@@ -1,4 +1,4 @@
-"""A JobSpec as the hub holds it: what was asked for, and what the operator has reported."""
+"""A JobSpec of the hub: the spec that was submitted, and the status that the operator reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuneyard.api.wire import read
 
 @dataclass(frozen=True)
 class TaskOutline:
-    """A task as far as it has to be known to be shown."""
+    """The parts of a task that views show."""
 
     name: str
     kind: str
@@ -26,8 +26,8 @@ class TaskOutline:
 
 @dataclass(frozen=True)
 class HubJob:
-    """One JobSpec of the hub. `spec` is as the API server holds it, `filled` the same with the defaults of the template by which it runs;
-    `status` is empty until the operator saw it."""
+    """One JobSpec of the hub. `spec`: as stored; `filled`: `spec` with the defaults of its template; `status`: empty before the operator's
+    first report."""
 
     name: str
     namespace: str
@@ -54,12 +54,12 @@ class HubJob:
 
     @property
     def cancelled(self) -> bool:
-        """True once someone has asked for its end, which may still take a moment."""
+        """Whether it was cancelled. The job may still run for a moment."""
         return bool(self.spec.get("cancelled"))
 
     @property
     def ended(self) -> bool:
-        """True for good: a final phase that stands for the spec as it is now, and not for one that has been corrected since."""
+        """Whether its phase is final for the spec as it is now. A spec that was corrected since then starts the job again."""
         seen = self.status.observed_generation
         return self.status.phase.final and (seen is None or seen >= self.generation)
 
@@ -73,7 +73,7 @@ class HubJob:
         return max(self.status.attempts, key=lambda attempt: attempt.number, default=None)
 
     def next_step(self) -> str:
-        """What the operator advises about the last failure; empty where nothing failed."""
+        """The operator's advice about the last failure; empty without a failure."""
         failed = [attempt for attempt in self.status.attempts if attempt.next_step]
         return failed[-1].next_step if failed and self.status.phase is Phase.FAILED else ""
 
@@ -81,7 +81,7 @@ class HubJob:
 def hub_job(found: Mapping[str, Any]) -> HubJob:
     """A JobSpec from the API server's JSON.
 
-    What a newer hub reports beside what is known here is left out; a status that cannot be read at all keeps its phase.
+    Fields that a newer hub adds are left out. A status that cannot be read keeps its phase.
     """
     metadata = found["metadata"]
     spec = found.get("spec") or {}

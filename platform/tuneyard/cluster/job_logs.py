@@ -22,13 +22,13 @@ from tuneyard.tracking.task_logs import AttemptLogs, LogNews, LogPart, LogReader
 
 @dataclass(frozen=True)
 class JobLogs:
-    """`of` opens the logs of one attempt. `lack` ends the sentence of a StorageError: why there are no better keys."""
+    """`of` opens the logs of one attempt. `lack`: the reason for missing keys, as the end of a StorageError's sentence."""
 
     of: Callable[[Attempt], AttemptLogs]
     lack: str = ""
 
     def explained(self, error: StorageError) -> StorageError:
-        """Storage refuses those without keys in many words; why there are none is known here."""
+        """`error`, with the reason for missing keys."""
         return StorageError(f"{error.cause}{self.lack}", error.next_step) if self.lack else error
 
 

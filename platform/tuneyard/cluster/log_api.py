@@ -1,8 +1,8 @@
-"""The API under which a hub serves the logs of jobs: its group, its questions and its answers, for those who ask and for the hub.
+"""The API of logs: its group, its queries and its answers, for the client and for the hub.
 
 `GET /apis/logs.tuneyard.dev/v1alpha1/namespaces/NAMESPACE/jobspecs/NAME/log` answers a bounded part of the log of one attempt, and a
-cursor: the same question with that cursor answers what was written since. No connection is held, and the hub remembers nothing between
-questions.
+cursor: the same query with that cursor answers what was written since. No connection stays open, and the hub keeps nothing between
+queries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARAMETERS = ("attempt", "source", "cursor", "tailLines", "limitBytes", "uid", 
 
 @dataclass(frozen=True)
 class LogQuery:
-    """What is asked of the log of one job."""
+    """A query about the log of one job."""
 
     attempt: int | None = None
     """None: the last one."""
@@ -52,7 +52,7 @@ class LogQuery:
     """The last lines of each source, in place of what follows the cursors."""
     limit_bytes: int = LARGEST_ANSWER
     uid: str = ""
-    """Of the JobSpec: another one of its name is none."""
+    """Of the JobSpec. The answer is 404 if another JobSpec has its name."""
     as_text: bool = False
 
     def parameters(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ class LogQuery:
 
     @classmethod
     def parse(cls, parameters: Iterable[tuple[str, str]]) -> LogQuery:
-        """Raises BadInput, which names the parameter, for what is no such question."""
+        """Raises BadInput, which names the parameter."""
         given: dict[str, str] = {}
         for name, value in parameters:
             if name not in _PARAMETERS:
@@ -104,13 +104,13 @@ class LogAnswer:
     task: str
     attempt: int
     sources: tuple[str, ...]
-    """What has printed something so far, whether it was asked for or not."""
+    """All sources that have printed something, beyond those of the query as well."""
     parts: Mapping[str, str]
-    """Whole lines per source that has any to tell."""
+    """Whole lines per source with news."""
     cursors: Mapping[str, int]
-    """What to ask with next."""
+    """The cursors of the next query."""
     more: bool
-    """Whether asking at once is worth it: there was more than one answer holds."""
+    """Whether the log goes on beyond this answer: the next query can follow at once."""
 
     def to_json(self, namespace: str, name: str) -> dict[str, Any]:
         return {

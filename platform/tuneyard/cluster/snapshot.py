@@ -41,8 +41,8 @@ _POLICY = POLICIES["tuneyard"]
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is to be expected of a waiting task. `place`: where it would start in the next cycle; `wait`: why it would not; `ahead`: how
-    many waiting tasks the scheduler looks at before it."""
+    """The forecast of a waiting task. `place`: its placement in the next cycle; `wait`: the reason without one; `ahead`: number of waiting
+    tasks that the scheduler looks at before it."""
 
     task: str
     place: Place | None
@@ -53,8 +53,8 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Clusters, jobs and teams as the API server answers them. `partial`: why not all jobs are in it, if they are not; `templates`: of
-    jobs that have not begun."""
+    """Clusters, jobs and teams as the API server answers them. `partial`: the reason for missing jobs, if any; `templates`: of jobs that
+    have not begun."""
 
     clusters: tuple[Mapping[str, Any], ...]
     jobs: tuple[Mapping[str, Any], ...]
@@ -76,7 +76,7 @@ class Snapshot:
         return frozenset(canonical_sku(sku["name"]) for item in self.clusters for sku in item["spec"].get("skus", []))
 
     def world(self, now: datetime, extra: Iterable[Ask] = (), *, named: Iterable[str] = ()) -> World:
-        """What a scheduler would decide from now. `extra`: asks of a job that the hub does not hold; `named`: the team that it names."""
+        """The input of a scheduling cycle now. `extra`: asks of a job that the hub does not hold; `named`: the team that it names."""
         seconds = now.timestamp()
         running: list[Running] = []
         asks: list[Ask] = []
@@ -100,7 +100,7 @@ class Snapshot:
         return World(members=members, asks=tuple(asks), running=tuple(running), teams=tuple(teams))
 
     def outlook(self, asks: Iterable[Ask], now: datetime, *, named: str | None = None) -> list[Outlook]:
-        """What the scheduler would say of these asks now, among all others that wait. `named`: the team that their job names, if any."""
+        """The forecast of these asks now, among all other waiting tasks. `named`: the team that their job names, if any."""
         wanted = list(asks)
         world = self.world(now, wanted, named=[named] if named else [])
         scheduler = scheduler_of(world, _POLICY, now.timestamp())
@@ -121,7 +121,7 @@ class Snapshot:
         return sorted(map(hub_cluster, self.clusters), key=lambda cluster: cluster.name)
 
     def held(self) -> Counter[tuple[str, str]]:
-        """GPUs by cluster and SKU (the catalog's name) that attempts of its jobs hold now."""
+        """GPUs by cluster and SKU (the catalog's name) of attempts that run now."""
         found: Counter[tuple[str, str]] = Counter()
         for _, status in filter(None, map(self.read_job, self.jobs)):
             for attempt in status.attempts:
@@ -130,7 +130,7 @@ class Snapshot:
         return found
 
     def cost(self, place: Place) -> float:
-        """What a placement is predicted to cost."""
+        """The predicted cost of a placement."""
         for item in self.clusters:
             for sku in item["spec"].get("skus", []) if item["metadata"]["name"] == place.cluster else []:
                 if canonical_sku(sku["name"]) == canonical_sku(place.sku):
@@ -166,7 +166,7 @@ def read_job(item: Mapping[str, Any], find: FindTemplate = no_template) -> tuple
 
 
 def waiting_tasks(job: JobSpec, status: JobStatus) -> list[str]:
-    """Tasks that wait for a placement: what comes before them has succeeded, and nothing of theirs runs."""
+    """Tasks that wait for a placement: their upstream tasks have succeeded, and no attempt of theirs runs."""
     if status.phase.final or job.spec.suspend or job.spec.cancelled:
         return []
     done = {task.name for task in status.tasks if task.phase is Phase.SUCCEEDED}

@@ -1,9 +1,9 @@
-"""How a person gets at the storage of a job, to read its logs or to ship its files: with their own credentials, else with those that the
-job was given, if they may read them.
+"""A person's access to the storage of a job, for its logs and its files: by their own credentials, else by those of the job, if they may
+read them.
 
-Others can write any variable into a job or a Secret, and what stands in this process's environment is obeyed: a token file would be read
-and sent, to a server of their choice. So keys and a region are all that is taken from there. The server is one that the Clusters of the hub
-name, which only its administrators write; who submits a job may name another in it.
+Other people can write any variable into a job or a Secret, and libraries obey the variables of this process: a token file would be read,
+and sent to a server of their choice. So only keys and a region are taken from a job. The server is one that a Cluster of the hub names:
+administrators alone write Clusters. The author of a job may name another server in it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _READ = (*KEYS, *REGIONS, *ENDPOINTS)  # Google's variable names a file, which l
 
 
 class Lookup(Protocol):
-    """Where Clusters and Secrets are looked up, with the rights of whoever asks. Raises NotAllowed, NotInstalled, Missing."""
+    """Looks up Clusters and Secrets with the rights of the user. Raises NotAllowed, NotInstalled, Missing."""
 
     def clusters(self) -> Sequence[HubCluster]: ...
 
@@ -41,7 +41,7 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True)
 class StorageAccess:
-    """Variables to add to this process's, and why more could not be found."""
+    """Variables to add to this process's, and the reasons for missing ones."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class StorageAccess:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """With the variables in this process's environment, where what opens stores looks for them."""
+        """With the variables in this process's environment, where stores look for credentials."""
         os.environ.update(self.variables)
         try:
             yield
@@ -103,7 +103,7 @@ def storage_access_of_author(hub: Hub, manifest: Mapping[str, Any], uri: str, en
 
 @dataclass(frozen=True)
 class _Given:
-    """Variables of storage, by who gives them: the job's `env` with the Secrets that it names, and the Secret of its namespace."""
+    """Variables of storage, by their giver: the job's `env` with the Secrets that it names, and the Secret of its namespace."""
 
     written: Mapping[str, str]
     of_namespace: Mapping[str, str]
@@ -152,7 +152,7 @@ def _server(hub: Lookup, job: HubJob, given: _Given, environment: Mapping[str, s
 
 
 def _clusters(hub: Lookup) -> tuple[Sequence[HubCluster], str]:
-    """The Clusters, or why they cannot be listed."""
+    """The Clusters, or the reason why they cannot be listed."""
     try:
         return hub.clusters(), ""
     except (NotAllowed, NotInstalled) as error:
@@ -160,7 +160,7 @@ def _clusters(hub: Lookup) -> tuple[Sequence[HubCluster], str]:
 
 
 def _secrets(hub: Lookup, variables: Sequence[Mapping[str, Any]], namespace: str, notes: list[str]) -> dict[str, str]:
-    """Values of those variables that refer to a Secret, and of those whose names say that they are one."""
+    """Values of variables that refer to a Secret, or whose names say that they are one."""
     found: dict[str, str] = {}
     read: dict[str, Mapping[str, str]] = {}
     for variable in variables:

@@ -1,4 +1,4 @@
-"""A job to the hub: the object that it is given, after the files that the object names."""
+"""The submission of a job: its files first, then its JobSpec."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from tuneyard.api import BadInput, FindTemplate, JobSpec, StorageError, load_documents
 from tuneyard.api.templates import filled_manifest, no_template
 from tuneyard.cluster.hub import Hub
-from tuneyard.cluster.sending import OnProgress, Sent, send
 from tuneyard.cluster.shipping import Shipment
 from tuneyard.cluster.storage_access import storage_access_of_author
 from tuneyard.cluster.submission import Submission
+from tuneyard.cluster.uploads import OnProgress, Sent, send
 
 
 def submit_shipment(
     hub: Hub, shipment: Shipment, *, dry_run: bool = False, on_progress: OnProgress = lambda _name, _done, _of: None
 ) -> tuple[Submission, Sent | None]:
-    """Send what a job needs, then give it to the hub, which is asked before anything is sent. None was sent after a dry run."""
+    """Upload the files of a job, then submit it. The hub checks the job first. A dry run uploads nothing (None)."""
     if not shipment.parcels:
         return hub.submit(shipment.manifest, dry_run=dry_run), None
     would = hub.submit(shipment.manifest, dry_run=True)

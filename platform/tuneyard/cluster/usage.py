@@ -1,4 +1,4 @@
-"""What teams, jobs and SKUs have used of the clusters, and what stood idle: counted from the JobSpecs that the hub holds. Pure."""
+"""Usage of teams, jobs and SKUs, and idle GPUs, counted from the hub's JobSpecs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.federation import held_hours
 
 @dataclass(frozen=True)
 class Used:
-    """GPU-hours (slot-hours on cpu) that one job has held of one SKU, and the GPUs that it holds now."""
+    """GPU-hours (slot-hours on cpu) of one job on one SKU, and its GPUs now."""
 
     team: str
     job: str
@@ -26,7 +26,7 @@ class Used:
 
 @dataclass(frozen=True)
 class SkuUse:
-    """`idle`: share of what there is that nothing of the hub held in the time looked at; None where there is nothing."""
+    """`idle`: share of the period's GPU-hours that no attempt of the hub used; None without GPUs."""
 
     sku: str
     gpus: int
@@ -44,7 +44,7 @@ class UsageReport:
     partial: str = ""
 
     def teams(self) -> list[dict[str, Any]]:
-        """A row per team and SKU, those with the most first."""
+        """A row per team and SKU, the largest first."""
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for used in self.jobs:
             row = rows.setdefault(
@@ -58,7 +58,7 @@ class UsageReport:
 
 
 def usage_report(snapshot: Snapshot, since: datetime, until: datetime, team: str | None = None) -> UsageReport:
-    """Usage between two moments. The idle share is of all teams, whichever is asked for."""
+    """Usage between two moments. `team` selects the rows of jobs; the idle share counts all teams."""
     everything = list(_used(snapshot, since, until))
     skus = tuple(_sku_use(snapshot, everything, since, until))
     shown = sorted((used for used in everything if team in (None, used.team)), key=lambda used: (-used.gpu_hours, used.job, used.sku))
@@ -97,7 +97,7 @@ def _sku_use(snapshot: Snapshot, used: Iterable[Used], since: datetime, until: d
 
 
 def _gpus(clusters: Iterable[Mapping[str, Any]], since: datetime, until: datetime) -> tuple[dict[str, int], dict[str, float]]:
-    """GPUs of each SKU that the nodes have, as last counted; and their GPU-hours, from when each cluster joined."""
+    """GPUs per SKU by the last count of nodes, and their GPU-hours since each cluster joined."""
     found: dict[str, int] = {}
     hours: dict[str, float] = {}
     for item in clusters:

@@ -25,7 +25,7 @@ from tests.rankers import rank_task, write_clicks
 from tests.servers import S3, s3, s3_server
 
 from tuneyard.cluster import shipment_of
-from tuneyard.cluster.sending import send
+from tuneyard.cluster.uploads import send
 from tuneyard.storage import CommitLog, Store, open_store
 from tuneyard.tracking import LogReader
 

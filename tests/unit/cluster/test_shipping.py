@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tuneyard.api import BadInput, JobSpec, StorageError
 from tuneyard.api.programs import program_files
 from tuneyard.cluster import CannotShip, Parcel, Shipment, shipment_of
-from tuneyard.cluster.sending import Sent, send
+from tuneyard.cluster.uploads import Sent, send
 from tuneyard.runtime.process import working_folder
 from tuneyard.storage import fetch_folder, open_store
 

@@ -12,8 +12,8 @@ from obstore.store import MemoryStore
 
 from tuneyard.cluster.log_api import LogAnswer, LogQuery
 from tuneyard.tracking.task_logs import Chunk
-from tuneyard_operators.logs import reading
-from tuneyard_operators.logs.reading import last_lines, read_answer
+from tuneyard_operators.logs import log_reader as reading
+from tuneyard_operators.logs.log_reader import last_lines, read_answer
 from tuneyard_operators.logs.storage import LogStorage
 
 Logs = dict[str, list[str]]

@@ -1,4 +1,4 @@
-"""Parcels to the job's storage: each is there whole, with the content that its name promises, or not at all."""
+"""Uploads of parcels to the job's storage. A parcel is stored whole, with the content that its name promises, or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sent:
 
 
 def send(shipment: Shipment, on_progress: OnProgress = lambda _name, _done, _of: None) -> Sent:
-    """Bring every parcel below the shipment's root. Raises StorageError where the storage refuses, or a file changes meanwhile."""
+    """Upload every parcel of a shipment that its root lacks. Raises StorageError where the storage refuses, or a file changes meanwhile."""
     store = open_store(shipment.root)
     missing = [parcel for parcel in shipment.parcels if not _is_there(store, parcel)]
     of_bytes = sum(parcel.size_bytes for parcel in missing)

@@ -1,4 +1,4 @@
-"""The API of logs as a part of each replica: it begins to serve as soon as API server and certificate are known, and never ends the hub."""
+"""The API of logs in each replica. It starts once API server and certificate are known, and its failures never end the hub."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 60.0
 _TRIES_AGAIN_S = 5.0
 _LAST_ANSWERS_S = 2.0
-"""A hub that ends waits no longer for answers under way: who asks asks again, and another replica answers."""
+"""Longest wait for answers under way when the hub ends: readers query again, and another replica answers."""
 _LONGEST_LINE = 1 << 17
 """Bytes of a path: a cursor of 4,096 sources is as long."""
 _MOST_HEADERS = 2048
@@ -36,8 +36,8 @@ _MOST_HEADERS = 2048
 async def serve_logs(connection: Connection, port: int, *, reach: Reach, namespace: str, output: str, count: Callable[[int], None]) -> None:
     """Serve on `port` until cancelled.
 
-    `connection`: for this alone, so that readers take nothing of what reconciling needs; `reach`: makes one to a member; `namespace`: of
-    the hub; `output`: the URI below which the hub chooses the outputs of jobs; `count`: hears the code of each answer.
+    `connection`: for this alone, apart from the connection that reconciles; `reach`: connects to a member; `namespace`: of
+    the hub; `output`: the URI below which the hub chooses the outputs of jobs; `count`: called with the code of each answer.
     """
     limits = Limits()
     keys = StorageKeys(connection, MemberKeys(reach, limits), output, dict(os.environ))
@@ -76,7 +76,7 @@ class _Listener:
             await runner.cleanup()
 
     async def _look(self) -> None:
-        """Take in what has changed of certificate and front proxy; what was known goes on where it cannot be seen."""
+        """Read certificate and front proxy. Where they cannot be read, the last ones stay in use."""
         try:
             self._trust = await keep_trust(self._connection, self._namespace, datetime.datetime.now(datetime.UTC))
             trouble = ""
@@ -90,7 +90,7 @@ class _Listener:
         self._trouble = trouble
 
     async def _listen(self, runner: web.AppRunner, before: web.TCPSite | None) -> web.TCPSite | None:
-        """Listen anew, with the certificates of now; connections that are open end as they were begun."""
+        """Listen anew with the current certificates. Open connections keep theirs."""
         try:
             context = _context(self._trusted)
             if before is not None:
@@ -106,7 +106,7 @@ class _Listener:
 
 
 def _context(trust: Trust) -> ssl.SSLContext:
-    """Clients without a certificate are let in as far as an answer that says so (401); those of another authority are not."""
+    """A client without a certificate gets an answer that says so (401); one of another authority fails in the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_OPTIONAL
