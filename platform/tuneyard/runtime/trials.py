@@ -12,11 +12,12 @@ from typing import Any
 from tuneyard.api import BadInput, FailureKind, RankTask, Retries, Task, TrainTask, TuneyardError
 from tuneyard.api.train import Evaluation
 from tuneyard.runtime.environment import hide
+from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.train import run_train
 from tuneyard.runtime.train_attempt import TrainSetting
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Placed, Step, TaskEvent
-from tuneyard.training.request import TrainRequest
+from tuneyard.training.request import TrainRequest, TrainResult
 from tuneyard.tuning import Trial
 
 WARM_UP = 0.25
@@ -136,24 +137,12 @@ def run_trial(
         listener.emit(TaskEvent(task=listener.label, state=state, kind="train" if request.rank is None else "rank", **more))
 
     tell("started", plan=request.plan.to_dict(), settings=settings)
-    failure, message = "", ""
-    alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
-    try:
-        result = run_train(request, alone, listener, stop)
-    except BadInput as error:
-        failure, message = FailureKind.USER_ERROR.value, str(error)
-    except TuneyardError as error:
-        if error.kind in setting.machines.transient:
-            raise
-        failure, message = str(error.kind), hide(error.cause, setting.secrets)
-    finally:
-        open_store(request.output).delete_prefix("")
-        shutil.rmtree(request.scratch, ignore_errors=True)
+    result, failure, message = _attempted(number, request, setting, listener, stop)
     seconds = time.monotonic() - began
     if seconds > limit_s and not should_stop():
         failure, message = "Hang", f"not done after {limit_s:.0f} s"
     measured = listener.speed(request.task.steps or 0) if not failure else None
-    if measured is None:
+    if measured is None or result is None:
         tell("failed", failure=FailureKind.DEADLINE.value if failure == "Hang" else failure, message=message)
         why = message.splitlines()[0] if message else ""
         return Trial(number=number, point=dict(point), failure=failure or "Stopped", message=why, seconds=seconds)
@@ -161,6 +150,24 @@ def run_trial(
     told |= {"tokens_per_s": measured.tokens_per_s, "details": {**_data_details(result.details), "bottleneck": {"stall": measured.stall}}}
     tell("succeeded", result=told)
     return Trial(number=number, point=dict(point), tokens_per_s=measured.tokens_per_s, spread=measured.spread, seconds=seconds)
+
+
+def _attempted(
+    number: int, request: TrainRequest, setting: TrainSetting, listener: Listener, should_stop: ShouldStop
+) -> tuple[TrainResult | None, str, str]:
+    """One start of the ranks, which leaves nothing behind: its result, or the kind and the message of its failure."""
+    alone = replace(setting, retries=Retries(max=0), stop_grace_s=lambda: _STOP_GRACE_S, source=f"trial-{number}-rank")
+    try:
+        return run_train(request, alone, listener, should_stop), "", ""
+    except BadInput as error:
+        return None, FailureKind.USER_ERROR.value, str(error)
+    except TuneyardError as error:
+        if error.kind in setting.machines.transient:
+            raise
+        return None, str(error.kind), hide(error.cause, setting.secrets)
+    finally:
+        open_store(request.output).delete_prefix("")
+        shutil.rmtree(request.scratch, ignore_errors=True)
 
 
 def _data_details(details: Mapping[str, Any]) -> dict[str, Any]:
