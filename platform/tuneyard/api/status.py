@@ -47,11 +47,12 @@ class Progress(StatusFields):
     eta_s: float | None = Field(default=None, description="seconds to the end, as predicted")
     loss: float | None = Field(default=None, description="training loss of the last step, nats per token")
     tokens_per_s: float | None = Field(default=None, description="tokens per second of all workers together")
+    rows_per_s: float | None = Field(default=None, description="rows per second of all workers together, of tasks without tokens")
     mfu: float | None = Field(default=None, description="model FLOPs utilisation, 0 to 1")
     data_wait: float | None = Field(
         default=None, description="share of the last minute's steps in which rank 0 waited for data, 0 to 1; absent: no train task"
     )
-    summary: str = Field(default="", description="for tables: `40/120`, or the stage of work outside the steps")
+    summary: str = Field(default="", description="for tables: `step 40/120`, or the stage of work outside the steps")
 
 
 class PlacementStatus(StatusFields):

@@ -7,60 +7,63 @@ from datetime import datetime
 from typing import Any
 
 from tuneyard.api import Attempt, Phase, TaskStatus
-from tuneyard.cli.job_figures import age, attempt_state, bar, figures, fraction, percent, place, seconds_since, state, took
+from tuneyard.cli.job_figures import attempt_state, bar, percent, progress_of, seconds_since, state, took
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster import HubJob
 from tuneyard.federation import duration_words
 from tuneyard.metrics import FIGURES
+from tuneyard.tracking import JobProgress
+from tuneyard.tracking.progress_words import age, figures, place_words, start_words
 
 _TAIL_LINES = 15
 _ATTEMPTS = ("number", "task", "phase", "cluster", "sku", "gpus", "resumed_from", "last_step", "checkpoint", "took")
 
 
 def page(job: HubJob, now: datetime) -> str:
-    """Where the job is, its tasks and attempts, what failed and how, and what can be done next."""
-    sections = [_head(job, now), _tasks(job), _attempts(job, now), _failures(job), _conditions(job, now), _results(job), _next(job)]
+    """The state of the job, its tasks and attempts, its failures, and the next step for a person."""
+    progress = progress_of(job)
+    above = [_head(job, progress, now), _tasks(job, progress), _attempts(job, now)]
+    sections = [*above, _failures(job), _conditions(job, now), _results(job), _next(job)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _head(job: HubJob, now: datetime) -> list[str]:
+def _head(job: HubJob, progress: JobProgress, now: datetime) -> list[str]:
     status = job.status
-    where = f" on {place(status.placement)}" if status.placement and not job.phase.final else ""
+    where = f" on {place_words(status.placement)}" if status.placement and not job.phase.final else ""
     lines = [f"{job.label}  {state(job)}{where}, {age(seconds_since(job.created_at, now))} old"]
     if status.message:
         lines.append(status.message)
+    if progress.starts_s is not None:
+        lines.append(f"expected start: {start_words(progress.starts_s, now.timestamp())}")
     guess = status.placement.seconds if status.placement is not None and status.progress.eta_s is None else None
     if status.placement is not None and guess is not None and not job.phase.final:  # once its own pace is known, that counts
         lines.append(f"takes {duration_words(guess, status.placement.seconds_from)}")
-    done = fraction(status.progress)
-    if done is not None and not job.phase.final:
-        lines.append("  ".join([bar(done, 20), percent(status.progress), *figures(status.progress)]))
+    newest = progress.tasks.get(progress.newest)
+    if newest is not None and newest.at_work:
+        drawn = [bar(newest.fraction, 20)] if newest.fraction is not None else []
+        line = "  ".join(filter(None, [*drawn, percent(newest), *figures(newest)]))
+        lines += [line] if line else []
     return lines
 
 
-def _tasks(job: HubJob) -> list[str]:
+def _tasks(job: HubJob, progress: JobProgress) -> list[str]:
     found = {task.name: task for task in job.status.tasks}
     rows: list[dict[str, Any]] = []
     for outline in job.tasks:
         task = found.get(outline.name, TaskStatus(name=outline.name))
-        running = task.phase in (Phase.STARTING, Phase.RUNNING)
+        seen = progress.tasks[outline.name]
         rows.append(
             {
                 "task": outline.name,
                 "kind": outline.kind,
                 "phase": str(task.phase),
                 "after": ", ".join(outline.upstream) or None,
-                "progress": percent(task.progress) or None,
-                "figures": "  ".join(figures(task.progress) if running else _last_figures(task)) or None,
+                "progress": percent(seen) or None,
+                "figures": "  ".join(figures(seen)) or None,
                 "message": task.message.partition("\n")[0] or None,
             }
         )
     return _table(("task", "kind", "phase", "after", "progress", "figures", "message"), rows)
-
-
-def _last_figures(task: TaskStatus) -> list[str]:
-    """Without the ETA of what has ended."""
-    return [figure for figure in figures(task.progress) if not figure.startswith("ETA")]
 
 
 def _attempts(job: HubJob, now: datetime) -> list[str]:

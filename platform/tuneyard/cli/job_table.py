@@ -6,29 +6,31 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from tuneyard.cli.job_figures import age, bar, fraction, percent, seconds_since, state
-from tuneyard.cli.progress_state import clock, share
+from tuneyard.cli.job_figures import bar, percent, progress_of, seconds_since, state
 from tuneyard.cluster import HubJob
+from tuneyard.tracking import TaskProgress
+from tuneyard.tracking.progress_words import age, clock, eta_s_of, loss_words, share
 
 COLUMNS = ("name", "phase", "cluster", "sku", "gpus", "progress", "loss", "MFU", "ETA", "age", "message")
 _LONGEST_MESSAGE = 80
 
 
 def row(job: HubJob, now: datetime, *, namespace: bool = False, bars: bool = False) -> dict[str, Any]:
-    """One job under COLUMNS; `namespace`: names in full; `bars`: draw how far it is."""
-    status, steps = job.status, job.status.progress
-    done = fraction(steps)
-    progress = percent(steps)
+    """One job under COLUMNS; `namespace`: names in full; `bars`: draw its progress as a bar."""
+    status, progress = job.status, progress_of(job)
+    task = progress.tasks.get(progress.newest) or TaskProgress(name="")
+    eta_s, steps = eta_s_of(task), percent(task)
+    drawn = bars and task.fraction is not None and not job.phase.final
     return {
         "name": job.label if namespace else job.name,
         "phase": state(job),
         "cluster": status.placement.cluster if status.placement else None,
         "sku": status.placement.sku if status.placement else None,
         "gpus": status.placement.gpus if status.placement else None,
-        "progress": (f"{bar(done)} {progress}" if bars and done is not None and not job.phase.final else progress) or None,
-        "loss": f"{steps.loss:.3f}" if steps.loss is not None else None,
-        "MFU": share(steps.mfu) if steps.mfu is not None else None,
-        "ETA": clock(steps.eta_s) if steps.eta_s is not None and not job.phase.final else None,
+        "progress": (f"{bar(task.fraction or 0.0)} {steps}" if drawn else steps) or None,
+        "loss": loss_words(task) if task.count is not None and task.count.noun == "step" else None,
+        "MFU": share(task.mfu) if task.mfu is not None else None,
+        "ETA": clock(eta_s) if eta_s is not None else None,
         "age": age(seconds_since(job.created_at, now)),
         "message": _shortened(status.message),
     }
@@ -68,6 +70,7 @@ def summary(job: HubJob, now: datetime) -> dict[str, Any]:
         "of": steps.of,
         "loss": steps.loss,
         "tokens_per_s": steps.tokens_per_s,
+        "rows_per_s": steps.rows_per_s,
         "mfu": steps.mfu,
         "eta_s": steps.eta_s,
         "age_s": round(seconds_since(job.created_at, now)),

@@ -18,7 +18,8 @@ from tuneyard.cli.checks import check_file, check_shipped_data
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption, NamespaceOption
 from tuneyard.cli.output import Format, OutputOption, print_json
 from tuneyard.cli.ship_progress import conclusion
-from tuneyard.cli.submit_view import OnStderr, outcome_words
+from tuneyard.cli.submit_view import OnStderr
+from tuneyard.cli.submit_words import outcome_words
 from tuneyard.cluster import (
     CannotShip,
     Hub,
@@ -80,12 +81,13 @@ def submit(
         raise _in_the_file("the hub refuses the job", refused, document) from refused
     for line in conclusion(sent):
         print(line, file=sys.stderr)
-    estimates = _estimates(hub, made, document) if dry_run else []
+    now = datetime.now(UTC)
+    estimates = _estimates(hub, made, document, now) if dry_run else []
     job = _ended(hub, made) if wait and not dry_run else made.job
     if output is Format.JSON:
         print_json(_facts(made, job, estimates, shipment))
     else:
-        _tell(made, hub, estimates)
+        _tell(made, hub, estimates, now)
         typer.echo(made.job.label)
     if wait and not dry_run:
         from tuneyard.cli.wait import must_succeed
@@ -132,21 +134,20 @@ def _ended(hub: Hub, made: Submission) -> HubJob:
     return wait_for_end(hub, made.job.name, made.job.namespace)
 
 
-def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]]) -> None:
+def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]], now: datetime) -> None:
     print(outcome_words(made, hub.address.hub), file=sys.stderr)
     if made.dry_run:
-        for line in _estimate(estimates):
+        for line in _estimate(estimates, now):
             print(line, file=sys.stderr)
     else:
         print(f"follow it: tuneyard wait {made.job.name} -n {made.job.namespace}", file=sys.stderr)
 
 
-def _estimates(hub: Hub, made: Submission, document: Document) -> list[dict[str, Any]]:
+def _estimates(hub: Hub, made: Submission, document: Document, now: datetime) -> list[dict[str, Any]]:
     """What is to be expected of the tasks that would wait for a place first: by the hub's own scheduler, on the world as it is now."""
     from tuneyard.cluster.asks import ask_of
 
     assert isinstance(document.resource, JobSpec)
-    now = datetime.now(UTC)
     job = document.resource.model_copy(deep=True)
     job.metadata.namespace = made.job.namespace
     status = made.job.status
@@ -179,13 +180,15 @@ def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, A
     return found
 
 
-def _estimate(estimates: list[dict[str, Any]]) -> list[str]:
+def _estimate(estimates: list[dict[str, Any]], now: datetime) -> list[str]:
     from tuneyard.federation import duration_words
+    from tuneyard.tracking.progress_words import start_words
 
     lines = []
     for each in estimates:
         if each["cluster"] is None:
-            starts = f"; expected start {each['expected_start']}" if each["expected_start"] else ""
+            starts_s = datetime.fromisoformat(each["expected_start"]).timestamp() if each["expected_start"] else None
+            starts = f"; expected start: {start_words(starts_s, now.timestamp())}" if starts_s is not None else ""
             lines.append(f"{each['task']}: would wait behind {each['ahead']}{starts}: {each['why']}")
             continue
         gpus = f"{each['gpus']} x {each['sku']} on {len(each['nodes'])} nodes" if each["gpus"] else "the head pod alone"

@@ -12,16 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.job_progress import JobView
-from tuneyard.cli.job_progress_live import LiveJob
 from tuneyard.cli.output import size_text
+from tuneyard.cli.progress import JobView
+from tuneyard.cli.progress_drawing import BAR_WIDTH
+from tuneyard.cli.progress_live import LiveJob
 from tuneyard.cli.progress_notebook import CellOutput, Show, display
 from tuneyard.cli.ship_progress import announcement, conclusion
-from tuneyard.cli.submit_view import left_words, outcome_words
+from tuneyard.cli.submit_words import left_words, outcome_words
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
 from tuneyard.cluster.sending import OnProgress
-
-_BAR_WIDTH = 28
 
 
 class NotebookSubmit:
@@ -83,7 +82,7 @@ class NotebookSubmit:
         if self._sending is not None:
             name, done, of = self._sending
             bar = Table.grid(padding=(0, 2))
-            bar.add_row(name[:40], ProgressBar(total=of or 1, completed=done, width=_BAR_WIDTH), f"{size_text(done)} of {size_text(of)}")
+            bar.add_row(name[:40], ProgressBar(total=of or 1, completed=done, width=BAR_WIDTH), f"{size_text(done)} of {size_text(of)}")
             yield bar
         yield self._job
         if self._end:

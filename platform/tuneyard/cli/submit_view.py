@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.job_progress import JobView, open_job_view
-from tuneyard.cli.progress import in_notebook
+from tuneyard.cli.progress import JobView, in_notebook, open_job_view
 from tuneyard.cli.ship_progress import announcement, conclusion, open_ship_progress
+from tuneyard.cli.submit_words import left_words, outcome_words
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
 from tuneyard.cluster.sending import OnProgress
 
@@ -39,20 +39,6 @@ def open_submit_view(*, shown: bool) -> SubmitView:
 
         return NotebookSubmit()
     return OnStderr()
-
-
-def outcome_words(made: Submission, hub: str) -> str:
-    """What the hub made of the job, or, in a dry run, would make of it."""
-    words = {
-        "created": f"{hub} would take it" if made.dry_run else f"submitted to {hub}",
-        "updated": "would change the job, which has not started" if made.dry_run else "changed the job, which had not started",
-        "unchanged": f"there already and the same, {made.job.phase}",
-    }
-    return f"{made.job.label}: {words[made.outcome]}{' (dry run: nothing was changed)' if made.dry_run else ''}"
-
-
-def left_words(job: HubJob) -> str:
-    return f"{job.label} goes on without being watched; wait again: tuneyard wait {job.name} -n {job.namespace}"
 
 
 class OnStderr:

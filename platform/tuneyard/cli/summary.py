@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuneyard.cli.output import print_table
-from tuneyard.cli.progress_state import clock, share
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
+from tuneyard.tracking.progress_words import clock, share
 
 
 def print_summary(report: Report) -> None:

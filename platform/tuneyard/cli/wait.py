@@ -10,7 +10,7 @@ import typer
 from tuneyard.api import BadInput, JobFailed, Phase, TuneyardError
 from tuneyard.api.quantities import parse_duration_s
 from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
-from tuneyard.cli.job_progress import open_job_view
+from tuneyard.cli.progress import open_job_view
 from tuneyard.cluster import Hub, HubJob, open_hub
 
 

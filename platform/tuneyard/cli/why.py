@@ -8,10 +8,10 @@ from typing import Any
 import typer
 
 from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
-from tuneyard.cli.job_figures import age
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
 from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
 from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
+from tuneyard.tracking.progress_words import age, start_words
 
 
 def why(
@@ -74,7 +74,7 @@ def _task(outlook: Outlook, now: datetime) -> list[str]:
     if wait.unchecked:
         found.append(f"  {wait.unchecked}")
     found.append(f"  takes {duration_words(wait.ask.seconds, wait.ask.basis)} (on {REFERENCE_SKU})")
-    found.append(f"  expected start: {_when(wait.starts, now)}")
+    found.append(f"  expected start: {start_words(wait.starts, now.timestamp())}")
     return found
 
 
@@ -84,14 +84,6 @@ def _wanted(ask: Ask) -> str:
     if least:
         return ("at least " if len(ask.worlds) > 1 else "") + " or ".join(least)
     return " or ".join(str(world) for world in ask.worlds[:4]) + " x " + (" or ".join(ask.skus) or "any SKU")
-
-
-def _when(starts: float | None, now: datetime) -> str:
-    if starts is None:
-        return "cannot be told"
-    moment = datetime.fromtimestamp(starts, UTC)
-    in_s = (moment - now).total_seconds()
-    return f"about {moment:%Y-%m-%d %H:%M} UTC" + (f", in {age(in_s)}" if in_s > 0 else "")
 
 
 def facts(outlook: Outlook) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,14 +20,14 @@ from tuneyard.api.attempt_report import AttemptState, StopReason
 from tuneyard.runtime.assigned import run_assigned
 from tuneyard.runtime.assignment import Assignment, job_of
 from tuneyard.runtime.attempt_reporter import AttemptReporter
-from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
+from tuneyard.runtime.attempt_state import failed, state_of, stopped, succeeded
 from tuneyard.runtime.environment import hide
 from tuneyard.runtime.interrupt import stop_on_interrupt
 from tuneyard.runtime.job import Listener
 from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.member_api import ApiServer, ReportObject
 from tuneyard.runtime.pod import PodNotice
-from tuneyard.tracking import Event
+from tuneyard.tracking import Event, TaskProgress, after
 
 SUCCEEDED, FAILED, STOPPED = 0, 1, 3
 _LAST_LINES_S = 90.0
@@ -71,11 +72,13 @@ class _Attempt:
     def __init__(self, reporter: AttemptReporter) -> None:
         self.state = AttemptState()
         self.exit_code = FAILED
+        self._progress = TaskProgress(name="")
         self._reporter = reporter
         self._secrets: list[str] = []
 
     def run(self, environment: Mapping[str, str], open_listener: OpenListener, interrupted: Callable[[], bool]) -> None:
         job, assignment = job_of(environment), Assignment.from_environment(environment)
+        self._progress = TaskProgress(name=assignment.task, attempt=assignment.attempt)
         out = environment.get("TUNEYARD_OUTPUT") or job.spec.storage.output
         if not out:
             raise BadInput("the attempt has no output: TUNEYARD_OUTPUT and storage.output are empty", "set storage.output")
@@ -116,7 +119,8 @@ class _Attempt:
             self.state, self.exit_code = succeeded(self.state), SUCCEEDED
 
     def take(self, event: Event) -> None:
-        self.state = after(self.state, event)
+        self._progress = after(self._progress, event, time.monotonic())
+        self.state = state_of(self._progress)
         self._reporter.tell(self.state)
 
     def interrupted(self) -> None:

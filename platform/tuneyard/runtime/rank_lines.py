@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tuneyard.tracking import Checkpointed, Evaluated, Event, Preflighted, Stage, Step, Warned
+from tuneyard.tracking import Event, Stage, Step
+from tuneyard.tracking.progress_words import event_words, rate_words
 
 _EVERY_S = 10.0
 
@@ -23,18 +24,13 @@ class RankLines:
             return self._step(event)
         if isinstance(event, Stage):
             return [event.name] if event.done == 0 else []
-        if isinstance(event, Checkpointed):
-            return [f"checkpoint of step {event.step} committed in {event.seconds:.1f} s"]
-        if isinstance(event, Evaluated):
-            return [f"held-out loss after step {event.step}: {event.words}"]
-        if isinstance(event, Preflighted) and event.all_reduce_gb_per_s is not None:
-            return [f"all-reduce between the ranks: {event.all_reduce_gb_per_s:.2f} GB/s"]
-        return [f"warning: {event.message}"] if isinstance(event, Warned) else []
+        words = event_words(event)
+        return [words] if words else []
 
     def _step(self, event: Step) -> list[str]:
         now = self._now()
         if self._said_at is not None and event.step < event.of and now - self._said_at < self._every_s:
             return []
         self._said_at = now
-        rate = f"{event.tokens_per_s:,.0f} tokens/s" if event.rows_per_s is None else f"{event.rows_per_s:,.0f} rows/s"
+        rate = rate_words(event.tokens_per_s, event.rows_per_s)
         return [f"step {event.step}/{event.of}  loss {event.loss:.4f}  {event.step_s:.2f} s  {rate}"]

@@ -1,4 +1,4 @@
-"""Run history (SQL), Comet, reports, the logs of ranks, and the events that feed them.
+"""Run history (SQL), Comet, reports, the logs of ranks, the events that feed them, and the progress that is folded from events.
 
 Importing this room loads none of SQLAlchemy, Comet and Jinja: what needs them is loaded at its first use.
 """
@@ -25,6 +25,8 @@ from tuneyard.tracking.events import (
     Warned,
     silent,
 )
+from tuneyard.tracking.progress import Count, EndedAttempt, JobProgress, StageProgress, TaskProgress, after, job_after, job_before
+from tuneyard.tracking.progress_status import job_of_status, task_of_status
 from tuneyard.tracking.recorder import Recorder, open_recorder
 from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import Report
@@ -39,10 +41,13 @@ __all__ = [
     "REPORT_JSON",
     "Bottleneck",
     "Checkpointed",
+    "Count",
     "Emit",
+    "EndedAttempt",
     "Evaluated",
     "Event",
     "History",
+    "JobProgress",
     "LogReader",
     "PastJob",
     "Placed",
@@ -52,18 +57,25 @@ __all__ = [
     "SampleShown",
     "Scored",
     "Stage",
+    "StageProgress",
     "Step",
     "TaskEvent",
+    "TaskProgress",
     "TaskState",
     "TimeSplit",
     "Tried",
     "Warned",
+    "after",
     "bottleneck_of",
     "comparable",
+    "job_after",
+    "job_before",
+    "job_of_status",
     "open_recorder",
     "prompt_forms",
     "remarks_of",
     "silent",
+    "task_of_status",
     "write_report",
 ]
 

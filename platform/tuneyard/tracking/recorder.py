@@ -12,6 +12,7 @@ from typing import Any
 from tuneyard.api import JobSpec
 from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking.events import Emit, Event, TaskEvent, Warned, silent
+from tuneyard.tracking.progress import TaskProgress, after, job_before
 from tuneyard.tracking.report import Report
 from tuneyard.tracking.series import TaskSeries
 from tuneyard.tracking.sink import Sink, Warnings
@@ -40,7 +41,7 @@ class Recorder:
         self._warn = warn
         self._previous = previous.tasks if previous else {}
         self._series: dict[str, TaskSeries] = {}
-        self._states: dict[str, dict[str, Any]] = {task.name: {"kind": task.kind, "status": "pending"} for task in job.spec.task_order()}
+        self._progress = dict(job_before(job).tasks)
         self._started_at = datetime.now(UTC)
         self._began = time.monotonic()
         self._closed: tuple[str, str] | None = None
@@ -53,27 +54,14 @@ class Recorder:
         self._pass_on_warnings()
 
     def _collect(self, event: Event) -> None:
-        self._series.setdefault(event.task, TaskSeries()).add(event)
-        if not isinstance(event, TaskEvent):
-            return
-        state = self._states.setdefault(event.task, {})
-        if event.state == "started":
+        begins = isinstance(event, TaskEvent) and event.state == "started"
+        if begins or event.task not in self._series:
             # A new attempt starts its curves again, from the checkpoint it resumes from.
             self._series[event.task] = TaskSeries()
-            self._states[event.task] = {
-                "kind": event.kind or state.get("kind", ""),
-                "status": "running",
-                "attempt": event.attempt,
-                "plan": event.plan,
-                "began": time.monotonic(),
-            }
-            return
-        state["status"] = "succeeded" if event.state == "skipped" else event.state
-        state["skipped"] = event.state == "skipped"
-        state["failure"], state["message"] = event.failure, redact(event.message)
-        state["result"] = event.result or {}
-        if "began" in state:
-            state["seconds"] = time.monotonic() - state["began"]
+        self._series[event.task].add(event)
+        if event.task in self._progress or isinstance(event, TaskEvent):
+            known = self._progress.get(event.task) or TaskProgress(name=event.task)
+            self._progress[event.task] = after(known, event, time.monotonic())
 
     def _pass_on_warnings(self) -> None:
         for message in self._warnings.take():
@@ -92,21 +80,15 @@ class Recorder:
             started_at=self._started_at.isoformat(timespec="seconds"),
             wall_s=time.monotonic() - self._began,
             spec=redact_fields(self._job.to_yaml_dict()),
-            tasks={name: self._task(name, state) for name, state in self._states.items()},
+            tasks={name: self._task(task) for name, task in self._progress.items()},
         )
 
-    def _task(self, name: str, state: dict[str, Any]) -> dict[str, Any]:
-        series = self._series.get(name)
-        before = self._previous.get(name, {}) if state.get("skipped") or state["status"] == "pending" else {}
-        values: dict[str, Any] = {"kind": state.get("kind", ""), "status": state["status"]}
-        for key in ("attempt", "plan", "failure", "message"):
-            if state.get(key):
-                values[key] = state[key]
-        if "seconds" in state or "began" in state:
-            values["wall_s"] = state.get("seconds", time.monotonic() - state.get("began", time.monotonic()))
+    def _task(self, task: TaskProgress) -> dict[str, Any]:
+        series = self._series.get(task.name)
+        before = self._previous.get(task.name, {}) if task.state in ("skipped", "waiting") else {}
         seen = series.to_dict() if series else {}
         # What the task says at its end wins over what was seen on the way.
-        return {**before, **values, **seen, **redact_fields(state.get("result", {}))}
+        return {**before, **_facts(task), **seen, **redact_fields(dict(task.result or {}))}
 
     def close(self, status: str, message: str = "") -> Report:
         """The job ended: everything is written out, within bounded time. The final report."""
@@ -115,6 +97,31 @@ class Recorder:
             sink.close(status, message)
         self._pass_on_warnings()
         return self.report()
+
+
+def _facts(task: TaskProgress) -> dict[str, Any]:
+    """What report.json holds of a task from its progress."""
+    status = {"waiting": "pending", "starting": "running", "skipped": "succeeded"}.get(task.state, task.state)
+    values: dict[str, Any] = {"kind": task.kind, "status": status}
+    if task.state != "waiting":
+        attempt = task.attempt if task.began_s is not None else None
+        told = {"attempt": attempt, "plan": task.plan, "failure": task.failure, "message": redact(task.message)}
+        values |= {name: value for name, value in told.items() if value}
+    seconds = task.seconds(time.monotonic())
+    if seconds is not None:
+        values["wall_s"] = seconds
+    return {**values, **({"progress": _counted(task)} if task.count is not None else {})}
+
+
+def _counted(task: TaskProgress) -> dict[str, Any]:
+    assert task.count is not None
+    done = {task.count.noun: task.count.done, "of": task.count.of}
+    if task.count.noun == "step":
+        return {**done, "eta_s": task.eta_s}
+    rates = {"tokens_per_s": task.tokens_per_s, "rows_per_s": task.rows_per_s}
+    if task.count.noun == "rows":
+        rates = {"errors": task.errors, "output_tokens_per_s": task.tokens_per_s, "rows_per_s": task.rows_per_s}
+    return {**done, **{name: value for name, value in rates.items() if value is not None}}
 
 
 def open_recorder(job: JobSpec, *, output: str, folder: Path, warn: Emit = silent, previous: Report | None = None) -> Recorder:

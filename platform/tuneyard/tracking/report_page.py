@@ -140,7 +140,7 @@ def _figure(name: str, value: float | None) -> str:
 def _progress(task: Mapping[str, Any]) -> float | None:
     """Share done of a running task, in percent."""
     progress = task.get("progress") or {}
-    done, of = progress.get("step", progress.get("rows", 0)), progress.get("of", 0)
+    done, of = next((progress[noun] for noun in ("step", "rows", "trial") if noun in progress), 0), progress.get("of", 0)
     return round(100 * done / of, 1) if task.get("status") == "running" and of else None
 
 

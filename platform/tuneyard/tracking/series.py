@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Scored, Step, Warned
+from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Step, Warned
 
 MOST_POINTS = 2_000
 MOST_WARNINGS = 50
@@ -33,7 +33,6 @@ class TaskSeries:
     figures: list[dict[str, float]] = field(default_factory=list)
     """Of held-out rows, beside the loss."""
     split: dict[str, float] = field(default_factory=dict)
-    progress: dict[str, Any] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stride: int = 1
@@ -45,15 +44,12 @@ class TaskSeries:
             self.evaluations.append((event.step, event.loss))
             if event.figures:
                 self.figures.append({"step": event.step, **event.figures})
-        elif isinstance(event, Scored):
-            self.progress = {"rows": event.rows, "of": event.of, "errors": event.errors, **event.rate}
         elif isinstance(event, Checkpointed):
             self.checkpoints.append({"step": event.step, "uri": event.uri, "seconds": event.seconds, "bytes": event.bytes})
         elif isinstance(event, Warned) and len(self.warnings) < MOST_WARNINGS:
             self.warnings.append(event.message)
 
     def _add_step(self, event: Step) -> None:
-        self.progress = {"step": event.step, "of": event.of, "eta_s": event.eta_s}
         for name, seconds in asdict(event.split).items():
             self.split[name] = self.split.get(name, 0.0) + seconds
         if event.step % self.stride:
@@ -74,7 +70,7 @@ class TaskSeries:
             values["losses"] = list(self.points["loss"])
         if self.evaluations:
             values["evaluations"] = [list(pair) for pair in self.evaluations]
-        for name in ("figures", "progress", "checkpoints", "warnings"):
+        for name in ("figures", "checkpoints", "warnings"):
             if getattr(self, name):
                 values[name] = getattr(self, name)
         return values

@@ -7,24 +7,26 @@ from datetime import UTC, datetime
 import pytest
 from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
 
-from tuneyard.api import Progress
+from tuneyard.api import Progress, TaskStatus
 from tuneyard.cli.clusters import rows as cluster_rows
-from tuneyard.cli.job_figures import age, bar, percent, state
+from tuneyard.cli.job_figures import bar, percent, state
 from tuneyard.cli.job_page import page
 from tuneyard.cli.job_table import COLUMNS, facts, row, summary
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster.hub_cluster import hub_cluster
+from tuneyard.tracking import task_of_status
+from tuneyard.tracking.progress_words import age
 
 NOW = datetime(2026, 11, 21, 12, 5, tzinfo=UTC)
 
 RUNNING_PAGE = """\
 maps/support-bot  Running on gcp-h100, 16 x h100-80gb on 2 nodes, 5m old
 train runs on gcp-h100
-██████▋·············  40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
+██████▋·············  step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
 
-task   kind   phase    after  progress    figures
-train  train  Running  -      40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
-judge  score  Pending  train  -           -
+task   kind   phase    after  progress         figures
+train  train  Running  -      step 40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00
+judge  score  Pending  train  -                -
 
 number  task   phase              cluster   sku        gpus  resumed from  last step  checkpoint  took
      1  train  Failed (NodeLost)  dca-a100  a100-80gb    16             -         20          20  1:40
@@ -71,17 +73,36 @@ def test_a_job_that_waits_says_why() -> None:
     assert shown.splitlines()[:2] == ["maps/support-bot  Queued, 5m old", "dca-a100: 3 of 4 nodes are free"]
 
 
+def test_a_job_that_waits_says_when_it_is_predicted_to_start() -> None:
+    shown = page(make_hub_job({"phase": "Queued", "message": "no room", "expectedStart": "2026-11-21T12:35:00Z"}), NOW)
+    assert shown.splitlines()[2] == "expected start: about 2026-11-21 12:35 UTC, in 30m"
+
+
+def test_a_job_that_waits_for_its_next_attempt_has_no_eta() -> None:
+    status = make_running() | {"phase": "Queued", "attempts": [make_failed_attempt(1)]}
+    status["tasks"][0]["phase"] = "Queued"
+    assert row(make_hub_job(make_running()), NOW)["ETA"] == "1:12:00"
+    assert row(make_hub_job(status), NOW)["ETA"] is None
+    assert "ETA" not in page(make_hub_job(status), NOW)
+
+
+def test_a_ranker_tells_its_rows_per_second() -> None:
+    status = make_running()
+    status["tasks"][0]["progress"] = make_progress(rowsPerS=410.0) | {"tokensPerS": None}
+    assert "loss 1.832  410 rows/s  MFU 41%" in page(make_hub_job(status), NOW)
+
+
 def test_rows_of_a_table() -> None:
     lines = table_lines(COLUMNS, [row(make_hub_job(make_running()), NOW), row(make_hub_job(name="other"), NOW)])
     assert lines[0].split() == ["name", "phase", "cluster", "sku", "gpus", "progress", "loss", "MFU", "ETA", "age", "message"]
-    assert lines[1].split()[:6] == ["support-bot", "Running", "gcp-h100", "h100-80gb", "16", "40/120"]
+    assert lines[1].split()[:7] == ["support-bot", "Running", "gcp-h100", "h100-80gb", "16", "step", "40/120"]
     assert lines[2].split() == ["other", "Pending", "-", "-", "-", "-", "-", "-", "-", "5m", "-"] or lines[2].split()[-2:] == ["-", "5m"]
 
 
 def test_a_bar_is_drawn_for_people_only() -> None:
     job = make_hub_job(make_running())
-    assert row(job, NOW)["progress"] == "40/120 33%"
-    assert row(job, NOW, bars=True)["progress"] == "███▍······ 40/120 33%"
+    assert row(job, NOW)["progress"] == "step 40/120 33%"
+    assert row(job, NOW, bars=True)["progress"] == "███▍······ step 40/120 33%"
 
 
 def test_facts_for_programs_are_numbers() -> None:
@@ -117,9 +138,12 @@ def test_bars(done: float, text: str) -> None:
 
 
 def test_work_outside_the_steps_has_its_own_words() -> None:
-    assert percent(Progress(step=0, of=120, summary="loading the model")) == "loading the model"
-    assert percent(Progress.model_validate(make_progress(12, 120))) == "12/120 10%"
-    assert percent(Progress()) == ""
+    def said(progress: Progress) -> str:
+        return percent(task_of_status(TaskStatus(name="train", progress=progress), "train", []))
+
+    assert said(Progress(step=0, of=120, summary="loading the model")) == "loading the model"
+    assert said(Progress.model_validate(make_progress(12, 120))) == "step 12/120 10%"
+    assert said(Progress()) == ""
 
 
 def test_a_cluster_with_two_skus_has_two_lines() -> None:

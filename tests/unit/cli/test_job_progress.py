@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.job_progress import PlainJob
-from tuneyard.cli.job_progress_live import LiveJob
+from tuneyard.cli.progress_live import LiveJob
+from tuneyard.cli.progress_plain import PlainJob
 
 
 def said(*statuses: dict[str, Any] | None, every_s: float = 10.0) -> list[str]:
@@ -31,26 +31,45 @@ def test_each_thing_that_happens_is_one_line() -> None:
         "maps/support-bot  Pending",
         "maps/support-bot  Queued  no room",
         "maps/support-bot  Running  train runs on gcp-h100",
-        "train  attempt 1 ended: NodeLost on n7: rank 3 stopped answering",
-        "train  Running  attempt 2 on gcp-h100, 16 x h100-80gb on 2 nodes  40/120 33%  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00",
+        "train  attempt 1 failed after 1:40: NodeLost on n7: rank 3 stopped answering",
+        "train  attempt 2 started on gcp-h100, 16 x h100-80gb on 2 nodes",
+        "train  step 40/120  loss 1.832  52,300 tokens/s  MFU 41%  ETA 1:12:00",
         "maps/support-bot  Succeeded  all tasks succeeded",
-        "train  Succeeded",
+        "train  succeeded",
     ]
 
 
 def test_what_happens_all_the_time_is_said_now_and_then() -> None:
-    assert len(said(running(1), running(2), running(3))) == 3
-    assert len(said(running(1), running(2), running(3), every_s=0.0)) == 5
+    assert len(said(running(1), running(2), running(3))) == 4
+    assert len(said(running(1), running(2), running(3), every_s=0.0)) == 6
 
 
 def test_nothing_new_says_nothing() -> None:
-    assert len(said(make_running(), make_running(), every_s=0.0)) == 3
+    assert len(said(make_running(), make_running(), every_s=0.0)) == 4
 
 
 def test_a_second_attempt_is_said_at_once() -> None:
     first = make_running() | {"attempts": [make_attempt(1)]}
     lines = said(first, make_running() | {"attempts": [make_failed_attempt(1), make_attempt(2)]})
-    assert [line[:16] for line in lines[2:]] == ["train  attempt 1", "train  Running  "]
+    assert [line.split("  ")[1] for line in lines[3:]] == [
+        "attempt 1 failed after 1:40: NodeLost on n7: rank 3 stopped answering",
+        "attempt 2 started on gcp-h100, 16 x h100-80gb on 2 nodes",
+        "checkpoint of step 20 committed",
+        "step 40/120",
+    ]
+
+
+def test_a_warning_and_a_checkpoint_are_said_as_on_this_machine() -> None:
+    later = running(45)
+    later["tasks"][0]["message"] = "rank 1 is slow"
+    later["attempts"] = [make_failed_attempt(1), make_attempt(2, resumedFrom=20, lastStep=45, checkpointStep=44)]
+    assert said(running(44), later)[-2:] == ["train  checkpoint of step 44 committed", "train  warning: rank 1 is slow"]
+
+
+def test_the_predicted_start_is_said_once_it_is_known() -> None:
+    waiting = {"phase": "Queued", "message": "no room"}
+    lines = said(waiting, waiting | {"expectedStart": "2026-11-21T12:35:00Z"}, waiting | {"expectedStart": "2026-11-21T12:40:00Z"})
+    assert lines[1:] == ["maps/support-bot  expected start: about 2026-11-21 12:35 UTC"]
 
 
 def test_an_outage_begins_and_ends_once() -> None:
@@ -71,7 +90,7 @@ def test_the_live_view_has_a_line_per_task_and_a_bar_for_those_at_work() -> None
         console.print(view)
     lines = shown.get().splitlines()
     assert lines[0].startswith("maps/support-bot  Running  train runs on gcp-h100")
-    assert "Running  attempt 2  gcp-h100, 16 x h100-80gb on 2 nodes" in lines[1]
-    assert "40/120 33%  loss 1.832" in lines[2]
+    assert "attempt 2  step 40/120  gcp-h100, 16 x h100-80gb on 2 nodes" in lines[1]
+    assert "loss 1.832  52,300 tokens/s" in lines[2]
     assert "judge" in lines[3]
     assert lines[-1].strip() == "the hub does not answer; waiting for it"

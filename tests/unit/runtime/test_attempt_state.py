@@ -11,8 +11,23 @@ from tests.reports import train_events, train_result
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
-from tuneyard.runtime.attempt_state import after, failed, stopped, succeeded
-from tuneyard.tracking import Checkpointed, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, TimeSplit, Tried, Warned
+from tuneyard.api.wire import read
+from tuneyard.runtime.attempt_state import failed, state_of, stopped, succeeded
+from tuneyard.tracking import (
+    Checkpointed,
+    Event,
+    Placed,
+    Preflighted,
+    Scored,
+    Stage,
+    Step,
+    TaskEvent,
+    TaskProgress,
+    TimeSplit,
+    Tried,
+    Warned,
+    after,
+)
 
 STEP = Step(
     task="tune",
@@ -30,28 +45,33 @@ RANKS = (RankPlace(rank=0, pod="pod-0", node="gpu-7"), RankPlace(rank=1, pod="po
 
 
 def state_after(*events: Event) -> AttemptState:
-    state = AttemptState()
+    task = TaskProgress(name="")
     for event in events:
-        state = after(state, event)
-    return state
+        task = after(task, event, now_s=0.0)
+    return state_of(task)
 
 
 def test_it_starts_until_its_ranks_have_begun() -> None:
-    waiting = state_after(
-        TaskEvent(task="tune", state="started", kind="train"), Stage(task="tune", name="waiting for machines", done=1, of=2)
-    )
+    before = TaskEvent(task="tune", state="started", kind="train"), Stage(task="tune", name="waiting for machines", done=1, of=2)
+    waiting = state_after(*before)
     assert waiting.phase is Phase.STARTING
     assert waiting.stage == waiting.progress.summary == "waiting for machines 1/2"
-    running = after(waiting, Placed(task="tune", ranks=RANKS))
+    running = state_after(*before, Placed(task="tune", ranks=RANKS))
     assert running.phase is Phase.RUNNING
     assert running.world_size == 2
     assert running.ranks[1].node == "gpu-8"
 
 
+def test_texts_that_are_too_long_for_a_report_do_not_end_the_task() -> None:
+    state = state_after(Stage(task="tune", name="x" * 100_000), Warned(task="tune", message="y" * 100_000))
+    assert state.stage == state.progress.summary == "x" * 100_000
+    assert read(AttemptState, state.model_dump(by_alias=True)).value.message == "y" * 2_000
+
+
 def test_steps_are_its_progress() -> None:
     state = state_after(Stage(task="tune", name="training"), STEP, replace(STEP, step=2))
     assert state.stage == ""
-    assert state.progress.summary == "2/120"
+    assert state.progress.summary == "step 2/120"
     assert (state.progress.loss, state.progress.tokens_per_s, state.progress.mfu, state.progress.eta_s) == (3.2, 5230.0, 0.31, 62.0)
 
 
@@ -80,7 +100,7 @@ def test_the_first_step_tells_where_it_resumed() -> None:
 
 def test_rows_are_the_progress_of_a_score_task() -> None:
     state = state_after(Scored(task="judge", rows=150, of=300, errors=1, output_tokens_per_s=4100.0, eta_s=12.0))
-    assert (state.progress.step, state.progress.of, state.progress.summary) == (150, 300, "150/300")
+    assert (state.progress.step, state.progress.of, state.progress.summary) == (150, 300, "rows 150/300")
     assert state.progress.tokens_per_s == 4100.0
     assert state.phase is Phase.RUNNING
 
@@ -102,9 +122,9 @@ def test_the_end_brings_figures_and_artifacts() -> None:
 
 
 def test_the_bandwidth_of_the_preflight_is_a_figure_from_then_on() -> None:
-    measured = state_after(Preflighted(task="train", seconds=1.0, all_reduce_gb_per_s=21.5))
-    assert measured.metrics == {"all_reduce_gb_per_s": 21.5}
-    done = after(measured, TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
+    measured = Preflighted(task="train", seconds=1.0, all_reduce_gb_per_s=21.5)
+    assert state_after(measured).metrics == {"all_reduce_gb_per_s": 21.5}
+    done = state_after(measured, TaskEvent(task="train", state="succeeded", kind="train", result=train_result()))
     assert done.metrics["all_reduce_gb_per_s"] == 21.5
 
 

@@ -26,4 +26,4 @@ def test_steps_now_and_then_the_rest_always() -> None:
     assert lines.of(Stage(task="t", name="loading the model")) == ["loading the model"]
     assert lines.of(Stage(task="t", name="tokenising", done=5, of=9)) == []
     assert lines.of(Preflighted(task="t", seconds=1, all_reduce_gb_per_s=12.345)) == ["all-reduce between the ranks: 12.35 GB/s"]
-    assert [lines.of(event) for event in train_events(steps=40)][-1] == ["checkpoint of step 40 committed in 0.6 s"]
+    assert [lines.of(event) for event in train_events(steps=40)][-1] == ["checkpoint of step 40 committed in 0.6 s (1,000.0 MB)"]

@@ -18,13 +18,13 @@ from rich.console import Console
 
 import tuneyard
 from tuneyard.api import JobSpec
-from tuneyard.cli.progress import PlainProgress
 from tuneyard.cli.progress_live import LiveProgress
 from tuneyard.cli.progress_notebook import NotebookProgress
-from tuneyard.cli.progress_state import clock, share
+from tuneyard.cli.progress_plain import PlainProgress
 from tuneyard.cli.summary import comparisons, print_summary
 from tuneyard.runtime import stop_on_interrupt
 from tuneyard.tracking import Checkpointed, Event, Report, SampleShown, Scored, Stage, Step, TaskEvent, Warned
+from tuneyard.tracking.progress_words import clock, share
 
 JOB = JobSpec.model_validate(
     {
@@ -84,7 +84,7 @@ def test_plain_lines() -> None:
         "tune   step 3/3  loss 4.250  5,230 tokens/s  MFU 31%  1.2 GB",
         "tune   succeeded after 0:00",
         "score  started",
-        "score  rows 32/64  410 output tokens/s  1 errors  ETA 0:09",
+        "score  rows 32/64  410 output tokens/s  1 error  ETA 0:09",
         "stopping at the next step, keeping the checkpoint; Ctrl-C again to end at once",
     ]
 

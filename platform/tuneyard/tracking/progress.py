@@ -1,0 +1,288 @@
+"""How far a job is: one record per task, folded from its events. Pure.
+
+The report of a run, the state that an attempt reports to its hub, and every view of a job are made from these records. A task of a hub is
+the same record, read from its status (`progress_status`). `progress_words` says each fact in words.
+
+Numbers are kept to five digits, and are None where they are not finite: JSON, and so an API server, has neither NaN nor infinity, and
+a job says the same here and through its hub.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tuneyard.api import JobSpec, PlacementStatus
+from tuneyard.api.attempt_report import RankPlace
+from tuneyard.tracking.events import Checkpointed, Evaluated, Event, Placed, Preflighted, Scored, Stage, Step, TaskEvent, Tried, Warned
+
+State = Literal["waiting", "queued", "starting", "running", "succeeded", "skipped", "failed", "stopped", "preempted", "cancelled"]
+"""`queued`, `preempted` and `cancelled` are states at a hub, `skipped` and `stopped` of a run on this machine."""
+Noun = Literal["step", "rows", "trial"]
+_WAIT_OVER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Count:
+    """Optimizer steps, rows or trials that are done, and how many there are."""
+
+    noun: Noun
+    done: int
+    of: int
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """Work outside the steps. `of` is 0 where the length is not known."""
+
+    name: str
+    done: float = 0
+    of: float = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedAttempt:
+    """An attempt that ended without success. `failure`: a FailureKind."""
+
+    number: int
+    state: State = "failed"
+    failure: str = ""
+    message: str = ""
+    node: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskProgress:
+    """One task. Times are in seconds, by the clock of the caller of `after`."""
+
+    name: str
+    kind: str = ""
+    state: State = "waiting"
+    begun: bool = False
+    """Ranks or engines of the attempt have begun."""
+    attempt: int = 1
+    again: bool = False
+    """There was an attempt before this one."""
+    began_s: float | None = None
+    ended_s: float | None = None
+    history: tuple[EndedAttempt, ...] = ()
+
+    stage: StageProgress | None = None
+    count: Count | None = None
+    eta_s: float | None = None
+    loss: float | None = None
+    tokens_per_s: float | None = None
+    """Of all workers; output tokens of a score task, the best trial's of a search."""
+    rows_per_s: float | None = None
+    """Of tasks without tokens, in place of `tokens_per_s`."""
+    mfu: float | None = None
+    data_wait: float | None = None
+    """Share of the last minute's steps in which rank 0 waited for data, 0 to 1."""
+    checkpoint_step: int = 0
+    resumed_from: int | None = None
+    """Step that the attempt started at; None before its first step."""
+    warning: str = ""
+    """The last one."""
+    failure: str = ""
+    message: str = ""
+    """Why it failed; at a hub also why it waits."""
+
+    # Known where the task runs, and not at its hub.
+    memory_gb: float | None = None
+    errors: int = 0
+    held_out_loss: float | None = None
+    entropy: float | None = None
+    """Normalised entropy of a ranker's held-out rows."""
+    all_reduce_gb_per_s: float | None = None
+    ranks: tuple[RankPlace, ...] = ()
+    plan: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    """What report.json holds of the task, once it has ended."""
+
+    # Known at a hub alone.
+    placement: PlacementStatus | None = None
+
+    @property
+    def at_work(self) -> bool:
+        return self.state in ("starting", "running")
+
+    @property
+    def fraction(self) -> float | None:
+        """0..1 of the task's present work; None where the length is not known."""
+        done, of = (self.stage.done, self.stage.of) if self.stage else (self.count.done, self.count.of) if self.count else (0, 0)
+        return max(0.0, min(1.0, done / of)) if of else None
+
+    def seconds(self, now_s: float) -> float | None:
+        """Length of the attempt; None before it."""
+        return None if self.began_s is None else (now_s if self.ended_s is None else self.ended_s) - self.began_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobProgress:
+    """All tasks of a job, in the order in which they run. The other fields are known at a hub alone."""
+
+    tasks: Mapping[str, TaskProgress]
+    label: str = ""
+    state: str = ""
+    message: str = ""
+    starts_s: float | None = None
+    """When it is predicted to start, in seconds since 1970."""
+    newest: str = ""
+    """Name of the task whose attempt is the newest."""
+
+
+def job_before(job: JobSpec) -> JobProgress:
+    """A job before its first event."""
+    return JobProgress(tasks={task.name: TaskProgress(name=task.name, kind=task.kind) for task in job.spec.task_order()})
+
+
+def job_after(job: JobProgress, event: Event, now_s: float) -> JobProgress:
+    """The job once `event` has happened. Events of unknown tasks, as of the trials of a search, change nothing."""
+    task = job.tasks.get(event.task)
+    return job if task is None else replace(job, tasks={**job.tasks, event.task: after(task, event, now_s)})
+
+
+def after(task: TaskProgress, event: Event, now_s: float) -> TaskProgress:
+    """The task once `event` has happened."""
+    match event:
+        case TaskEvent(state="started"):
+            return _started(task, event, now_s)
+        case TaskEvent():
+            return _ended(task, event, now_s)
+        case Stage():
+            return replace(task, stage=StageProgress(event.name, event.done, event.of, event.unit))
+        case Step():
+            return _stepped(task, event)
+        case Scored():
+            return _scored(task, event)
+        case Tried():
+            return _tried(task, event)
+        case Evaluated():
+            return replace(task, held_out_loss=finite(event.loss), entropy=finite(event.figures.get("normalised_entropy")))
+        case Checkpointed():
+            return replace(task, checkpoint_step=max(task.checkpoint_step, event.step))
+        case Placed():
+            return replace(_begun(task), ranks=event.ranks)
+        case Preflighted():
+            return replace(task, all_reduce_gb_per_s=event.all_reduce_gb_per_s or task.all_reduce_gb_per_s)
+        case Warned():
+            return replace(task, warning=event.message)
+        case _:
+            return task
+
+
+def finite(value: float | None) -> float | None:
+    """`value` to five digits; None where it is not finite."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+
+
+def _started(task: TaskProgress, event: TaskEvent, now_s: float) -> TaskProgress:
+    # A start in place is a part of its attempt, whose figures stay.
+    kept = task if event.attempt == task.attempt else _before_its_attempt(task)
+    # A process task has no ranks: it runs from here on.
+    begun = kept.begun or event.kind == "process"
+    return replace(
+        kept,
+        kind=event.kind or task.kind,
+        state="running" if begun else "starting",
+        begun=begun,
+        attempt=event.attempt,
+        again=event.attempt > 1,
+        began_s=now_s,
+        ended_s=None,
+        stage=None,
+        plan=event.plan,
+        result=None,
+        failure="",
+        message="",
+    )
+
+
+def _before_its_attempt(task: TaskProgress) -> TaskProgress:
+    """The task without the figures of its last attempt."""
+    return TaskProgress(
+        name=task.name,
+        kind=task.kind,
+        history=task.history,
+        checkpoint_step=task.checkpoint_step,
+        warning=task.warning,
+        held_out_loss=task.held_out_loss,
+        entropy=task.entropy,
+    )
+
+
+def _ended(task: TaskProgress, event: TaskEvent, now_s: float) -> TaskProgress:
+    assert event.state != "started"
+    ended = replace(
+        task,
+        state=event.state,
+        attempt=event.attempt,
+        ended_s=now_s,
+        stage=None,
+        failure=event.failure,
+        message=event.message,
+        result=event.result,
+        resumed_from=int((event.result or {}).get("resumed_from") or 0) or task.resumed_from,
+    )
+    if event.state != "failed":
+        return ended
+    lost = EndedAttempt(number=event.attempt, failure=event.failure, message=event.message, seconds=ended.seconds(now_s))
+    return replace(ended, history=(*task.history, lost))
+
+
+def _begun(task: TaskProgress) -> TaskProgress:
+    return replace(task, begun=True, state="running" if task.state in ("waiting", "starting") else task.state)
+
+
+def _stepped(task: TaskProgress, event: Step) -> TaskProgress:
+    resumed_from = max(0, event.step - 1) if task.resumed_from is None else task.resumed_from
+    return replace(
+        _begun(task),
+        stage=None,
+        count=Count("step", event.step, event.of),
+        eta_s=finite(event.eta_s),
+        loss=finite(event.loss),
+        tokens_per_s=finite(event.tokens_per_s) if event.rows_per_s is None else None,
+        rows_per_s=finite(event.rows_per_s),
+        mfu=finite(event.mfu),
+        memory_gb=finite(event.memory_gb),
+        data_wait=_data_wait(task.data_wait, event),
+        resumed_from=resumed_from,
+        checkpoint_step=max(task.checkpoint_step, resumed_from),
+    )
+
+
+def _data_wait(before: float | None, event: Step) -> float | None:
+    """The share of a wait as a moving average over time: a step counts by its length, and a step a minute ago counts a third."""
+    weight = 1.0 if before is None else 1.0 - math.exp(-event.step_s / _WAIT_OVER_S)
+    return finite(weight * event.data_share + (1 - weight) * (before or 0.0))
+
+
+def _scored(task: TaskProgress, event: Scored) -> TaskProgress:
+    return replace(
+        _begun(task),
+        stage=None,
+        count=Count("rows", event.rows, event.of),
+        eta_s=finite(event.eta_s),
+        tokens_per_s=finite(event.output_tokens_per_s) if event.rows_per_s is None else None,
+        rows_per_s=finite(event.rows_per_s),
+        errors=event.errors,
+    )
+
+
+def _tried(task: TaskProgress, event: Tried) -> TaskProgress:
+    measured = finite(event.measured)
+    in_rows = event.unit == "rows"
+    best = max((rate for rate in (task.rows_per_s if in_rows else task.tokens_per_s, measured) if rate is not None), default=None)
+    return replace(
+        _begun(task),
+        stage=None,
+        count=Count("trial", event.number, event.of),
+        eta_s=None,
+        tokens_per_s=None if in_rows else best,
+        rows_per_s=best if in_rows else None,
+    )
