@@ -182,7 +182,7 @@ def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, A
 
 def _estimate(estimates: list[dict[str, Any]], now: datetime) -> list[str]:
     from tuneyard.federation import duration_words
-    from tuneyard.tracking.progress_words import start_words
+    from tuneyard.tracking.progress_words import gang_words, start_words
 
     lines = []
     for each in estimates:
@@ -191,12 +191,12 @@ def _estimate(estimates: list[dict[str, Any]], now: datetime) -> list[str]:
             starts = f"; expected start: {start_words(starts_s, now.timestamp())}" if starts_s is not None else ""
             lines.append(f"{each['task']}: would wait behind {each['ahead']}{starts}: {each['why']}")
             continue
-        gpus = f"{each['gpus']} x {each['sku']} on {len(each['nodes'])} nodes" if each["gpus"] else "the head pod alone"
+        gang = gang_words(each["gpus"], each["sku"], len(each["nodes"]))
         takes = duration_words(each["duration_s"], each["duration_from"])
         known = "cost" if each["duration_from"] != "assumed" else "cost, if so,"
         cost = f"; {known} {each['cost']:.2f}" if each["cost"] else ""
         unchecked = f"; {each['unchecked']}" if each["unchecked"] else ""
-        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gpus}, for {takes}{cost}{unchecked}")
+        lines.append(f"{each['task']}: would start now on {each['cluster']}, {gang}, for {takes}{cost}{unchecked}")
     return lines
 
 

@@ -11,7 +11,7 @@ from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOptio
 from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
 from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
 from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
-from tuneyard.tracking.progress_words import age, start_words
+from tuneyard.tracking.progress_words import age, gang_words, start_words
 
 
 def why(
@@ -61,8 +61,8 @@ def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
 def _task(outlook: Outlook, now: datetime) -> list[str]:
     if outlook.place is not None:
         place = outlook.place
-        gpus = f"{place.workers} x {place.sku}" if place.workers else "its head pod"
-        return [f"{outlook.task} can start now on {place.cluster}: {gpus} ({outlook.why_there})"]
+        gang = gang_words(place.workers, place.sku, len(place.nodes))
+        return [f"{outlook.task} can start now on {place.cluster}, {gang} ({outlook.why_there})"]
     assert outlook.wait is not None
     wait = outlook.wait
     found = [f"{outlook.task} waits for {_wanted(wait.ask)}; {outlook.ahead} ahead of it"]

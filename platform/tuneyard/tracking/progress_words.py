@@ -83,8 +83,14 @@ def attempt_words(ended: EndedAttempt) -> str:
 
 def place_words(placement: PlacementStatus) -> str:
     """`gcp-h100, 16 x h100-80gb on 2 nodes`."""
-    nodes = f" on {len(placement.nodes)} node{'s' * (len(placement.nodes) != 1)}" if placement.nodes else ""
-    return f"{placement.cluster}, {placement.gpus or placement.workers} x {placement.sku}{nodes}"
+    return f"{placement.cluster}, {gang_words(placement.gpus or placement.workers, placement.sku, len(placement.nodes))}"
+
+
+def gang_words(gpus: int, sku: str, nodes: int) -> str:
+    """`16 x h100-80gb on 2 nodes`. `nodes`: 0 where they are not known."""
+    if not gpus:
+        return "the head pod alone"
+    return f"{gpus} x {sku}" + (f" on {nodes} node{'s' * (nodes != 1)}" if nodes else "")
 
 
 def start_words(starts_s: float | None, now_s: float) -> str:
