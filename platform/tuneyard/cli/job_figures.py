@@ -1,4 +1,4 @@
-"""Facts about a job on the hub in few letters, the same in tables, pages and progress lines."""
+"""Short forms of facts about a job on the hub, for its table and its page."""
 
 from __future__ import annotations
 
