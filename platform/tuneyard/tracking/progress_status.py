@@ -52,6 +52,8 @@ def task_of_status(task: TaskStatus, kind: str, attempts: list[Attempt]) -> Task
     began = (current.placed_at or current.started_at) if current is not None else None
     stage, count = _doing(task.progress, kind)
     progress = task.progress
+    if task.phase is Phase.STARTING:  # a count before the ranks have begun is of the attempt before
+        count, progress = None, Reported()
     return TaskProgress(
         name=task.name,
         kind=kind,
