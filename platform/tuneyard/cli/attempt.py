@@ -1,4 +1,4 @@
-"""`tuneyard attempt`: what the head pod of a hub's attempt runs. Not for people, who use `tuneyard run`."""
+"""`tuneyard attempt`: the program of an attempt's head pod. People use `tuneyard run`."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ def cancel(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """End a job: what runs commits a checkpoint first, then its machines are given back. The job stays listed; its output stays.
+    """End a job. Its running attempt commits a checkpoint, then its machines are freed. The job stays listed, and its output stays.
 
-    Cancelling again, or a job that has ended, changes nothing. Exit code 0, with --wait too, whatever end the job came to.
+    Cancelling a job twice, or after its end, changes nothing. Exit code 0, also with --wait, for every end of the job.
 
     Example: tuneyard cancel support-bot --wait
     """
@@ -44,7 +44,7 @@ def _said(job: HubJob, asked: bool) -> str:
 def _what_happens(job: HubJob) -> str:
     running = [attempt for attempt in job.status.attempts if not attempt.ended_at and not attempt.phase.final]
     if not running:
-        return "it has not started, so nothing has to be stopped"
+        return "nothing of it has started"
     return f"{' and '.join(map(_named, running))} will commit what is done, then give the machines back"
 
 

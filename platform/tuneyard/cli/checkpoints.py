@@ -1,4 +1,4 @@
-"""`tuneyard checkpoints`: what a train task has saved, whether it is whole, as weights for others, and without what is old."""
+"""`tuneyard checkpoints`: list, verify, convert and prune the checkpoints of a train task."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _group() -> None:
 
 @app.command("list")
 def list_(uri: Uri, output: OutputOption = Format.TABLE) -> None:
-    """List committed checkpoints, the oldest first, who is writing, and what is left over from attempts that died.
+    """List committed checkpoints, the oldest first, with the attempt that writes and the remains of attempts that died.
 
     Example: tuneyard checkpoints list runs/first/train -o json
     """
@@ -141,9 +141,9 @@ def prune(
     keep: Annotated[int, typer.Option(min=1, help="checkpoints to keep, the newest ones")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be removed, and remove nothing")] = False,
 ) -> None:
-    """Remove old checkpoints, and what attempts that died have left. The best one of an early stop is kept.
+    """Remove old checkpoints, and the remains of attempts that died. The best checkpoint of an early stop is kept.
 
-    Refused while an attempt is writing there.
+    An attempt that writes there makes the command refuse.
 
     Example: tuneyard checkpoints prune runs/first/train --keep 1 --dry-run
     """

@@ -1,4 +1,4 @@
-"""A file checked against everything that is known without starting it: fields, rules, and the catalog's facts about SKUs."""
+"""Checks of a file without starting its job: fields, rules, and the catalog's facts about SKUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_shipped_data(spec: JobSpec, base_dir: Path, complaint: Callable[[tuple
 
 
 def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
-    """Raises BadInput for data whose first rows show that they cannot serve."""
+    """Raises BadInput for data whose first rows are unusable."""
     from tuneyard.data.head import check_source
     from tuneyard.ranking import check_table
     from tuneyard.runtime.rankers import check_scored_table, ranker_of
@@ -52,8 +52,8 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
 
 
 def warnings_of(document: Document, base_dir: Path) -> Iterator[str]:
-    """One line per file or folder that a job names by relative path and that is not there, is no model, or holds data that cannot serve.
-    One line per task that is planned to take longer than the job may."""
+    """One line per relative path of a job that is missing, is no model, or holds unusable data, and per task that is planned to take longer
+    than the job may."""
     found = _job_of(document)
     if found is None:
         return

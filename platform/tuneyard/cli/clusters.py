@@ -1,4 +1,4 @@
-"""`tuneyard clusters`: the members that run jobs, and what is free there."""
+"""`tuneyard clusters`: the members, with their free GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ COLUMNS = ("name", "healthy", "sku", "free", "held", "down", "total", "price_per
 
 
 def clusters(context: ContextOption = None, kubeconfig: KubeconfigOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the clusters of the hub: one line per kind of GPU, with what is free, held by jobs of the hub, and down (worker slots on cpu).
+    """List the clusters of the hub, with a line per kind of GPU: free GPUs, GPUs held by jobs of the hub, and GPUs that are down. On cpu,
+    worker slots are counted.
 
     Example: tuneyard clusters -o json
     """
@@ -31,7 +32,7 @@ def clusters(context: ContextOption = None, kubeconfig: KubeconfigOption = None,
         snapshot = hub.snapshot()
         found, held, note = snapshot.members(), snapshot.held(), snapshot.partial
     except NotAllowed:
-        found, held, note = hub.clusters(), Counter(), "what jobs hold is not counted: you may not list them"
+        found, held, note = hub.clusters(), Counter(), "GPUs held by jobs are not counted: you may not list jobs"
     if output is Format.JSON:
         print_json([_facts(cluster, held, now) for cluster in found])
     elif found:
@@ -43,7 +44,7 @@ def clusters(context: ContextOption = None, kubeconfig: KubeconfigOption = None,
 
 
 def rows(cluster: HubCluster, held: Held, now: datetime) -> list[dict[str, Any]]:
-    """One row per SKU; what holds for the whole cluster stands in the first."""
+    """One row per SKU. Facts about the whole cluster stand in the first."""
     whole = {
         "name": cluster.name,
         "healthy": cluster.healthy,

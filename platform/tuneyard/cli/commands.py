@@ -1,4 +1,4 @@
-"""The list of commands: what `tuneyard --help` shows, and where each one lives. Read without importing any of them."""
+"""The list of commands for `tuneyard --help`, with the module of each. Reading it imports none of them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ class Command(NamedTuple):
     hidden: bool = False
     """Not for people: the root help leaves it out."""
     asks_hub: bool = False
-    """Shows what others have written; also a verb of `kubectl tuneyard`."""
+    """Prints texts that others have written, and is a verb of `kubectl tuneyard`."""
 
 
 COMMANDS = (
     Command("init", "tuneyard.cli.init:init", "Look at your data, and write a commented JobSpec that trains on it"),
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
-    Command("plan", "tuneyard.cli.plan:app", "Say how each train task would run, and whether it fits in memory"),
+    Command("plan", "tuneyard.cli.plan:app", "Show the plan of each train task, and its memory against its machines'"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
     Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train or rank task is fastest here"),
-    Command("generate", "tuneyard.cli.generate:generate", "Put prompts to a model that a job has trained, and print its answers"),
+    Command("generate", "tuneyard.cli.generate:generate", "Print the answers of a trained model to prompts"),
     Command("submit", "tuneyard.cli.submit:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
-    Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or all that is known of one", asks_hub=True),
-    Command("why", "tuneyard.cli.why:why", "Say why a job waits, cluster by cluster, and when it is expected to start", asks_hub=True),
-    Command("wait", "tuneyard.cli.wait:wait", "Wait until a job on the hub has ended", asks_hub=True),
-    Command(
-        "logs", "tuneyard.cli.logs:logs", "Show what the ranks of a job have printed, on any cluster, live and afterwards", asks_hub=True
-    ),
+    Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or one job in full", asks_hub=True),
+    Command("why", "tuneyard.cli.why:why", "Show why a job waits, cluster by cluster, and its expected start", asks_hub=True),
+    Command("wait", "tuneyard.cli.wait:wait", "Wait for the end of a job on the hub", asks_hub=True),
+    Command("logs", "tuneyard.cli.logs:logs", "Show the logs of a job's ranks, on any cluster, live and afterwards", asks_hub=True),
     Command("cancel", "tuneyard.cli.cancel:cancel", "End a job on the hub, at a checkpoint", asks_hub=True),
-    Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, and what is free there", asks_hub=True),
-    Command("usage", "tuneyard.cli.usage:usage", "GPU-hours and cost by team, job and kind of GPU, and what stood idle", asks_hub=True),
-    Command("report", "tuneyard.cli.report:report", "Show the report of a job that ran"),
+    Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, with their free GPUs", asks_hub=True),
+    Command(
+        "usage", "tuneyard.cli.usage:usage", "Show GPU-hours and cost by team, job and kind of GPU, with the idle share", asks_hub=True
+    ),
+    Command("report", "tuneyard.cli.report:report", "Show the report of a run"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
     Command("simulate", "tuneyard.cli.simulate:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
     Command("data", "tuneyard.cli.data:app", "Look at data sets"),
     Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),
     Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),
-    Command("completion", "tuneyard.cli.completion:completion", "Print what completes commands and names in bash, zsh or fish"),
+    Command("completion", "tuneyard.cli.completion:completion", "Print the completion script for bash, zsh or fish"),
 )
 
 _INTRODUCTION = """\

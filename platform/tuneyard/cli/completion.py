@@ -1,4 +1,4 @@
-"""`tuneyard completion`: the script that a shell reads once, and the answers that it then asks for at each Tab.
+"""`tuneyard completion`: the script for a shell, and the answer to each Tab.
 
 Both are typer's: the script calls `tuneyard` with `_TUNEYARD_COMPLETE` set, and the words typed so far in further variables. A line is
 answered by its own command alone, so that a Tab after `tuneyard` imports none of them.
@@ -41,13 +41,13 @@ def completion(shell: Annotated[Shell, typer.Argument(help="the shell to complet
 
 
 def answer() -> int:
-    """Print what fits the words that the shell has put into the environment."""
+    """Print the completions of the words that the shell has put into the environment."""
     completion_init()
     return shell_complete(_root(), {}, "tuneyard", VARIABLE, os.environ[VARIABLE])
 
 
 class _Root(TyperGroup):
-    """All commands by name; the one that a line names is imported."""
+    """All commands by name. Only the command of the line is imported."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         found = next((command for command in COMMANDS if command.name == args[0]), None)

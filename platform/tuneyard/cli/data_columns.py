@@ -39,7 +39,7 @@ def columns(
     hole_kib: HoleOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show which features are read, and what a table with its columns in their order would save.
+    """Show the features that jobs read, and the bytes that a table in the order of the access log would save.
 
     Only footers are read, and with --flatten one row group of the map columns.
 
@@ -63,9 +63,9 @@ def reorder(
     hole_kib: HoleOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write a table anew with the features that are read together side by side.
+    """Write a table again, with features side by side that are read together.
 
-    Rows, files and row groups stay as they are. A rewrite that was killed goes on when the command is given again.
+    Rows, files and row groups stay as they are. The same command continues a rewrite that was killed.
 
     Example: `tuneyard data reorder s3://ads/clicks --log access.jsonl --out s3://ads/clicks-ordered`
     """

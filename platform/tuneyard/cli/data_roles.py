@@ -1,4 +1,4 @@
-"""`--columns prompt=question,completion=reply`: which column plays which part."""
+"""`--columns prompt=question,completion=reply`: the role of each column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From `sys.argv` to an exit code: finds the command, runs it, and tells what went wrong in two lines."""
+"""From `sys.argv` to an exit code: finds the command, runs it, and prints its error in two lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete() -> int:
-    """Answer a shell's Tab. Never an error: a line that is being typed has no place for one."""
+    """Answer a shell's Tab. Never raises, since the shell shows no error on the line."""
     try:
         from tuneyard.cli.completion import answer
 
@@ -48,7 +48,7 @@ def _complete() -> int:
 
 
 def _take_debug(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """--debug counts wherever it stands, so that a failed line can be run again with it at the end."""
+    """`--debug` may stand anywhere, so that a person can append it to a failed line."""
     own = list(argv).index("--") if "--" in argv else len(argv)
     return [arg for index, arg in enumerate(argv) if arg != "--debug" or index > own], "--debug" in argv[:own]
 
@@ -95,7 +95,7 @@ def _run(command: Command, args: list[str], debug: bool) -> int:
 
 
 def _lacking(error: Exception) -> TuneyardError | None:
-    """What is missing from this install, where that is what went wrong."""
+    """The error for a package that this install lacks; None for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     from tuneyard.extras import missing

@@ -1,4 +1,4 @@
-"""`tuneyard generate`: what a model that a job has trained answers to a prompt."""
+"""`tuneyard generate`: answers of a trained model to prompts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def generate(
     temperature: Annotated[float, typer.Option(min=0, max=100, help="0: always the likeliest token; from 0.01 on: samples")] = 0.0,
     seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="makes sampling repeatable")] = None,
 ) -> None:
-    """Put prompts to a model that a job has trained, and print its answers.
+    """Print the answers of a trained model to prompts.
 
     The prompt is rendered as the samples of the training were: by the chat template, or as it is. For many prompts, and for metrics, add
     a score task to the job.
@@ -65,7 +65,7 @@ def _write(text: str) -> None:
 
 
 def _lines() -> Iterator[str]:
-    """Prompts of standard input; on a terminal each is asked for. Raises BadInput where there is none."""
+    """Prompts of standard input, asked one by one on a terminal. Raises BadInput without any."""
     count = 0
     while True:
         if sys.stdin.isatty():

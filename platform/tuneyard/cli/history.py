@@ -1,4 +1,4 @@
-"""`tuneyard history`: what ran before, from the run history."""
+"""`tuneyard history`: earlier runs, from the run history."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def import_runs(
         Path, typer.Argument(metavar="CSV", help="published runs, with the columns that docs/tuning.md lists; may be packed by gzip")
     ],
 ) -> None:
-    """Take published runs into history, for the tuner to learn from. Doing it twice adds nothing.
+    """Add published runs to the history, from which the tuner learns. Importing a file twice adds nothing.
 
     Example: tuneyard history import runs.csv
     """

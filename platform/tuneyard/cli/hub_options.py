@@ -1,4 +1,4 @@
-"""How every command that asks the hub finds it, by kubectl's own flags, and names a job of it."""
+"""Options of the commands that ask the hub: kubectl's own flags, and the name of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="def
 
 
 def job_names(ctx: typer.Context) -> list[str]:
-    """What a shell completes where a job is named: the jobs of the hub that the flags so far name; none where it cannot be asked."""
+    """Completions of a job's name: the jobs of the hub by the flags so far; none if the hub does not answer."""
     from tuneyard.api import TuneyardError
     from tuneyard.cluster import open_hub
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _REPAIR = "repair the file, or give another"
 _READ_ROWS = 20_000
-"""Enough to tell format and lengths; the whole of a large data set would take minutes."""
+"""Enough for format and lengths. Reading a whole large data set takes minutes."""
 
 
 def init(
@@ -56,7 +56,7 @@ def init(
 
 
 def _look(uri: str, columns: dict[str, str]) -> Inspection:
-    """What the data is. Raises BadInput where no sample can be made of it, or too many rows are bad to go by the others."""
+    """The inspected data. Raises BadInput if it yields no sample, or too many of its rows are bad."""
     from tuneyard.data import inspect
 
     found = inspect(uri, columns=columns or None, limit=_READ_ROWS)
@@ -73,7 +73,7 @@ def _look(uri: str, columns: dict[str, str]) -> Inspection:
 
 
 def _only_data_here() -> str:
-    """The data file of the working folder. Raises BadInput where there is none, or more than one."""
+    """The only data file of the working folder. Raises BadInput if there is none, or more than one."""
     from tuneyard.data.file_types import COMPRESSED_ENDINGS, ENDINGS
 
     there = sorted(path.name for path in Path().iterdir() if path.is_file() and not path.name.startswith("."))
@@ -93,7 +93,7 @@ def _from(out: Path, name: str) -> str:
 
 
 def _write(out: Path, text: str) -> None:
-    """Put the file there once it is known to be right."""
+    """Write the file, after a check of its draft."""
     draft = out.with_name(f".{out.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")

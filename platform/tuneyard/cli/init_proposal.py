@@ -1,4 +1,4 @@
-"""Settings of a train task for data that was looked at, and the commented JobSpec that says them."""
+"""Settings of a train task for inspected data, and the commented JobSpec with them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def propose(found: Inspection, *, source: str, model: str | None, columns: Mappi
 
 
 def _rows(found: Inspection, max_length: int) -> tuple[bool, int]:
-    """Whether samples are to share rows, and how many rows there are then: too few for a batch would be too few steps to learn by."""
+    """Packing of samples into rows, and the number of rows. Too few rows make too few steps."""
     assert found.characters is not None
     packed = int(found.samples * found.characters.p50 / _CHARACTERS_PER_TOKEN / max_length)
     if found.format == "text" or (found.format != "preference" and packed >= _STEPS_AN_EPOCH * 8):
@@ -168,7 +168,7 @@ def _rows(found: Inspection, max_length: int) -> tuple[bool, int]:
 
 
 def _length(found: Inspection) -> tuple[int, str, list[str]]:
-    """maxLength, why, and what to say where long samples are cut."""
+    """maxLength, its reason, and the remark on samples that are cut."""
     assert found.characters is not None
     if found.format == "text":
         return 2048, "longer text is cut into pieces of that length", []

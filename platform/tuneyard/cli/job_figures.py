@@ -1,12 +1,13 @@
-"""Facts about a job on the hub in few letters, the same in tables, pages and progress lines."""
+"""Short forms of facts about a job on the hub, for its table and its page."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tuneyard.api import Attempt, Phase
 from tuneyard.tracking import JobProgress, TaskProgress, job_of_status
+from tuneyard.tracking.progress_status import seconds_of
 from tuneyard.tracking.progress_words import clock, doing
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def bar(done: float, width: int = 10) -> str:
 
 def seconds_since(moment: str | datetime, now: datetime) -> float:
     """Seconds from an RFC 3339 time until `now`."""
-    return (now - _moment(moment)).total_seconds()
+    return now.timestamp() - seconds_of(moment)
 
 
 def took(attempt: Attempt, now: datetime) -> str | None:
@@ -54,8 +55,8 @@ def took(attempt: Attempt, now: datetime) -> str | None:
     began = attempt.placed_at or attempt.started_at
     if not began:
         return None
-    end = _moment(attempt.ended_at) if attempt.ended_at else now
-    return clock((end - _moment(began)).total_seconds())
+    end_s = seconds_of(attempt.ended_at) if attempt.ended_at else now.timestamp()
+    return clock(end_s - seconds_of(began))
 
 
 def attempt_state(attempt: Attempt) -> str:
@@ -64,8 +65,3 @@ def attempt_state(attempt: Attempt) -> str:
         return f"Failed ({attempt.failure})"
     stopping = f", stopping ({attempt.stopping})" if attempt.stopping and not attempt.ended_at else ""
     return f"{attempt.phase}{stopping}"
-
-
-def _moment(moment: str | datetime) -> datetime:
-    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

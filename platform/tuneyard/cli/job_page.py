@@ -1,4 +1,4 @@
-"""All that is known of one job, as a page of text. Pure."""
+"""One job of the hub as a page of text. Pure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _attempts(job: HubJob, now: datetime) -> list[str]:
 
 
 def _failures(job: HubJob) -> list[str]:
-    """Every failed attempt in two lines; of the last one what its rank said."""
+    """Each failed attempt in two lines, and the last log lines of the newest one."""
     failed = [attempt for attempt in job.status.attempts if attempt.failure]
     lines = [line for attempt in failed for line in _failure(attempt)]
     if failed and failed[-1].log_tail:
@@ -146,5 +146,5 @@ def _next(job: HubJob) -> list[str]:
 
 
 def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> list[str]:
-    """Without the columns in which nothing stands."""
+    """The table without its empty columns."""
     return table_lines([column for column in columns if any(row[column] is not None for row in rows)], rows)

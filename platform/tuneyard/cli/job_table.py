@@ -41,7 +41,7 @@ def rows(jobs: Sequence[HubJob], now: datetime, *, namespace: bool = False, bars
 
 
 def facts(job: HubJob, now: datetime) -> dict[str, Any]:
-    """One job for programs: numbers as they are, and everything that the operator has reported."""
+    """One job for programs: the whole status, with unrounded numbers."""
     return {
         "name": job.name,
         "namespace": job.namespace,

@@ -1,4 +1,4 @@
-"""`kubectl tuneyard …`: the commands that ask the hub, as a plugin of kubectl, and what the shell completes there.
+"""`kubectl tuneyard …`: the commands that ask the hub, as a plugin of kubectl, with completions.
 
 kubectl runs `kubectl-tuneyard` from PATH with all that follows its name, and `kubectl_complete-tuneyard` with what was typed so far.
 """
@@ -61,7 +61,7 @@ def verb_first(args: Sequence[str]) -> list[str]:
 
 
 def complete() -> int:
-    """Print one candidate per line, and cobra's directive. Never an error: a shell that completes has no place for one."""
+    """Print one candidate per line, and cobra's directive. Never raises, since the shell shows no error on the line."""
     candidates, directive = _candidates(sys.argv[1:])
     print("\n".join([*candidates, directive]))
     return 0

@@ -1,4 +1,4 @@
-"""Which logs of a job are meant. Pure: the job and what there is come in, errors name what there would have been."""
+"""The choice of logs of a job, by task, attempt and source. Pure. Errors name the possible values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.cluster import HubJob
 
 @dataclass(frozen=True)
 class LogChoice:
-    """What was asked for; None: whatever fits best. `everything`: all attempts of all tasks that fit the rest."""
+    """The wanted logs. None: no restriction. `everything`: all attempts of all tasks that match the other fields."""
 
     task: str | None = None
     attempt: int | None = None
@@ -26,15 +26,15 @@ class LogChoice:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Names that the sources may have; none: all of them."""
+        """Names of the wanted sources; empty: all."""
         if self.source is not None:
             return (self.source,)
         return (f"rank-{self.rank}", f"engine-{self.rank}") if self.rank is not None else ()
 
     def attempts(self, job: HubJob) -> list[Attempt]:
-        """The attempts to show, the oldest first: those that run, else the last one. Empty where none has begun.
+        """The attempts to show, the oldest first: the running ones, else the last one. Empty before the first attempt.
 
-        Raises BadInput for a task or an attempt that the job has not.
+        Raises BadInput for an unknown task or attempt.
         """
         found = sorted(job.status.attempts, key=lambda attempt: attempt.number)
         if self.task is not None:
@@ -53,11 +53,11 @@ class LogChoice:
         return [attempt for attempt in found if not attempt.ended_at and not attempt.phase.final] or found[-1:]
 
     def sources(self, there: Sequence[str]) -> list[str]:
-        """Those of the sources of one attempt that are meant; a rank of a score task is an engine."""
+        """The wanted sources among the sources of one attempt. A rank of a score task is an engine."""
         return [source for source in self.wanted if source in there] if self.one_source else list(there)
 
     def missing(self, there: Sequence[str]) -> BadInput:
-        """The error where `sources` found none of several."""
+        """The error for a source that this attempt does not have."""
         if self.source is not None:
             return BadInput(f"{self.source} has printed nothing in this attempt", _one_of(self.source, there))
         return BadInput(f"rank {self.rank} has printed nothing in this attempt", f"there are: {', '.join(there)}")

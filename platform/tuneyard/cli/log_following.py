@@ -1,4 +1,4 @@
-"""The logs of a job as they grow: from attempt to attempt and from task to task, until the job has ended and all was shown."""
+"""Following the logs of a job, from attempt to attempt and from task to task, to the job's end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tuneyard.tracking.task_logs import AttemptLogs
 
 _EVERY_S = 2.0
 _QUIET_ROUNDS = 2
-"""The last lines of a rank may come a moment after the hub has heard of its end."""
+"""The last lines of a rank may come shortly after the hub knows of its end."""
 
 Print = Callable[[Attempt, str, str], None]
 """Called with attempt, source and whole lines."""
 
 
 class LogFollower:
-    """`reader`: opens the log of one attempt. `say`: hears, once each, of outages that are waited for."""
+    """`reader`: opens the logs of one attempt. `say`: gets the message of each outage once."""
 
     def __init__(self, choice: LogChoice, reader: Callable[[Attempt], AttemptLogs], show: Print, say: Callable[[str], None]) -> None:
         self._choice = choice
@@ -32,9 +32,9 @@ class LogFollower:
         self._gone = False
 
     def run(self, hub: Hub, job: HubJob) -> HubJob:
-        """Show what is there and what comes, until the job, or the attempt that was asked for, has ended. The job as it was last.
+        """Show old and new lines, to the end of the job or of the chosen attempt. Returns the last state of the job.
 
-        Raises StorageError, or HubError, where the logs cannot be read at the start; an outage later is waited for.
+        Raises StorageError or HubError for an outage at the start. A later outage is waited for.
         """
         self._round(job)
         quiet = 0
@@ -46,7 +46,7 @@ class LogFollower:
                 self._trouble = ""
             except Missing:
                 self._gone, shown = True, False
-                self._tell(f"{job.label} was deleted, and the hub reads no logs of it any more; what it has written stays in {job.output}")
+                self._tell(f"{job.label} was deleted, and the hub no longer reads its logs; they stay in {job.output}")
             except (StorageError, HubError) as error:
                 self._tell(f"{error.cause}; trying again")
                 shown = not self._gone
@@ -58,12 +58,12 @@ class LogFollower:
         return self._gone or job.ended or (bool(asked_for) and all(attempt.ended_at for attempt in asked_for))
 
     def _round(self, job: HubJob) -> bool:
-        """Show what is new; True if something was."""
+        """Show the new lines. True if there were any."""
         shown = [self._attempt(attempt) for attempt in self._worth_a_look(job)]  # all of them, whatever the first has
         return any(shown)
 
     def _worth_a_look(self, job: HubJob) -> Iterable[Attempt]:
-        """What was asked for, and whatever was begun to be shown and has more to say."""
+        """The chosen attempts, and the attempts that are shown in part."""
         chosen = {attempt.number for attempt in self._choice.attempts(job)} | set(self._cursors)
         return [attempt for attempt in job.status.attempts if attempt.number in chosen - self._drained]
 
@@ -89,7 +89,7 @@ class LogFollower:
             self._gone = True  # deleted: what it has written is still there
             return job
         except HubError as error:
-            self._tell(f"{error.cause}; going on with what is known")
+            self._tell(f"{error.cause}; going on with its last known state")
             return job
 
     def _tell(self, trouble: str) -> None:

@@ -1,4 +1,4 @@
-"""Lines of several ranks on one screen: each with the name of who said it, in a colour of its own."""
+"""Lines of several ranks on one screen: each line has a prefix with the name of its rank, in a colour of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuneyard logs`: what ranks, engines and drivers have printed, on any member, through the hub or from the job's output storage."""
+"""`tuneyard logs`: the logs of ranks, engines and drivers, on any member, through the hub or from the job's output storage."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuneyard.cluster.job_logs import open_logs
 
 def logs(
     name: JobArgument,
-    task: Annotated[str | None, typer.Option(metavar="TASK", help="default: what runs, or ran last")] = None,
+    task: Annotated[str | None, typer.Option(metavar="TASK", help="default: the running task, or the last one")] = None,
     rank: Annotated[int | None, typer.Option(min=0, metavar="N", help="one rank, or engine of a score task; default: all")] = None,
     source: Annotated[str | None, typer.Option(metavar="SOURCE", help="one source: driver, rank-0, engine-1")] = None,
     attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="number of an attempt; default: the last one of its task")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="go on as it grows, through retries and tasks, until the job has ended")
+        bool, typer.Option("--follow", "-f", help="follow new lines, through retries and tasks, to the end of the job")
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="all attempts of all tasks")] = False,
     tail: Annotated[int | None, typer.Option(min=1, metavar="N", help="the last N lines of each source only")] = None,
@@ -35,9 +35,9 @@ def logs(
 ) -> None:
     """Show the logs of a job: live, and after its pods are gone. New lines appear within a few seconds.
 
-    The hub reads them from the job's output storage, for whoever may get jobspecs/log. Where it cannot, they are read directly, with
-    the credentials in the environment; without any, with those of the Secrets that the job names, if you may read them. The server is
-    one that a Cluster of the hub names, or that of AWS_ENDPOINT_URL.
+    The hub reads them from the job's output storage, for users with the right to get jobspecs/log. If the hub cannot read them, this
+    machine does, with the credentials in the environment, or with the Secrets of the job, if you may read them. The server of the
+    storage comes from a Cluster of the hub, or from AWS_ENDPOINT_URL.
 
     Example: tuneyard logs support-bot --task train --rank 0 -f
     """
@@ -62,9 +62,7 @@ class _Shown:
     def __init__(self, hub: Hub, job: HubJob, choice: LogChoice, tail: int | None) -> None:
         self._hub, self._job, self._choice, self._tail = hub, job, choice, tail
         if not job.output:
-            raise TuneyardError(
-                f"the hub does not say where the output of {job.label} is", f"tuneyard status {job.name} -n {job.namespace}"
-            )
+            raise TuneyardError(f"the hub reports no output of {job.label}", f"tuneyard status {job.name} -n {job.namespace}")
         self._logs = open_logs(hub, job, os.environ)
 
     def run(self, follow: bool) -> None:
@@ -111,7 +109,7 @@ class _Shown:
 
 
 def _until_begun(hub: Hub, job: HubJob, choice: LogChoice) -> HubJob:
-    """The job once there is an attempt to show. Raises TuneyardError where it ends without one."""
+    """The job with its first attempt. Raises TuneyardError if the job ends without one."""
     said = ""
     for found in hub.follow(job.name, job.namespace, on_away=lambda error: _say(f"{error.cause}; waiting for it")):
         if choice.attempts(found) and found.output:
@@ -128,7 +126,7 @@ def _where(job: HubJob) -> str:
 
 
 def _silent(attempt: Attempt) -> str:
-    """Why there may be nothing: it has only just begun, or its containers never did."""
+    """The reason for empty logs: the attempt has just begun, or its containers never did."""
     what = f"attempt {attempt.number} of {attempt.task}"
     if not attempt.failure:
         return f"{what} has printed nothing yet ({attempt.phase}{f', {attempt.message}' if attempt.message else ''})"

@@ -37,8 +37,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], right
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], right: Collection[str] = ()) -> list[str]:
-    """One line per row under the column names; columns are as wide as what they hold, whatever the terminal's width. Numbers, and the
-    columns named in `right`, stand at the right."""
+    """One line per row below the column names. Columns are as wide as their cells, on every terminal. Numbers, and the columns named in
+    `right`, are aligned to the right."""
     cells = [[column.replace("_", " ") for column in columns], *[[_cell(row.get(column)) for column in columns] for row in rows]]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     numeric = [
@@ -70,7 +70,7 @@ def duration_text(seconds: float) -> str:
 
 
 def rounded_text(value: float, digits: int = 3) -> str:
-    """A figure for people: `digits` of it count, thousands are apart, and there is no exponent."""
+    """A figure for people: `digits` significant digits, separated thousands, no exponent."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     places = digits - 1 - math.floor(math.log10(abs(value)))

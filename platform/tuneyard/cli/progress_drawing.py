@@ -46,10 +46,11 @@ def _head(job: JobProgress, now_s: float) -> Text:
 
 def _task(task: TaskProgress, width: int, spinner: Spinner, now_s: float) -> RenderableType:
     line = Table.grid(padding=(0, 1))
-    for column_width in (1, width, 8):
+    for column_width in (1, width):
         line.add_column(width=column_width, no_wrap=True)
+    line.add_column(min_width=8, no_wrap=True)
     line.add_column(no_wrap=True, overflow="ellipsis")
-    seconds = task.seconds(now_s)
+    seconds = None if task.state in ("waiting", "queued") else task.seconds(now_s)
     style = "bold" if task.at_work else "dim" if task.state == "waiting" else ""
     line.add_row(
         spinner if task.at_work else Text(*_MARKS[task.state]),

@@ -1,7 +1,7 @@
-"""The live view of a running job in a notebook: one output of the cell that is drawn anew as the job goes on.
+"""The live view of a running job in a notebook: one output of the cell, which is redrawn while the job runs.
 
-Drawn as the terminal's view is, and sent as HTML through IPython's display protocol, which Jupyter, VS Code and Colab all speak without
-widgets. What happens all the time is drawn once a second.
+The drawing is the terminal's, sent as HTML through IPython's display protocol, which Jupyter, VS Code and Colab support without
+widgets. Frequent events are drawn once a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEPT_LINES = 20
 """Warnings and trials above the view, the newest."""
 
 Show = Callable[[dict[str, str]], Callable[[dict[str, str]], object]]
-"""Shows something by its MIME types, and answers what replaces it."""
+"""Shows something by its MIME types. Returns the function that replaces it."""
 
 
 def display(content: dict[str, str]) -> Callable[[dict[str, str]], object]:
@@ -38,7 +38,7 @@ def display(content: dict[str, str]) -> Callable[[dict[str, str]], object]:
 
 
 class CellOutput:
-    """One output of a notebook's cell. `console` records what is printed on it: lines that `keep` puts above the view."""
+    """One output of a notebook's cell. `console` records printed lines, which `keep` puts above the view."""
 
     def __init__(self, *, show: Show = display, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = recording_console(_WIDTH)
@@ -49,7 +49,7 @@ class CellOutput:
         self._drawing = threading.Lock()
 
     def keep(self) -> None:
-        """What was printed stays above the view."""
+        """Put the printed lines above the view."""
         self._lines = [*self._lines, self._recorded()][-_KEPT_LINES:]
 
     def draw(self, view: RenderableType, *, now: bool = True) -> None:

@@ -30,7 +30,7 @@ _EVERY_S = 10.0
 
 
 class PlainLines:
-    """Compares a job with what was last said of it, and says what has changed. `now`: the clock of the job's own times, in seconds."""
+    """Compares a job with its state before, and prints the changes. `now`: the clock of the job's own times, in seconds."""
 
     def __init__(self, job: JobProgress, stream: TextIO, *, every_s: float, now: Callable[[], float]) -> None:
         self.job = job
@@ -38,7 +38,7 @@ class PlainLines:
         self._every_s = every_s
         self._now = now
         self._said: dict[str, tuple[float, str]] = {}
-        """Per task, and for the job itself under its label: when what was said."""
+        """Time and text of the last line, per task, and for the job under its label."""
 
     def show(self, job: JobProgress) -> None:
         before, self.job = self.job, job
@@ -122,7 +122,7 @@ class PlainJob:
 
 
 def changes(before: TaskProgress, after: TaskProgress, now_s: float) -> Iterator[str]:
-    """Lines on what happened to a task between two looks at it, except for its steps and rows. Pure."""
+    """Lines for the difference between two states of a task, without its steps and rows. Pure."""
     for ended in after.history[len(before.history) :]:
         yield attempt_words(ended)
     begins = after.at_work and (not before.at_work or before.attempt != after.attempt)

@@ -1,4 +1,4 @@
-"""`tuneyard report`: the figures of a job that ran, from its report.json."""
+"""`tuneyard report`: the figures of a run, from its report.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="output folder or URI of the job")],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the report of a job that ran.
+    """Show the report of a run.
 
     Example: tuneyard report runs/first
     """

@@ -78,7 +78,7 @@ def run(
 
 
 def _can_answer(task: Mapping[str, Any]) -> bool:
-    """Whether a task has made a language model: a program's model answers no prompts."""
+    """True for a task that has made a language model. The model of a program answers no prompts."""
     return task.get("kind") == "train" and "program" not in (task.get("details") or {})
 
 
@@ -104,13 +104,13 @@ def _again(file: Path, target: str, model: str | None, templates: list[Path] | N
 
 
 def _with_command(failure: TuneyardError, again: str) -> TuneyardError:
-    """The command after an advice that ends with "try again": what raised the error did not know which command it served."""
+    """The error with the command appended to "try again": the code that raised it does not know the command."""
     if not failure.next_step.endswith("; then try again"):
         return failure
     return type(failure)(failure.cause, f"{failure.next_step}: {again}", kind=failure.kind, blame=failure.blame)
 
 
 def _point_to(written: list[str]) -> None:
-    """The last line of stdout: where report.json is, if the job came far enough to have one."""
+    """Print the last line of stdout: the path of report.json, if the job has one."""
     for uri in written:
         print(uri, flush=True)

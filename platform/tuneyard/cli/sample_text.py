@@ -30,7 +30,7 @@ def highlighted(pieces: Sequence[tuple[str, bool]], *, marks: bool) -> Text:
 
 
 def heading(event: SampleShown, *, marks: bool) -> str:
-    """What stands above a sample."""
+    """The heading of a sample."""
     how = "marked «»" if marks else "highlighted"
     no_end = "no token: name what ends them in generation.stop of score tasks"
     end = "" if event.ends_with is None else f"; answers end with {event.ends_with or no_end}"

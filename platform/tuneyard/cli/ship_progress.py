@@ -1,4 +1,4 @@
-"""What `submit` ships, on stderr: what goes where and how large it is, a bar on a terminal, and what was there already."""
+"""The files that `submit` ships, on stderr: names, sizes and target, a bar on a terminal, and the files that were there already."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.cluster.uploads import OnProgress
 
 
 def announcement(shipment: Shipment, *, dry_run: bool) -> list[str]:
-    """A line per parcel below one of them all; nothing where a job names no files."""
+    """One line for all parcels, and one per parcel. Empty for a job without files."""
     if not shipment.parcels:
         return []
     lines = [f"{'would ship' if dry_run else 'ships'} {size_text(shipment.size_bytes)} to {shipment.root}:"]
@@ -23,7 +23,7 @@ def announcement(shipment: Shipment, *, dry_run: bool) -> list[str]:
 
 
 def conclusion(sent: Sent | None) -> list[str]:
-    """A line on what was sent, and what was there already; nothing where there was nothing to send."""
+    """One line: bytes sent, and parcels that were there already. Empty for a job without files."""
     if sent is None:
         return []
     new = size_text(sum(parcel.size_bytes for parcel in sent.new))

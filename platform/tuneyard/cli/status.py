@@ -1,4 +1,4 @@
-"""`tuneyard status`: the jobs of the hub, or all that is known of one."""
+"""`tuneyard status`: the jobs of the hub, or one job in full."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def status(
         str | None, typer.Argument(metavar="[NAME]", help="name of a job; default: a table of all", autocompletion=job_names)
     ] = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="jobs of all namespaces")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="show it again whenever it changes: a job until it has ended")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="show each change, of one job to its end")] = False,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the jobs of a namespace, the newest first, or one job: tasks, attempts, failures, artifacts, what to do next.
+    """Show the jobs of a namespace, the newest first, or one job: tasks, attempts, failures, artifacts and the next step.
 
     Example: tuneyard status support-bot -n maps
     """
@@ -63,7 +63,7 @@ Seen = HubJob | list[HubJob]
 
 
 def _watch(changes: Iterator[Seen], shown: Callable[[Seen], str]) -> None:
-    """Redraw on a terminal; elsewhere print again what has changed. Ends with the job."""
+    """Redraw on a terminal. Elsewhere print each change. Ends with the job."""
     if sys.stdout.isatty():
         from rich.live import Live
         from rich.text import Text

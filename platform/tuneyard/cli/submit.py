@@ -44,9 +44,7 @@ def submit(
     out: Annotated[
         str | None, typer.Option(metavar="URI", help="storage for all output, such as s3://bucket/folder; default: storage.output")
     ] = None,
-    ship_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="files beside the job that are larger in all are refused, not shipped")
-    ] = "2Gi",
+    ship_limit: Annotated[str, typer.Option(metavar="SIZE", help="largest size of all files to ship; more is refused")] = "2Gi",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="have the hub judge the job, and change nothing")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job has ended; exit code 1 unless it has succeeded")] = False,
     namespace: NamespaceOption = None,
@@ -54,11 +52,11 @@ def submit(
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Give a job to the hub, which runs it on a cluster with room. Submitting an unchanged file again changes nothing.
+    """Give a job to the hub, which runs it on a cluster with room. Submitting an unchanged file twice changes nothing.
 
-    The file is checked here first, then by the hub's admission; nothing is created unless both accept it. What it names by relative path
-    (data, models, chat templates, scripts with the modules that they import) is shipped to the job's storage before, under the hash of
-    its content. The last line of stdout is NAMESPACE/NAME.
+    The file is checked here first, then by the hub's admission. A job that either refuses is not created. Files with relative paths
+    (data, models, chat templates, scripts with the modules that they import) are shipped to the job's storage first, under the hash of
+    their content. The last line of stdout is NAMESPACE/NAME.
 
     Example: tuneyard submit job.yaml --out s3://models/support-bot
     """
@@ -96,7 +94,7 @@ def submit(
 
 
 def _skus_of(hub: Hub) -> set[str]:
-    """What the hub's clusters call their kinds of machine: a GPU that the catalog lacks is measured there."""
+    """Names of the SKUs of the hub's clusters. They include GPUs that the catalog lacks."""
     return {sku.sku for cluster in hub.clusters() for sku in cluster.capacity}
 
 
@@ -110,7 +108,7 @@ def _document(file: Path, elsewhere: Callable[[], Collection[str]], find: FindTe
 
 
 def _in_the_file(what: str, error: Refused | CannotShip, document: Document) -> BadInput:
-    """What is refused, with the lines of the file."""
+    """The refusal, with the lines of the file."""
     lines = [document.complaint(_path(problem.path), problem.reason) if problem.path else str(problem) for problem in error.problems]
     return BadInput(f"{what}\n" + "\n".join(lines), error.next_step)
 
@@ -144,7 +142,7 @@ def _tell(made: Submission, hub: Hub, estimates: list[dict[str, Any]], now: date
 
 
 def _estimates(hub: Hub, made: Submission, document: Document, now: datetime) -> list[dict[str, Any]]:
-    """What is to be expected of the tasks that would wait for a place first: by the hub's own scheduler, on the world as it is now."""
+    """Estimates for the first tasks of the job, by the hub's own scheduler, from the present state of the clusters."""
     from tuneyard.admission import ask_of
 
     assert isinstance(document.resource, JobSpec)
@@ -160,7 +158,7 @@ def _estimates(hub: Hub, made: Submission, document: Document, now: datetime) ->
 
 
 def estimate(outlook: Outlook, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
-    """One task's plan and placement, start, duration and cost, as far as they can be told."""
+    """Plan, placement, start, duration and cost of one task; unknown values are None."""
     place, wait = outlook.place, outlook.wait
     starts = now.timestamp() if place is not None else (wait.starts if wait is not None else None)
     found: dict[str, Any] = {

@@ -51,7 +51,7 @@ def submit(
 
 
 def _ended(hub: Hub, job: HubJob, view: SubmitView, timeout_s: float | None) -> HubJob:
-    """The job when it has succeeded, or as it was last seen when the waiting was ended."""
+    """The job after its success, or its last known state if the wait was interrupted."""
     last = job
 
     def seen(now: HubJob) -> None:

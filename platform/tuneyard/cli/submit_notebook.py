@@ -1,4 +1,4 @@
-"""The live view of a submission in a notebook: one output of the cell, from the files that are shipped to the end of the last task."""
+"""The live view of a submission in a notebook: one output of the cell, from the shipped files to the end of the last task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuneyard.cli.progress_notebook import CellOutput, Show, display
 from tuneyard.cli.ship_progress import announcement, conclusion
 from tuneyard.cli.submit_words import left_words, outcome_words
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
-from tuneyard.cluster.uploads import OnProgress
+from tuneyard.cluster.sending import OnProgress
 
 
 class NotebookSubmit:
@@ -62,7 +62,7 @@ class NotebookSubmit:
             self._cell.draw(self)
 
     def __call__(self, job: HubJob) -> None:
-        """The job as it is now. A phase that changed is drawn at once."""
+        """Draw the present state of the job. A new phase is drawn at once."""
         self._job(job)
         states = (job.phase, *((task.name, task.phase) for task in job.status.tasks))
         self._cell.draw(self, now=states != self._states)

@@ -1,4 +1,4 @@
-"""What `tuneyard.submit` shows from Python: files on their way, what the hub made of the job, and each task while it is waited for."""
+"""The views of `tuneyard.submit` from Python: shipped files, the answer of the hub, and the progress of each task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.cluster.uploads import OnProgress
 
 
 class SubmitView(Protocol):
-    """Called from top to bottom."""
+    """Its methods are called in this order."""
 
     def ships(self, shipment: Shipment, *, dry_run: bool) -> None: ...
 
@@ -27,11 +27,11 @@ class SubmitView(Protocol):
     def following(self) -> AbstractContextManager[JobView]: ...
 
     def left(self, job: HubJob) -> None:
-        """It is waited for no more, and goes on."""
+        """The wait was interrupted. The job goes on."""
 
 
 def open_submit_view(*, shown: bool) -> SubmitView:
-    """The view that fits: in a notebook one output of the cell, else lines and bars on stderr."""
+    """In a notebook one output of the cell, elsewhere lines and bars on stderr."""
     if not shown:
         return Unseen()
     if in_notebook():

@@ -1,4 +1,4 @@
-"""What became of a job that was submitted, in a sentence."""
+"""The answer of the hub to a submission, in a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tuneyard.cluster import HubJob, Submission
 
 
 def outcome_words(made: Submission, hub: str) -> str:
-    """What the hub made of the job, or, in a dry run, would make of it."""
+    """The outcome of a submission, or of a dry run."""
     words = {
         "created": f"{hub} would take it" if made.dry_run else f"submitted to {hub}",
         "updated": "would change the job, which has not started" if made.dry_run else "changed the job, which had not started",

@@ -1,4 +1,4 @@
-"""The figures of a finished job, for people: one table of what was trained, one of what was scored, side by side."""
+"""The figures of a finished job, for people: a table of train and rank tasks, and a table of score tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.tracking.progress_words import clock, share
 
 
 def print_summary(report: Report) -> None:
-    """Tables on stdout; nothing for tasks that have no figures."""
+    """Print the tables on stdout. Tasks without figures have no row."""
     trained = [_trained(name, task) for name, task in report.tasks.items() if task.get("kind") in ("train", "rank") and task.get("losses")]
     scored = {name: task for name, task in report.tasks.items() if task.get("kind") == "score" and task.get("metrics") is not None}
     if trained:
@@ -37,7 +37,7 @@ def print_summary(report: Report) -> None:
 
 
 def comparisons(scored: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """How each score task differs from the first, by metric: `tuned against base: perplexity 41.2 -> 18.7 (-55%)`."""
+    """The change of each metric from the first score task to each other one: `tuned against base: perplexity 41.2 -> 18.7 (-55%)`."""
     names = list(scored)
     lines = []
     for name in names[1:]:

@@ -26,7 +26,7 @@ TemplatesOption = Annotated[
 
 
 def templates_in(paths: Sequence[Path] | None) -> FindTemplate:
-    """Looks templates up in files and folders. Raises BadInput where one cannot be read, or two templates have one name."""
+    """A lookup of templates in files and folders. Raises BadInput for an unreadable file, and for two templates with one name."""
     found: dict[str, tuple[ModelTemplate, Path]] = {}
     for path in (file for given in paths or () for file in _files(given)):
         for name, template in load_templates(path).items():
@@ -45,7 +45,7 @@ def templates_in(paths: Sequence[Path] | None) -> FindTemplate:
 
 
 def templates_of_environment() -> list[Path]:
-    """Where `--templates` looks without being given: for programs and notebooks."""
+    """The default of `--templates`, for programs and notebooks."""
     return [Path(part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
 
 

@@ -1,7 +1,7 @@
-"""What others have written (names, messages, log lines) on this terminal: control characters are shown and not obeyed.
+"""Texts of others (names, messages, log lines) on this terminal: control characters are shown, and have no effect.
 
-Commands that ask the hub run inside `guarded`: all that they print passes `visible`. What draws on the terminal itself, a live view or
-a coloured prefix, writes to `own(stream)`, and makes the words of others visible before.
+Commands that ask the hub run inside `guarded`, which passes all output through `visible`. Live views and coloured prefixes draw on
+the terminal itself: they write to `own(stream)`, and pass the texts of others through `visible` themselves.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PLAIN = "\x1b[0m"
 
 
 def with_colours(text: str) -> str:
-    """As `visible`, but for colours and weights of letters, which stay; they end with the text."""
+    """As `visible`, with the colours and weights of letters, which end with the text."""
     texts, colours = _COLOUR.split(text), _COLOUR.findall(text)
     shown = "".join(visible(part) + colour for part, colour in zip_longest(texts, colours, fillvalue=""))
     return shown + _PLAIN if colours else shown
 
 
 def without_colours(text: str) -> str:
-    """As `visible`, with nothing where a colour was set."""
+    """As `visible`, without colours."""
     return visible(_COLOUR.sub("", text))
 
 
@@ -43,7 +43,7 @@ def own(stream: TextIO) -> TextIO:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """stdout and stderr obey no control character that is printed on them."""
+    """Control characters that are printed on stdout and stderr have no effect."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, _Guarded(stream)) for stream in streams)
     try:
@@ -58,7 +58,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def recording_console(width: int) -> Console:
-    """As `console`, and prints nowhere: what is drawn on it is exported as HTML or text."""
+    """A console that prints nowhere. Its content is exported as HTML or text."""
     # Without `force_jupyter`, rich would show each print by itself in a notebook, one below the other.
     return _visible_console(
         file=io.StringIO(), record=True, width=width, color_system="truecolor", force_terminal=True, force_jupyter=False
@@ -78,7 +78,7 @@ def _visible_console(**options: Any) -> Console:
 
 
 class _Guarded:
-    """A text stream on which only tabs and newlines are more than characters."""
+    """A text stream on which only tabs and newlines have an effect."""
 
     def __init__(self, below: TextIO) -> None:
         self.below = below

@@ -9,7 +9,7 @@ from tuneyard.tracking import Tried
 
 
 def trial_line(event: Tried) -> str:
-    """What was tried, what was measured, how that compares, and what was expected."""
+    """Settings, measured rate, ratio to the file's own settings, and prediction."""
     parts = [f"trial {event.number}/{event.of}", words(event.settings) or "settings of the file"]
     if event.measured is None:
         parts.append(f"failed: {event.failure}")

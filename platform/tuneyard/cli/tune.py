@@ -69,7 +69,7 @@ def tune(
 
 
 def with_search(job: JobSpec, *, trials: int | None, minutes: float | None, searcher: str | None) -> tuple[JobSpec, str]:
-    """The job with a tune task, its own or a new one, and that task's name. Raises BadInput where it is not clear what to tune."""
+    """The job with a tune task, its own or a new one, and that task's name. Raises BadInput if the task to tune is ambiguous."""
     own = [task for task in job.spec.tasks if task.tune is not None]
     trains = [task for task in job.spec.tasks if task.training is not None]
     if len(own) > 1 or (not own and len(trains) != 1):
@@ -100,7 +100,7 @@ def search_of(job: JobSpec, name: str) -> TuneTask:
 
 
 def _show_heard(heard: list[Tried]) -> None:
-    """What was measured before the search broke off, in the order in which it was."""
+    """Print the trials that were measured before the search was interrupted, in their order."""
     from tuneyard.cli.output import print_table
     from tuneyard.cli.trial_lines import words
 
@@ -144,7 +144,7 @@ def _figure(value: float | None) -> str | None:
 
 
 def verdict(found: Mapping[str, Any], budget: Budget) -> str:
-    """The answer of a search in a sentence: a winner, or that the settings of the file were the best."""
+    """The result of a search in a sentence: the winner, or the settings of the file."""
     from tuneyard.cli.trial_lines import words
 
     what = "cheaper" if found["objective"] == "cost" else "faster"
@@ -178,7 +178,7 @@ def _minutes(budget: Budget) -> str:
 
 
 def _by_setting(effects: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What the values of each setting did, in words: the mean over the trials that had them."""
+    """The effect of each value of each setting, in words: the mean over its trials."""
     found: dict[str, list[str]] = {}
     for each in effects:
         did = f"{each['ratio']:.2f}x" if each["ratio"] is not None else "all failed"
@@ -187,7 +187,7 @@ def _by_setting(effects: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def _write(job: JobSpec, name: str, found: dict[str, Any], file: Path) -> Path:
-    """The job with the winner's settings, and without the search. Beside its file: relative paths go on meaning the same."""
+    """Write the job with the winner's settings, without the search, beside its file, where relative paths keep their meaning."""
     import yaml
 
     from tuneyard.tuning import applied

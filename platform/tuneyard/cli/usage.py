@@ -22,16 +22,16 @@ Table = tuple[tuple[str, ...], list[dict[str, Any]]]
 
 
 def usage(
-    team: Annotated[str | None, typer.Option(metavar="NAME", help="of this team alone, job by job")] = None,
+    team: Annotated[str | None, typer.Option(metavar="NAME", help="show this team alone, job by job")] = None,
     since: Annotated[str, typer.Option(metavar="DURATION", help="how far back, such as 12h or 30d")] = "7d",
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """GPU-hours and cost per team, per kind of GPU with the share that stood idle, and per job with --team.
+    """Show GPU-hours and cost per team, per kind of GPU with its idle share, and per job with --team.
 
-    Counted from the JobSpecs that the hub holds: those that were removed meanwhile are not in it; the month's total of a team, which is,
-    stands in `kubectl get team NAME -o yaml`.
+    The JobSpecs of the hub are counted. JobSpecs that were removed are missing here; they are in the month's total of a team, which
+    `kubectl get team NAME -o yaml` shows.
 
     Example: tuneyard usage --team maps --since 30d
     """
@@ -50,7 +50,7 @@ def usage(
         if rows:
             print_table(columns, rows)
         else:
-            typer.echo(f"nothing was used{f' by team {team}' if team else ''} in the last {since}")
+            typer.echo(f"no GPU was used{f' by team {team}' if team else ''} in the last {since}")
         typer.echo()
     if report.partial:
         typer.echo(f"note: {report.partial}")

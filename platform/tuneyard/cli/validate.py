@@ -1,4 +1,4 @@
-"""`tuneyard validate`: everything that is wrong with files, at once."""
+"""`tuneyard validate`: all errors of files at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def validate(
 ) -> None:
     """Check files: fields, rules, SKUs. Exit code 0, or 2 with one line per error.
 
-    A file or folder that is named by relative path and is not there, or holds data that cannot serve by their first rows, is a warning on
-    stderr: the JobSpec may be meant for another machine. So is a deadline before the end that is planned.
+    A relative path that is missing, or that holds data with unusable first rows, is a warning on stderr: the JobSpec may be meant for
+    another machine. A deadline before the planned end is a warning too.
 
     Example: tuneyard validate jobspecs/*.yaml
     """
@@ -47,7 +47,7 @@ def validate(
 
 
 def _holds_templates(file: Path) -> bool:
-    """Whether templates can be read from a file: what is wrong with it is told when it is checked itself."""
+    """True for a file with readable templates. The check of the file itself reports its errors."""
     try:
         return bool(load_templates(file))
     except BadInput:

@@ -1,4 +1,4 @@
-"""`tuneyard wait`: until a job on the hub has ended."""
+"""`tuneyard wait`: wait for the end of a job on the hub."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def wait(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Wait until a job has ended, and show how far it is meanwhile. A hub that goes away is waited for.
+    """Wait for the end of a job, and show its progress. The command outlives an outage of the hub.
 
-    Exit code 0: it has succeeded; 1: it failed, was cancelled, or the time is over (the job goes on).
+    Exit code 0: the job has succeeded; 1: it failed or was cancelled, or the time is over (the job goes on).
 
     Example: tuneyard wait support-bot --timeout 2h
     """
@@ -35,7 +35,7 @@ def wait(
 
 
 def wait_for_end(hub: Hub, name: str, namespace: str | None = None, *, timeout_s: float | None = None) -> HubJob:
-    """The job when it has ended. Raises TuneyardError when `timeout_s` are over, and what `Hub.follow` raises."""
+    """The ended job. Raises TuneyardError after `timeout_s`, and the errors of `Hub.follow`."""
     with open_job_view() as view:
         return followed(hub, name, namespace, view, view.away, timeout_s=timeout_s)
 
@@ -49,7 +49,7 @@ def followed(
     *,
     timeout_s: float | None = None,
 ) -> HubJob:
-    """As `wait_for_end`; `seen` hears of the job whenever it changes, `away` of a hub that does not answer."""
+    """As `wait_for_end`. `seen` gets the job at each change, `away` the error of a hub that does not answer."""
     job: HubJob | None = None
     for job in hub.follow(name, namespace, timeout_s=timeout_s, on_away=away):
         seen(job)
@@ -62,12 +62,12 @@ def followed(
 
 
 def must_succeed(job: HubJob) -> None:
-    """Raises JobFailed, with what the operator says, unless the job has succeeded."""
+    """Raises JobFailed with the operator's message for a job that has not succeeded."""
     if job.phase is Phase.SUCCEEDED:
         return
     look = f"tuneyard status {job.name} -n {job.namespace}"
     if job.phase is Phase.CANCELLED:
-        raise JobFailed(f"{job.label} was cancelled", f"what it had done: {look}")
+        raise JobFailed(f"{job.label} was cancelled", f"see its progress: {look}")
     why = f": {job.status.message}" if job.status.message else ""
     raise JobFailed(f"{job.label} failed{why}", job.next_step() or f"see why: {look}")
 

@@ -1,4 +1,4 @@
-"""`tuneyard why`: the scheduler's reasons, and its guess."""
+"""`tuneyard why`: the scheduler's reasons, and its prediction."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def why(
     kubeconfig: KubeconfigOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say why a job waits: for each cluster what is missing and who is in the way, how many are ahead, and when it is expected to start.
+    """Show why a job waits: the obstacle on each cluster, the number of tasks ahead, and the expected start.
 
-    Asks the same scheduler that the hub runs, with the world as it is now; durations are predictions.
+    The hub's own scheduler answers, from the present state of the clusters. Durations are predictions.
 
     Example: tuneyard why support-bot
     """
@@ -52,7 +52,7 @@ def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
     waited = age((now - job.created_at).total_seconds())
     found = [f"{job.label}  {job.phase}, submitted {waited} ago"]
     if not outlooks:
-        found.append(job.status.message or "nothing of it waits for a place")
+        found.append(job.status.message or "no task of it waits for a place")
     for outlook in outlooks:
         found += ["", *_task(outlook, now)]
     return found
@@ -79,7 +79,7 @@ def _task(outlook: Outlook, now: datetime) -> list[str]:
 
 
 def _wanted(ask: Ask) -> str:
-    """The numbers of GPUs that would do; of which SKU at least how many, where that is known."""
+    """The possible numbers of GPUs, with the least number of each SKU if it is known."""
     least = [f"{ask.smallest(sku)} x {sku}" for sku, gpus in ask.least if gpus <= max(ask.worlds)]
     if least:
         return ("at least " if len(ask.worlds) > 1 else "") + " or ".join(least)

@@ -23,7 +23,9 @@ def state_of(task: TaskProgress) -> AttemptState:
     """The state of an attempt that still runs, or has yet to commit what it did: its phase is never final."""
     result = task.result if task.state in ("succeeded", "skipped", "stopped") else None
     measured = {"all_reduce_gb_per_s": task.all_reduce_gb_per_s} if task.all_reduce_gb_per_s is not None else {}
-    return AttemptState(
+    # Copied and not validated: a text that is too long is cut where it is sent, and never ends a task.
+    return _with(
+        AttemptState(),
         phase=Phase.RUNNING if task.begun else Phase.STARTING,
         message=task.warning[:_LONGEST_MESSAGE],
         stage=progress_words.stage_words(task.stage) if task.stage is not None else "",
@@ -39,7 +41,8 @@ def state_of(task: TaskProgress) -> AttemptState:
 
 def _progress(task: TaskProgress) -> Progress:
     count = task.count or Count("step", 0, 0)
-    return Progress(
+    return _with(
+        Progress(),
         step=count.done,
         of=count.of,
         eta_s=task.eta_s,

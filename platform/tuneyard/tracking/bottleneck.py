@@ -1,4 +1,4 @@
-"""Why a run on streamed data is not faster: what its steps waited for, in one sentence. Pure."""
+"""The bottleneck of a run on streamed data, in one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal
 Cause = Literal["storage", "decoding", "tokenising", "packing", "network", "batches", "trainer"]
 
 SMALL = 0.01
-"""Share of the time of steps below which a wait for rows is no cause."""
+"""A wait for rows below this share of the time of steps is no cause."""
 _OUTSIDE = ("checkpoint", "evaluation")
 _NOTHING = 0.1
-"""Of the time that steps waited, the share below which a wait for shards is no cause."""
+"""A wait for shards below this share of the time that steps waited is no cause."""
 _WORK: Mapping[str, tuple[Cause, str, str]] = {
     "storage": ("storage", "reading from storage", "a nearer or faster store helps most; more data workers read more at once"),
     "decoding": ("decoding", "decoding rows", "add data workers, or keep the data as Parquet or uncompressed"),
@@ -35,7 +35,7 @@ class Bottleneck:
 
 
 def stall_of(split: Mapping[str, float]) -> float:
-    """Share of the time of steps that went into waiting for data, 0 to 1. `split`: seconds by phase, as a report has them; checkpoints and
+    """Share of the time of steps that was spent waiting for data, 0 to 1. `split`: seconds by phase, as a report has them; checkpoints and
     evaluations are no part of a step."""
     seconds = {name.removesuffix("_s"): value for name, value in split.items()}
     stepping = _stepping_s(split)
@@ -49,8 +49,8 @@ def _stepping_s(split: Mapping[str, float]) -> float:
 def bottleneck_of(split: Mapping[str, float], stream: Mapping[str, Any], service: Mapping[str, Any] | None = None) -> Bottleneck:
     """The largest cause. `stream` and `service`: `details.stream` and `details.data_service` of a report.
 
-    Making rows is divided over the data workers of a service. Fetching is not: each machine fetches one shard at a time. The longer of the
-    two is what the ranks waited for. Beside the ranks nothing is fetched.
+    The data workers of a service share the making of rows. They do not share fetching: each machine fetches one shard at a time. Ranks
+    wait for the longer of the two. Without a service nothing is fetched.
     """
     stall = stall_of(split)
     waited = f"steps waited for rows {stall:.1%} of the time"

@@ -1,4 +1,4 @@
-"""Events of one job to Comet: online where there is a key, else into an archive that `comet upload` takes later."""
+"""Events of one job to Comet: online with a key, else into an archive for `comet upload`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _End:
 class CometSink:
     """One Comet experiment per job; metrics are named TASK/METRIC. No failure of Comet's is a failure of the job.
 
-    All of Comet runs in a thread of its own: even connecting takes it most of a minute where its server is away.
+    Comet runs in a thread of its own: connecting to an absent server takes most of a minute.
     """
 
     def __init__(self, job: JobSpec, settings: Comet, folder: Path, warnings: Warnings) -> None:

@@ -1,4 +1,4 @@
-"""Which score tasks of a job are comparable, and what a reader of their figures should know."""
+"""Groups of comparable score tasks, and a remark on their prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEFAULTS = {"prompt": "prompt"}
 def comparable(spec: Mapping[str, Any] | None, names: Sequence[str]) -> list[list[str]]:
     """`names` of score tasks in groups of the same data: source, rows, prompt and reference column. Both orders are kept.
 
-    `spec`: the JobSpec as a report holds it. A report without one, or with other tasks, is of one group.
+    `spec`: the JobSpec as a report holds it. All score tasks of a report without one are one group.
     """
     tasks = (spec or {}).get("spec", {}).get("tasks", [])
     data = {task.get("name"): (task.get("score") or {}).get("data") or {} for task in tasks}
@@ -26,7 +26,7 @@ def comparable(spec: Mapping[str, Any] | None, names: Sequence[str]) -> list[lis
 
 
 def prompt_forms(tasks: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence where score tasks were asked in different forms of prompts, as a base model and a tuned one may be; else nothing."""
+    """A sentence on score tasks with different forms of prompts, as of a base model and a tuned one; empty if all forms are the same."""
     forms = {name: str((task.get("details") or {}).get("prompts") or "") for name, task in tasks.items()}
     if len(set(forms.values()) - {""}) < 2:
         return ""

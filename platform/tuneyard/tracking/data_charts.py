@@ -1,4 +1,4 @@
-"""Pictures of what a run was fed: the rows and tokens of each part of a mixture, what making streamed rows took, and waits by step."""
+"""Charts of a run's data: rows and tokens of each part of a mixture, the time to make streamed rows, and waits by step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _STYLES = 6
 
 
 def data_charts(task: Mapping[str, Any]) -> list[Chart]:
-    """Of a train task; charts without a drawing where there is nothing to show."""
+    """Charts of a train task. A chart without values has no drawing."""
     details = task.get("details") or {}
     return [_mixture_chart(details.get("mixture") or {}), _stream_chart(details.get("stream") or {}), _waits_chart(task)]
 
 
 def _waits_chart(task: Mapping[str, Any]) -> Chart:
-    """The wait of each step, where it is worth a picture: 1 % in the mean."""
+    """The wait of each step, if the mean wait is at least 1 %."""
     series = task.get("series") or {}
     shares = [(step, 100 * share) for step, share in zip(series.get("step") or [], series.get("data_share") or [], strict=False)]
     if sum(share for _, share in shares) < 100 * SMALL * len(shares):
@@ -47,7 +47,7 @@ def _sums(by_step: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _parts(names: Sequence[str], values: Sequence[float]) -> list[Part]:
-    """One part each, and the last of many together."""
+    """One bar part per part of the mixture; the last of many are one."""
     shown = [*zip(names, values, strict=True)]
     if len(shown) > _STYLES:
         shown = [*shown[: _STYLES - 1], ("others", sum(value for _, value in shown[_STYLES - 1 :]))]

@@ -1,6 +1,6 @@
-"""What a running task says about itself: small frozen records that cross processes and end in the terminal, history and Comet.
+"""Events of a running task: small frozen records that cross processes, for progress, history and Comet.
 
-A task gets an `Emit` and calls it; it never knows who listens. Only rank 0 emits, unless an event says otherwise.
+A task gets an `Emit` and calls it, without knowing its listeners. Only rank 0 emits, unless an event says otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TaskState = Literal["started", "succeeded", "failed", "stopped", "skipped"]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEvent(Event):
-    """An attempt at a task began or ended. Emitted by whoever drives the job, not by the task.
+    """An attempt at a task began or ended. The driver of the job emits it, not the task.
 
     `plan` comes with `started` (Plan.to_dict()), `result` with the end (what report.json holds for the task), `failure`
     (a FailureKind) and `message` with `failed`. stopped: asked to stop, goes on with --resume. skipped: done before.
@@ -57,14 +57,14 @@ class Stage(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Event):
-    """Where the ranks of a train task, or the engines of a score task, run. Emitted by whoever drives the job, once all have begun."""
+    """Pods and nodes of the ranks of a train task, or of the engines of a score task. The driver emits it once all have begun."""
 
     ranks: tuple[RankPlace, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preflighted(Event):
-    """All ranks could reach each other and their storage, found out before the model was loaded.
+    """All ranks reached each other and their storage, in a check before the model was loaded.
 
     `all_reduce_gb_per_s`: bus bandwidth, as nccl-tests define it; None with one rank.
     """
@@ -75,7 +75,7 @@ class Preflighted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSplit:
-    """Seconds of one optimizer step by what they were spent on; they add up to the step's wall time."""
+    """Seconds of one optimizer step by phase. They add up to the step's wall time."""
 
     data_s: float = 0.0
     forward_s: float = 0.0
@@ -119,7 +119,7 @@ class Step(Event):
 class Evaluated(Event):
     """Loss on held-out samples after `step`: mean negative log-likelihood in nats per token that counts, or per label of a ranker.
 
-    `figures`: what else was found of them, such as a ranker's `normalised_entropy`.
+    `figures`: other figures of the held-out rows, such as a ranker's `normalised_entropy`.
     """
 
     step: int
@@ -157,13 +157,16 @@ class Scored(Event):
 
     @property
     def rate(self) -> dict[str, float]:
-        """The one of both that says how fast it is."""
+        """The rate of the task by name."""
         return {"output_tokens_per_s": self.output_tokens_per_s} if self.rows_per_s is None else {"rows_per_s": self.rows_per_s}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried(Event):
-    """A trial of a tune task has ended. `settings`: what was tried, empty for those of the file; rates in `unit`/s over all ranks."""
+    """A trial of a tune task has ended. Rates are in `unit`/s over all ranks.
+
+    `settings`: the tried settings, empty for the settings of the file.
+    """
 
     number: int
     of: int
@@ -179,10 +182,10 @@ class Tried(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleShown(Event):
-    """One training sample: (text, whether it carries loss). For the eyes of whoever watches: no sink keeps it.
+    """One training sample: (text, whether it carries loss). It is for people who watch: no sink keeps it.
 
-    `rendered`: it is as the model sees it; preference pairs are rendered later. `ends_with`: the token that ends an answer; empty where
-    there is none; None where samples have no answers.
+    `rendered`: the text is as the model sees it; preference pairs are rendered later. `ends_with`: the token at the end of an answer;
+    empty without one; None for samples without answers.
     """
 
     pieces: tuple[tuple[str, bool], ...]
@@ -192,7 +195,7 @@ class SampleShown(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """Something a person should know that does not end the task: a cut sample, a lost engine, a checkpoint passed over."""
+    """A fact for people that does not end the task: a cut sample, a lost engine, a checkpoint that was skipped."""
 
     message: str
 

@@ -25,7 +25,7 @@ def heat_map(
     darkest: float,
 ) -> Markup:
     """Cells from 0 (empty) to `darkest` and above (full). Beyond MOST_ROWS x MOST_COLUMNS neighbours share a cell, which shows the largest.
-    Empty where there is nothing to draw."""
+    Empty without values."""
     if not rows or not rows[0]:
         return Markup("")
     height, width = math.ceil(len(rows) / MOST_ROWS), math.ceil(len(rows[0]) / MOST_COLUMNS)
@@ -56,6 +56,6 @@ def heat_map(
 
 
 def _span(index: int, size: int, count: int) -> str:
-    """Numbers that a cell stands for, from 1."""
+    """Numbers that a cell covers, from 1."""
     first, last = index * size + 1, min((index + 1) * size, count)
     return f"{first}" if first == last else f"{first} to {last}"

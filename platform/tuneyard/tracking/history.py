@@ -1,4 +1,4 @@
-"""Run history in SQL: SQLite on one machine, PostgreSQL for a company. The schema is brought up to date when it is opened."""
+"""Run history in SQL: SQLite on one machine, PostgreSQL for a company. Opening it brings the schema up to date."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def default_url() -> str:
 
 
 def has_history() -> bool:
-    """Whether there is a history to read; an empty SQLite file is none."""
+    """True if there is a history to read. A missing SQLite file is none."""
     try:
         url = sa.make_url(default_url())
     except ArgumentError:
@@ -49,9 +49,9 @@ def has_history() -> bool:
 
 
 IMPORTED = "imported"
-"""Namespace and team of runs that others have made."""
+"""Namespace and team of runs of others."""
 _SAME = ("settings", "result", "failure")
-"""What makes two runs of one source the same run."""
+"""Two runs of one source with these values are the same run."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class History:
     def write(self, changes: Sequence[Insert | Update]) -> None:
         """Apply changes in one transaction. Raises sqlalchemy.exc.SQLAlchemyError; then none was applied.
 
-        Doing it twice is the same as once: who lost the connection before the answer came tries again.
+        Writing twice has the effect of writing once: a caller that lost the connection tries again.
         """
         with self._engine.begin() as connection:
             for change, rows in _grouped(changes):
@@ -135,7 +135,7 @@ class History:
         return insert.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
 
     def jobs(self, limit: int = 50, *, team: str | None = None) -> list[PastJob]:
-        """The newest jobs first; what was imported only where its team is asked for."""
+        """Jobs, the newest first. Imported runs are listed for their team alone."""
         job, attempt, usage = tables.jobs.c, tables.attempts.c, tables.usage.c
         query = (
             sa.select(
@@ -167,7 +167,7 @@ class History:
         return [row for row in self._rows(query) if row["settings"]]
 
     def add_training_runs(self, runs: Sequence[Mapping[str, Any]], at: datetime) -> int:
-        """Keep runs of others (`tuning.published_runs`), a job for each source. Those that are there already stay; how many came new."""
+        """Keep runs of others (`tuning.published_runs`), a job for each source. Known runs stay. Returns the number of new ones."""
         sources = {_digest("source", source): source for source in dict.fromkeys(run["source"] for run in runs)}
         attempts = {_digest(run["source"], json.dumps([run[name] for name in _SAME], sort_keys=True, default=str)): run for run in runs}
         of_sources = tables.attempts.c.job_id.in_(list(sources))
@@ -259,7 +259,7 @@ def _migration_lock(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def _grouped(changes: Sequence[Insert | Update]) -> Iterator[tuple[Insert | Update, list[dict[str, Any]]]]:
-    """Inserts that follow each other into one table become one statement."""
+    """Successive inserts into one table become one statement."""
     rows: list[dict[str, Any]] = []
     for index, change in enumerate(changes):
         rows.append(change.values)
@@ -271,7 +271,7 @@ def _grouped(changes: Sequence[Insert | Update]) -> Iterator[tuple[Insert | Upda
 
 
 def _imported(key: str, run: Mapping[str, Any], at: datetime) -> Insert:
-    """An attempt that others have made."""
+    """The row of an attempt of others."""
     settings = run["settings"]
     told = {name: run[name] for name in ("status", "failure", "result", "settings")}
     place = {"sku": str(settings.get("gpu_type") or "")[:63], "workers": int(settings.get("gpus") or 1), "plan": None}

@@ -1,4 +1,4 @@
-"""What a report shows of rows that a ranker has judged apart: a table of slices, and a chart of windows."""
+"""A ranker's figures by group of rows, for the report: a table of slices, and a chart of windows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _FIGURES = ("normalised_entropy", "auc", "calibration")
 
 
 def slice_rows(task: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Column, value, rows and figures of each slice, of a score task and of the held-out rows of a rank task. The label stands before the
-    column where there are several."""
+    """Column, value, rows and figures of each slice, of a score task and of the held-out rows of a rank task. With several labels, the
+    label stands before the column."""
     judged = {label: each.get("slices") or {} for label, each in (task.get("judged") or {}).items()}
     found = judged or (task.get("details") or {}).get("slices") or {}
     rows = []

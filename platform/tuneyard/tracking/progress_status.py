@@ -11,7 +11,7 @@ from tuneyard.api import Progress as Reported
 from tuneyard.tracking.progress import Count, EndedAttempt, JobProgress, Noun, StageProgress, State, TaskProgress, finite
 from tuneyard.tracking.progress_words import read_stage
 
-STATES: Mapping[Phase, State] = {
+_STATES: Mapping[Phase, State] = {
     Phase.PENDING: "waiting",
     Phase.QUEUED: "queued",
     Phase.STARTING: "starting",
@@ -52,10 +52,12 @@ def task_of_status(task: TaskStatus, kind: str, attempts: list[Attempt]) -> Task
     began = (current.placed_at or current.started_at) if current is not None else None
     stage, count = _doing(task.progress, kind)
     progress = task.progress
+    if task.phase is Phase.STARTING:  # a count before the ranks have begun is of the attempt before
+        count, progress = None, Reported()
     return TaskProgress(
         name=task.name,
         kind=kind,
-        state=STATES[task.phase],
+        state=_STATES[task.phase],
         begun=task.phase is Phase.RUNNING,
         attempt=current.number if current is not None else 1,
         again=len(attempts) > 1,
@@ -93,13 +95,12 @@ def _doing(progress: Reported, kind: str) -> tuple[StageProgress | None, Count |
 
 
 def _ended(attempt: Attempt) -> EndedAttempt:
-    began = attempt.placed_at or attempt.started_at
-    known = began and attempt.ended_at
+    began, end = attempt.placed_at or attempt.started_at, attempt.ended_at
     return EndedAttempt(
         number=attempt.number,
-        state=STATES[attempt.phase] if attempt.phase.final or attempt.phase is Phase.PREEMPTED else "failed",
+        state=_STATES[attempt.phase] if attempt.phase.final or attempt.phase is Phase.PREEMPTED else "failed",
         failure=attempt.failure or "",
         message=attempt.message,
         node=attempt.failed_node,
-        seconds=seconds_of(attempt.ended_at) - seconds_of(began) if known and began and attempt.ended_at else None,
+        seconds=seconds_of(end) - seconds_of(began) if began and end else None,
     )

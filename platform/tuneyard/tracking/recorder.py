@@ -1,4 +1,4 @@
-"""The one listener of a job's events: hands them to run history and Comet, and collects what the report shows."""
+"""The listener of a job's events. It passes them to run history and Comet, and collects the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuneyard.tracking.sink import Sink, Warnings
 class Recorder:
     """Takes the events of one job, in the driver's thread: `recorder(event)`. Never raises and never waits.
 
-    `previous`: the report of the run that this one resumes; tasks that were done then keep all that it says of them.
+    `previous`: the report of the run that this one resumes. Tasks that were done then keep their part of it.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Recorder:
         series = self._series.get(task.name)
         before = self._previous.get(task.name, {}) if task.state in ("skipped", "waiting") else {}
         seen = series.to_dict() if series else {}
-        # What the task says at its end wins over what was seen on the way.
+        # The result of the task wins over its curves.
         return {**before, **_facts(task), **seen, **redact_fields(dict(task.result or {}))}
 
     def close(self, status: str, message: str = "") -> Report:

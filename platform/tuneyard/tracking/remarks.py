@@ -1,4 +1,4 @@
-"""What a report says of a task in sentences: why it ended before its last step, and why it was not faster."""
+"""Remarks of a report on a task: the reason for an early end, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ _WITH_SENTENCE = ("early_stop", "bottleneck")
 
 
 def remarks_of(task: Mapping[str, Any], *, also_expected: bool = True) -> list[str]:
-    """Of a task of report.json; a report of an earlier version may lack any. `also_expected`: that the trainer sets the speed, too."""
+    """Remarks on a task of report.json; a report of an earlier version may have none. `also_expected`: include the remark that the trainer
+    sets the speed."""
     found = [(task.get("details") or {}).get(name) or {} for name in _WITH_SENTENCE]
     return [each["sentence"] for each in found if "sentence" in each and (also_expected or each.get("cause") != "trainer")]

@@ -35,13 +35,13 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Report:
-        """Fields of a newer Tuneyard are passed over."""
+        """Fields of a newer Tuneyard are ignored."""
         values: dict[str, Any] = json.loads(text)
         return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
 
 
 def json_safe(value: Any) -> Any:
-    """The same value in JSON's own types; what JSON cannot hold becomes null, or text."""
+    """The value in JSON's own types. Other values become null, or text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str | int | bool) or value is None:

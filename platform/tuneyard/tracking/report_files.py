@@ -13,7 +13,7 @@ REPORT_HTML = "report.html"
 
 
 class Writable(Protocol):
-    """What a report is written to: a tuneyard.storage.Store is one. `put` replaces a file atomically."""
+    """The target of a report, such as a tuneyard.storage.Store. `put` replaces a file atomically."""
 
     def put(self, path: str, data: bytes) -> None: ...
 

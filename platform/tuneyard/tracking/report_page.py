@@ -1,4 +1,4 @@
-"""From a Report to one HTML page that needs nothing else: styles, charts and data are inside."""
+"""A Report as one HTML page, which contains its styles, charts and data."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Comparison:
 
 
 def render(report: Report) -> str:
-    """The page as HTML. Everything that came from people is escaped."""
+    """The page as HTML. All texts of people are escaped."""
     tasks = {name: json_safe(task) for name, task in report.tasks.items()}
     return _template().render(
         report=report,
@@ -129,7 +129,7 @@ def _figures(task: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _title(name: str) -> str:
-    """A name that no metric of this version has stays as it is: reports outlive versions."""
+    """The title of a metric. An unknown name stays as it is: reports outlive versions."""
     return FIGURES[name].title if name in FIGURES else name
 
 
@@ -172,7 +172,7 @@ def _train_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
 
 
 def _entropy_tiles(task: Mapping[str, Any]) -> list[Tile]:
-    """Of a ranker's held-out rows."""
+    """Tiles of a ranker's held-out rows."""
     found = [each["normalised_entropy"] for each in task.get("figures") or [] if each.get("normalised_entropy") is not None]
     return [Tile("normalised entropy", number(found[-1], 4), f"from {number(found[0], 4)}" if len(found) > 1 else "")] if found else []
 
@@ -186,7 +186,7 @@ def _entropy_charts(task: Mapping[str, Any]) -> list[Chart]:
 
 
 def _rate_tile(task: Mapping[str, Any]) -> Tile:
-    """Tokens, or rows of a program, which has none."""
+    """Tokens per second, or rows per second of a program."""
     rows = (task.get("details") or {}).get("rows_per_s") or _last(task, "rows_per_s")
     return Tile("rows/s", number(rows)) if rows else Tile("tokens/s", number(task.get("tokens_per_s", _last(task, "tokens_per_s"))))
 
@@ -229,7 +229,7 @@ def _score_tiles(task: Mapping[str, Any]) -> list[Tile | None]:
 
 
 def _scoring_rate(task: Mapping[str, Any], progress: Mapping[str, Any]) -> Tile:
-    """Rows of a ranker, tokens of a language model."""
+    """Rows per second of a ranker, tokens per second of a language model."""
     known = {**progress, **task}
     if "rows_per_s" in known:
         return Tile("rows/s", number(known["rows_per_s"]))
@@ -342,7 +342,7 @@ def _train_charts(task: Mapping[str, Any]) -> list[Chart]:
 
 
 def _expert_charts(task: Mapping[str, Any]) -> list[Chart]:
-    """Of mixtures of experts."""
+    """Charts of mixtures of experts."""
     load = ((task.get("details") or {}).get("experts") or {}).get("load") or []
     router = line_chart([Line("router loss", _over_steps(task, "router_loss"))], title="Router loss", from_zero=False)
     busiest = line_chart([Line("load", _over_steps(task, "busiest_expert"))], title="Busiest expert", from_zero=True, value_label=_times)
@@ -412,7 +412,7 @@ def _artifacts(task: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _comparisons(spec: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str, Any]]) -> list[Comparison]:
-    """A table for score tasks on the same data; where there are others, one of all, without changes from one to the other."""
+    """A table for each group of score tasks on the same data; for other score tasks one table of all, without changes."""
     scored = {name: task for name, task in tasks.items() if task.get("metrics")}
     groups = comparable(spec, list(scored))
     tables = [_comparison("Comparison", {name: scored[name] for name in group}, with_change=len(group) == 2) for group in groups]
@@ -422,7 +422,7 @@ def _comparisons(spec: Mapping[str, Any] | None, tasks: Mapping[str, Mapping[str
 
 
 def _comparison(title: str, tasks: Mapping[str, Mapping[str, Any]], *, with_change: bool) -> Comparison:
-    """Metrics that all of these score tasks have, in the order of the first; then shares of outputs that say nothing."""
+    """The common metrics of these score tasks, in the order of the first, then their shares of useless outputs."""
     scored = [{**task["metrics"], **_useless(task)} for task in tasks.values()]
     names = [name for name in scored[0] if all(name in metrics for metrics in scored[1:])]
     shown = [name for name in names if not name.startswith(_SHARE) or any(metrics[name] for metrics in scored)]
@@ -431,7 +431,7 @@ def _comparison(title: str, tasks: Mapping[str, Mapping[str, Any]], *, with_chan
 
 
 def _useless(task: Mapping[str, Any]) -> dict[str, float]:
-    """Share of all rows, by what is wrong with the output; nothing of a task that did not count them."""
+    """Share of all rows by kind of useless output; empty for a task that did not count them."""
     rows = task.get("rows")
     return {f"{_SHARE}{label}": task[key] / rows for key, label in _USELESS.items() if task.get(key) is not None and rows}
 

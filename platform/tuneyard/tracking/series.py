@@ -1,4 +1,4 @@
-"""What a report draws, collected while a task runs: bounded in memory, however long the run."""
+"""The curves of a task for its report, collected while it runs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS = (
 
 @dataclass
 class TaskSeries:
-    """Measurements of one task. Beyond MOST_POINTS steps every second point is dropped and then only every second kept."""
+    """Measurements of one task. Beyond MOST_POINTS steps every second point is dropped, and only every second later one is kept."""
 
     points: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _FIELDS})
     evaluations: list[tuple[int, float]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class TaskSeries:
             self.points = {name: [column[index] for index in kept] for name, column in self.points.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """What report.json holds of it; empty parts are left out."""
+        """The curves for report.json, without empty ones."""
         values: dict[str, Any] = {}
         if self.points["step"]:
             values["series"] = {name: column for name, column in self.points.items() if any(item is not None for item in column)}

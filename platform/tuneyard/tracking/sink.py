@@ -1,4 +1,4 @@
-"""What a sink of events is, and how it tells that something went wrong without disturbing the job."""
+"""Sinks of events, and their warnings, which do not disturb the job."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuneyard.tracking.events import Event
 
 
 class Sink(Protocol):
-    """Takes the events of one job. Neither method raises because of what lies behind the sink, and `record` never waits for it."""
+    """Takes the events of one job. A failure behind the sink raises in neither method, and `record` never waits."""
 
     def record(self, event: Event) -> None: ...
 
     def close(self, status: str, message: str) -> None:
-        """The job ended; waits a bounded time for what is still to be written."""
+        """The job ended. Waits a bounded time for the last writes."""
 
 
 class Warnings:

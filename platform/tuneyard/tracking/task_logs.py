@@ -1,4 +1,4 @@
-"""What ranks, engines and the driver of an attempt have printed, as it lies in the job's output: readable live and afterwards.
+"""Logs of the ranks, engines and driver of an attempt, in the job's output, readable live and afterwards.
 
 A source (`rank-0`, `engine-1`, `driver`, `process`) is a row of small files, numbered from 1 without gaps and written once each. So
 whoever has read number n knows where to go on, and asks storage for one file only, however long the log is.
@@ -23,7 +23,7 @@ class StoredFile(Protocol):
 
 
 class Readable(Protocol):
-    """What logs are read from: a tuneyard.storage.Store of the job's output is one."""
+    """The source of logs, such as a tuneyard.storage.Store of the job's output."""
 
     def list(self, prefix: str = "") -> Sequence[StoredFile]: ...
 
@@ -47,7 +47,7 @@ class Chunk:
 
     @classmethod
     def from_path(cls, path: str) -> Chunk | None:
-        """None for files that are no part of such a log."""
+        """None for files that are no part of a log."""
         match = _CHUNK.match(path)
         return cls(match["task"], int(match["attempt"]), match["source"], int(match["number"])) if match else None
 
@@ -80,13 +80,13 @@ def lines_of(text: str) -> list[str]:
 
 
 def attempts_with_logs(store: Readable, task: str) -> list[int]:
-    """Numbers of the attempts of a task that have left a log, in order."""
+    """Numbers of the attempts of a task with a log, in order."""
     return sorted({chunk.attempt for chunk in chunks_of(store.list(task_folder(task))) if chunk.task == task})
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """Whole lines (as one text), and where to go on. The same `cursor` as before means that nothing new is there yet."""
+    """Whole lines (as one text), and the cursor for the next read. An unchanged `cursor` means no new lines."""
 
     text: str
     cursor: int
@@ -94,7 +94,7 @@ class LogPart:
 
 @dataclass(frozen=True)
 class LogNews:
-    """What several sources have written since they were read last."""
+    """New lines of several sources."""
 
     sources: Sequence[str]
     """All that have printed something so far."""
@@ -106,7 +106,7 @@ class LogNews:
 
 
 class AttemptLogs(Protocol):
-    """The logs of one attempt, wherever they are read from."""
+    """The logs of one attempt."""
 
     def sources(self) -> list[str]: ...
 
@@ -124,12 +124,12 @@ class LogReader:
         self._attempt = attempt
 
     def sources(self) -> list[str]:
-        """What has printed something so far: `driver`, `engine-0`, `rank-0`, `rank-1`."""
+        """Sources with lines so far: `driver`, `engine-0`, `rank-0`, `rank-1`."""
         chunks = chunks_of(self._store.list(f"{task_folder(self._task)}/{self._attempt}"))
         return list(dict.fromkeys(chunk.source for chunk in chunks))
 
     def read(self, source: str, cursor: int = 0) -> LogPart:
-        """What was written after `cursor` (0: from the start), some MB at most: call it again with the new cursor until that stays."""
+        """Lines after `cursor` (0: from the start), some MB at most. Call it with each new cursor until the cursor stays."""
         texts: list[str] = []
         while len(texts) < _MOST_CHUNKS:
             path = Chunk(self._task, self._attempt, source, cursor + 1).path
@@ -140,7 +140,7 @@ class LogReader:
         return LogPart("".join(texts), cursor)
 
     def news(self, wanted: Collection[str], cursors: Mapping[str, int]) -> LogNews:
-        """What the sources in `wanted` (none: all) have written since `cursors`, some MB of each at most."""
+        """Lines of the sources in `wanted` (empty: all) after `cursors`, some MB of each at most."""
         there = self.sources()
         found = {source: self.read(source, cursors.get(source, 0)) for source in there if not wanted or source in wanted}
         parts = {source: part.text for source, part in found.items() if part.cursor != cursors.get(source, 0)}

@@ -17,6 +17,7 @@ from tuneyard.data.visible import marked
 from tuneyard.planning import plan_of_program, resolve
 from tuneyard.storage import absolute
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
+from tuneyard.tracking.progress_words import rate_words
 from tuneyard.training import TrainRequest, train
 
 RESULT = "result.json"
@@ -112,7 +113,7 @@ def _printer() -> Emit:
 def _line(event: Event) -> str:
     match event:
         case Step():
-            rate = f"{event.tokens_per_s:,.0f} tokens/s" if event.rows_per_s is None else f"{event.rows_per_s:,.0f} rows/s"
+            rate = rate_words(event.tokens_per_s, event.rows_per_s)
             return (
                 f"step {event.step}/{event.of}  loss {event.loss:.4f}  lr {event.learning_rate:.2e}  {rate}  "
                 f"MFU {event.mfu:.1%}  ETA {event.eta_s:.0f} s"

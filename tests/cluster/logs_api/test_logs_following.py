@@ -40,4 +40,4 @@ def test_following_ends_with_a_job_that_is_deleted(served: Served, two_ranks: st
         served.hub.kubectl("delete", "jobspec", two_ranks)
         out, err = following.communicate()
     assert (following.returncode, out) == (0, "")
-    assert f"default/{two_ranks} was deleted, and the hub reads no logs of it any more; what it has written stays in s3://" in err
+    assert f"default/{two_ranks} was deleted, and the hub no longer reads its logs; they stay in s3://" in err

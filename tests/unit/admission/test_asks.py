@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from tuneyard.admission import ask_of
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cli.submit import _estimate
 from tuneyard.federation import UNKNOWN_DURATION_S, Ask, duration_words
+
+NOW = datetime(2026, 11, 22, 10, tzinfo=UTC)
 
 
 def job(
@@ -79,10 +82,12 @@ def test_the_guess_of_its_author_goes_before_the_plan_and_its_own_pace_before_bo
 
 def test_a_dry_run_calls_an_assumption_one_and_its_cost_too() -> None:
     row = {"task": "train", "cluster": "east", "gpus": 8, "sku": "h100-80gb", "nodes": {"a": 8}, "cost": 80.0, "unchecked": ""}
-    (assumed,) = _estimate([row | {"duration_s": 14400, "duration_from": "assumed"}])
+    (assumed,) = _estimate([row | {"duration_s": 14400, "duration_from": "assumed"}], NOW)
     assert "about 4.0 h, assumed" in assumed
     assert "cost, if so, 80.00" in assumed
-    (planned,) = _estimate([row | {"duration_s": 90, "duration_from": "plan"}])
+    (planned,) = _estimate([row | {"duration_s": 90, "duration_from": "plan"}], NOW)
     assert planned.endswith("for about 2 min, as planned; cost 80.00")
-    (unchecked,) = _estimate([row | {"duration_s": 90, "duration_from": "plan", "unchecked": "nobody checked whether it fits"}])
+    (unchecked,) = _estimate([row | {"duration_s": 90, "duration_from": "plan", "unchecked": "nobody checked whether it fits"}], NOW)
     assert unchecked.endswith("as planned; cost 80.00; nobody checked whether it fits")
+    row |= {"cluster": None, "ahead": 2, "why": "no room", "expected_start": "2026-11-22T10:30:00+00:00"}
+    assert _estimate([row], NOW) == ["train: would wait behind 2; expected start: about 2026-11-22 10:30 UTC, in 30m: no room"]

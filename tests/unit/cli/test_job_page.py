@@ -86,6 +86,15 @@ def test_a_job_that_waits_for_its_next_attempt_has_no_eta() -> None:
     assert "ETA" not in page(make_hub_job(status), NOW)
 
 
+def test_an_attempt_that_starts_tells_no_progress_of_the_one_before() -> None:
+    status = make_running()
+    status["tasks"][0]["phase"] = "Starting"
+    job = make_hub_job(status)
+    assert (row(job, NOW)["progress"], row(job, NOW)["loss"], row(job, NOW)["ETA"]) == (None, None, None)
+    status["tasks"][0]["progress"] = {"summary": "loading the model"}
+    assert row(make_hub_job(status), NOW)["progress"] == "loading the model"
+
+
 def test_a_ranker_tells_its_rows_per_second() -> None:
     status = make_running()
     status["tasks"][0]["progress"] = make_progress(rowsPerS=410.0) | {"tokensPerS": None}

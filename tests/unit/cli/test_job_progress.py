@@ -68,8 +68,8 @@ def test_a_warning_and_a_checkpoint_are_said_as_on_this_machine() -> None:
 
 def test_the_predicted_start_is_said_once_it_is_known() -> None:
     waiting = {"phase": "Queued", "message": "no room"}
-    lines = said(waiting, waiting | {"expectedStart": "2026-11-21T12:35:00Z"}, waiting | {"expectedStart": "2026-11-21T12:40:00Z"})
-    assert lines[1:] == ["maps/support-bot  expected start: about 2026-11-21 12:35 UTC"]
+    lines = said(waiting, waiting | {"expectedStart": "2020-11-21T12:35:00Z"}, waiting | {"expectedStart": "2020-11-21T12:40:00Z"})
+    assert lines[1:] == ["maps/support-bot  expected start: about 2020-11-21 12:35 UTC"]
 
 
 def test_an_outage_begins_and_ends_once() -> None:
@@ -79,6 +79,18 @@ def test_an_outage_begins_and_ends_once() -> None:
     view.away(TuneyardError("the hub does not answer: connection refused"))
     view(make_hub_job())
     assert stream.getvalue().splitlines()[1:] == ["the hub does not answer: connection refused; waiting for it", "the hub answers again"]
+
+
+def test_a_task_that_waits_again_shows_why_and_when_and_no_time_of_its_last_attempt() -> None:
+    console = Console(file=io.StringIO(), width=140)
+    view = LiveJob(console)
+    status = {"phase": "Queued", "message": "no room", "expectedStart": "2020-11-21T12:35:00Z", "attempts": [make_failed_attempt(1)]}
+    view(make_hub_job(status | {"tasks": [{"name": "train", "phase": "Queued"}]}))
+    with console.capture() as shown:
+        console.print(view)
+    lines = shown.get().splitlines()
+    assert lines[0].strip() == "maps/support-bot  Queued  no room  expected start: about 2020-11-21 12:35 UTC"
+    assert lines[1].split() == ["·", "train", "queued"]
 
 
 def test_the_live_view_has_a_line_per_task_and_a_bar_for_those_at_work() -> None:
@@ -93,4 +105,5 @@ def test_the_live_view_has_a_line_per_task_and_a_bar_for_those_at_work() -> None
     assert "attempt 2  step 40/120  gcp-h100, 16 x h100-80gb on 2 nodes" in lines[1]
     assert "loss 1.832  52,300 tokens/s" in lines[2]
     assert "judge" in lines[3]
+    assert "…" not in lines[1], "an attempt of more than a hundred hours has a longer time"
     assert lines[-1].strip() == "the hub does not answer; waiting for it"

@@ -11,6 +11,7 @@ from tests.reports import train_events, train_result
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
+from tuneyard.api.wire import read
 from tuneyard.runtime.attempt_state import failed, state_of, stopped, succeeded
 from tuneyard.tracking import (
     Checkpointed,
@@ -59,6 +60,12 @@ def test_it_starts_until_its_ranks_have_begun() -> None:
     assert running.phase is Phase.RUNNING
     assert running.world_size == 2
     assert running.ranks[1].node == "gpu-8"
+
+
+def test_texts_that_are_too_long_for_a_report_do_not_end_the_task() -> None:
+    state = state_after(Stage(task="tune", name="x" * 100_000), Warned(task="tune", message="y" * 100_000))
+    assert state.stage == state.progress.summary == "x" * 100_000
+    assert read(AttemptState, state.model_dump(by_alias=True)).value.message == "y" * 2_000
 
 
 def test_steps_are_its_progress() -> None:
