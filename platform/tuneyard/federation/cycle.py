@@ -177,8 +177,9 @@ class Cycle:
         self._blocked.add(shape)
         preempting: list[_Head] = []
         others: list[_Head] = []
-        for head in heads:
-            (preempting if self._preemption.is_possible(head.ask) else others).append(head)
+        is_possible = self._preemption.is_possible
+        for head, queue in zip(heads, queues, strict=True):
+            (preempting if is_possible(queue.entries[0].ask) else others).append(head)
         if others and self._may_reserve():
             others.sort(reverse=True)
             preempting.append(others.pop()._replace(behind=others))
