@@ -5,7 +5,7 @@ these modules, in this order:
 
     scheduler     state: pools, teams, queues; one `Cycle` after another
     cycle         the order of asks; starts, preempts or reserves for each
-    queues        waiting asks by priority, shape and team; `shapes`: where a kind of ask could run
+    queues        waiting asks by priority, shape and team, and where asks of a shape could run
     pools         free GPUs by member, SKU and node
     teams         quota, borrowing, fair share
     placement     the best pool with room
@@ -34,8 +34,8 @@ from tuneyard.federation.from_api import (
 from tuneyard.federation.guesses import Guesses
 from tuneyard.federation.native import NativeScheduler, new_scheduler, schedule, scheduler_of
 from tuneyard.federation.policy import POLICIES, REFERENCE_SKU, Policy, Speed, by_roofline, speed_factor
+from tuneyard.federation.queues import pod_sizes
 from tuneyard.federation.scheduler import Scheduler
-from tuneyard.federation.shapes import pod_sizes
 from tuneyard.federation.team_objects import read_team, rights_of, same_month, team_of, unknown_team
 from tuneyard.federation.world import (
     FITS_NEVER,

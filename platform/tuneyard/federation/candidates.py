@@ -33,59 +33,74 @@ class Found:
     settles_at: float = math.inf
 
 
+@dataclass(frozen=True)
+class Rights:
+    """The rights by which an ask preempts. Asks of one shape with equal rights have the same candidates.
+
+    `quota_team`: the team of the ask where its quota matters: the ask may reclaim quota, or lacks it. Otherwise empty.
+    """
+
+    priority: int
+    quota_team: str
+    has_starved: bool
+    is_patient: bool
+
+
+@dataclass(frozen=True)
 class Candidates:
     """Candidates of one cycle, which starts at `now`."""
 
-    def __init__(self, policy: Policy, pools: Pools, teams: Teams, reservations: Reservations, now: float) -> None:
-        self._policy = policy
-        self._pools = pools
-        self._teams = teams
-        self._reservations = reservations
-        self._now = now
+    policy: Policy
+    pools: Pools
+    teams: Teams
+    reservations: Reservations
+    now: float
 
     def exist_from(self, ask: Ask) -> float:
         """When an ask may have candidates: `-inf` for now, `inf` for never. This costs little, and no pool is looked at."""
-        if not self._policy.preempts or ask.worlds[-1] == 0:
+        if not self.policy.preempts or ask.worlds[-1] == 0:
             return math.inf
         mine = PRIORITIES[ask.priority]
-        if any(count for priority, count in self._pools.preemptible.items() if priority < mine):
+        if any(count for priority, count in self.pools.preemptible.items() if priority < mine):
             return -math.inf
-        if not self._pools.preemptible[mine]:
+        if not self.pools.preemptible[mine]:
             return math.inf
         if self.has_starved(ask):
             return -math.inf
-        if self._teams[ask.team].team.quota is None or not any(self.may_reclaim(ask, sku) for sku in self._pools.layout.by_sku):
+        if self.teams[ask.team].team.quota is None or not any(self.may_reclaim(ask, sku) for sku in self.pools.layout.by_sku):
             return math.inf
         return -math.inf if self.is_patient(ask) else self._patient_at(ask)
 
     def is_patient(self, ask: Ask) -> bool:
         """Whether an ask has waited long enough to reclaim quota. Most borrowing attempts end by themselves in that time."""
-        return self._now >= self._patient_at(ask)
+        return self.now >= self._patient_at(ask)
 
     def has_starved(self, ask: Ask) -> bool:
         """Whether a gang has waited so long for its size that it may preempt attempts of its own priority. Otherwise a stream of small jobs
         would never leave it enough free GPUs at once. A team with a quota has a guarantee already."""
-        policy, gpus = self._policy, ask.worlds[-1]
-        if not policy.starves_from or gpus < policy.starves_from or self._teams[ask.team].team.quota is not None:
+        policy, gpus = self.policy, ask.worlds[-1]
+        if not policy.starves_from or gpus < policy.starves_from or self.teams[ask.team].team.quota is not None:
             return False
-        return self._now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
+        return self.now - ask.created >= max(policy.starves_least_s, policy.starves_after * ask.seconds)
 
     def may_reclaim(self, ask: Ask, sku: str) -> bool:
         """Whether an ask stays within its team's own quota of a SKU, beside quota reserved for the team in this cycle."""
-        return self._teams.within_quota(ask.team, sku, ask.smallest(sku) + self._reservations.of_team[ask.team, sku])
+        return self.teams.within_quota(ask.team, sku, ask.smallest(sku) + self.reservations.of_team[ask.team, sku])
 
     def deficits(self, ask: Ask, sku: str) -> list[Deficit]:
         """Quota that an ask lacks, beside quota reserved for its team in this cycle."""
-        needed = ask.smallest(sku) + self._reservations.of_team[ask.team, sku]
-        return [Deficit(teams, gpus) for teams, gpus in self._teams.deficits(ask.team, sku, needed)]
+        needed = ask.smallest(sku) + self.reservations.of_team[ask.team, sku]
+        return [Deficit(teams, gpus) for teams, gpus in self.teams.deficits(ask.team, sku, needed)]
 
-    def quota_team(self, ask: Ask) -> str:
-        """The team of an ask where its quota matters: it may reclaim quota, or lacks it. Otherwise empty: asks of one shape and priority
-        then have the same candidates, whatever their teams."""
-        if self._teams[ask.team].team.quota is None:
+    def rights(self, ask: Ask) -> Rights:
+        """The rights of an ask."""
+        return Rights(PRIORITIES[ask.priority], self._quota_team(ask), self.has_starved(ask), self.is_patient(ask))
+
+    def _quota_team(self, ask: Ask) -> str:
+        if self.teams[ask.team].team.quota is None:
             return ""
-        mine = bool(self._pools.preemptible[PRIORITIES[ask.priority]])
-        matters = any((mine and self.may_reclaim(ask, sku)) or self.deficits(ask, sku) for sku in self._pools.layout.by_sku)
+        mine = bool(self.pools.preemptible[PRIORITIES[ask.priority]])
+        matters = any((mine and self.may_reclaim(ask, sku)) or self.deficits(ask, sku) for sku in self.pools.layout.by_sku)
         return ask.team if matters else ""
 
     def may_ever_go(self, attempt: Running, ask: Ask) -> bool:
@@ -93,29 +108,29 @@ class Candidates:
         checkpoint."""
         if attempt.stopping:
             return True
-        if not self._policy.preempts or not attempt.preemptible or PRIORITIES[attempt.priority] > PRIORITIES[ask.priority]:
+        if not self.policy.preempts or not attempt.preemptible or PRIORITIES[attempt.priority] > PRIORITIES[ask.priority]:
             return False
         return PRIORITIES[attempt.priority] < PRIORITIES[ask.priority] or self._has_saved(attempt)
 
-    def in_pool(self, ask: Ask, pool: Pool) -> Found:
+    def in_pool(self, ask: Ask, rights: Rights, pool: Pool) -> Found:
         """Candidates in a pool: attempts of lower priority, and settled attempts of the ask's own."""
-        lower, starved = _lower(pool, PRIORITIES[ask.priority]), self.has_starved(ask)
+        lower, starved = _lower(pool, rights.priority), rights.has_starved
         reclaims, settles_at = self.may_reclaim(ask, pool.sku.name), math.inf
-        if reclaims and not self.is_patient(ask):
+        if reclaims and not rights.is_patient:
             reclaims, settles_at = False, self._patient_at(ask)
         if not (reclaims or starved):
             return Found(lower, settles_at=settles_at)
-        equal, teams = _equal(pool, PRIORITIES[ask.priority])
-        borrowed = {team: self._teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
+        equal, teams = _equal(pool, rights.priority)
+        borrowed = {team: self.teams.borrowed(team, pool.sku.name) for team in teams if self._lends(ask.team, team)}
         borrowed = {team: gpus for team, gpus in borrowed.items() if gpus > 0}
         settled = []
         for attempt in equal:
             at = math.inf
             if reclaims and attempt.team in borrowed:
-                at = self._settled_at(attempt, self._policy.settled_s)
+                at = self._settled_at(attempt, self.policy.settled_s)
             if starved and self._has_saved(attempt) and (attempt.team == ask.team or attempt.team in borrowed):
-                at = min(at, self._settled_at(attempt, self._policy.starves_settled_s))
-            if at <= self._now:
+                at = min(at, self._settled_at(attempt, self.policy.starves_settled_s))
+            if at <= self.now:
                 settled.append(attempt)
             else:
                 settles_at = min(settles_at, at)
@@ -124,13 +139,13 @@ class Candidates:
         reclaimed = frozenset(attempt.key for attempt in settled if attempt.team != ask.team)
         return Found(sorted([*lower, *settled], key=by_checkpoint), reclaimed, borrowed, settles_at)
 
-    def with_other_pools(self, here: Found, ask: Ask, pool: Pool, deficits: Sequence[Deficit]) -> Found:
+    def with_other_pools(self, here: Found, ask: Ask, rights: Rights, pool: Pool, deficits: Sequence[Deficit]) -> Found:
         """Candidates in a pool, and candidates in other pools of the SKU that return quota which the ask lacks."""
         over = frozenset().union(*(deficit.teams for deficit in deficits))
         attempts, reclaimed, borrowed, settles_at = list(here.attempts), set(here.reclaimed), dict(here.borrowed), here.settles_at
-        for other in self._pools.all:
+        for other in self.pools.all:
             if other is not pool and other.sku.name == pool.sku.name and not over.isdisjoint(other.teams()):
-                there = self.in_pool(ask, other)
+                there = self.in_pool(ask, rights, other)
                 attempts += [attempt for attempt in there.attempts if attempt.team in over]
                 reclaimed |= there.reclaimed
                 borrowed |= there.borrowed
@@ -138,17 +153,17 @@ class Candidates:
         return Found(sorted(attempts, key=by_checkpoint), frozenset(reclaimed), borrowed, settles_at)
 
     def _patient_at(self, ask: Ask) -> float:
-        return ask.created + self._policy.settled_s
+        return ask.created + self.policy.settled_s
 
     def _settled_at(self, attempt: Running, settled_s: float) -> float:
         doublings = min(attempt.preempted, 32)
-        return attempt.started + min(self._policy.longest_settled_s, settled_s * 2.0**doublings)
+        return attempt.started + min(self.policy.longest_settled_s, settled_s * 2.0**doublings)
 
     def _has_saved(self, attempt: Running) -> bool:
-        return attempt.saved > attempt.started and attempt.saved >= self._now - self._policy.starves_unsaved_s
+        return attempt.saved > attempt.started and attempt.saved >= self.now - self.policy.starves_unsaved_s
 
     def _lends(self, one: str, other: str) -> bool:
-        return other != one and self._teams.lends(one, other)
+        return other != one and self.teams.lends(one, other)
 
 
 def _lower(pool: Pool, priority: int) -> Sequence[Running]:

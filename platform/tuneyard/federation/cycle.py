@@ -24,9 +24,8 @@ from tuneyard.federation.placement import NOWHERE, Finder, Found
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Key, Pools, Start
 from tuneyard.federation.preemption import Failures, Preemption
-from tuneyard.federation.queues import Group, Queue, Queues
+from tuneyard.federation.queues import Feasibility, Group, Queue, Queues, Shape
 from tuneyard.federation.reservations import Reservation, Reservations, reservation
-from tuneyard.federation.shapes import Feasibility, Shape
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable, expected_end, running_of
 
@@ -59,6 +58,7 @@ class _Head(NamedTuple):
     task: str
     at: int
     queue: Queue
+    feasibility: Feasibility
     behind: list[_Head] | None = None
 
     @property
@@ -90,7 +90,7 @@ class Cycle:
         self._decisions: list[Place | Preempt | Fail] = []
         self._penalties = self._penalties_of_teams()
         self._reservations = Reservations(teams)
-        self._finder = Finder(policy, pools, teams, self._reservations, now)
+        self._finder = Finder(policy, pools, self._layout, teams, self._reservations, now)
         self._preemption_made: Preemption | None = None
         self._waiting_reserved = 0
         """Reservations for asks that wait without preempting: the policy limits their number."""
@@ -130,7 +130,8 @@ class Cycle:
         return sum(self._position(other, at) < own for other in self._queues.all() for at in range(len(other.entries)))
 
     def _position(self, queue: Queue, at: int) -> tuple[int, float, float, str, str]:
-        return (-PRIORITIES[queue.entries[at].ask.priority], *self._head(queue, at)[:4])
+        head = self._head(queue, at, queue.shape.on(self._layout))
+        return (-PRIORITIES[head.ask.priority], *head[:4])
 
     def _penalties_of_teams(self) -> dict[str, float]:
         """Seconds by which the asks of each team are put back for what the team has used."""
@@ -141,20 +142,20 @@ class Cycle:
             return {name: self._policy.fairness_s * (1 - 2.0**-share) for name, share in shares.items()}
         return {name: self._policy.fairness_s * min(share, 100.0) for name, share in shares.items()}
 
-    def _head(self, queue: Queue, at: int) -> _Head:
+    def _head(self, queue: Queue, at: int, feasibility: Feasibility) -> _Head:
         entry = queue.entries[at]
         rank = entry.rank
         if entry.ask.owed_since is None:
-            rank += self._penalties.get(queue.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(queue) else 0.0)
-        return _Head(rank, entry.created, entry.job, entry.task, at, queue)
+            rank += self._penalties.get(queue.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(queue, feasibility) else 0.0)
+        return _Head(rank, entry.created, entry.job, entry.task, at, queue, feasibility)
 
-    def _would_borrow(self, queue: Queue) -> bool:
+    def _would_borrow(self, queue: Queue, feasibility: Feasibility) -> bool:
         """Whether the team has no quota of its own left, on any SKU of a queue. An ask that takes the last of it and borrows the rest does
         not count, unless the policy counts whole asks: large asks of a team stay before small ones."""
         if not self._policy.borrowing_s:
             return False
         gpus = queue.shape.ask.worlds[0] if self._policy.borrows_whole else 1
-        return self._teams.would_borrow(queue.team, queue.shape.on(self._layout).skus, gpus)
+        return self._teams.would_borrow(queue.team, feasibility.skus, gpus)
 
     def _heads(self, groups: Sequence[Group]) -> list[_Head]:
         """Heads of all queues of a priority, as a heap."""
@@ -169,18 +170,25 @@ class Cycle:
 
     def _heads_of(self, shape: Shape, queues: Sequence[Queue]) -> list[_Head]:
         """Heads of the queues of one shape. Where no free GPUs fit the shape: heads that may preempt, and the first of the others."""
-        heads = [self._head(queue, 0) for queue in queues]
-        if self._policy.strict or shape.on(self._layout).has_room(self._pools):
+        feasibility = shape.on(self._layout)
+        heads = [self._head(queue, 0, feasibility) for queue in queues]
+        if self._policy.strict or self._has_room(feasibility):
             return heads
         self._blocked.add(shape)
         preempting: list[_Head] = []
         others: list[_Head] = []
-        for head in heads:
-            (preempting if self._preemption.is_possible(head.ask) else others).append(head)
+        is_possible = self._preemption.is_possible
+        for head, queue in zip(heads, queues, strict=True):
+            (preempting if is_possible(queue.entries[0].ask) else others).append(head)
         if others and self._may_reserve():
             others.sort(reverse=True)
             preempting.append(others.pop()._replace(behind=others))
         return preempting
+
+    def _has_room(self, feasibility: Feasibility) -> bool:
+        """Whether any option fits into free GPUs, whatever quota and reservations say."""
+        with_room = self._pools.with_room
+        return any(not each.size or len(with_room(each.pods, each.size, each.pools)) for each in feasibility.smallest)
 
     # --- decisions
 
@@ -189,10 +197,10 @@ class Cycle:
         strict = self._policy.strict
         while heads:
             head = heapq.heappop(heads)
-            ask, queue, behind = head.ask, head.queue, head.behind
+            ask, queue, feasibility, behind = head.ask, head.queue, head.feasibility, head.behind
             if behind is not None:
                 with _on_account_of(ask):
-                    if self._may_reserve() and not self._reserve(ask, queue.shape.on(self._layout)) and behind:
+                    if self._may_reserve() and not self._reserve(ask, feasibility) and behind:
                         heapq.heappush(heads, behind.pop()._replace(behind=behind))
                 continue
             if queue.shape in self._blocked and not self._may_reserve() and not self._preemption.is_possible(ask):
@@ -200,17 +208,16 @@ class Cycle:
                     return True
                 continue
             with _on_account_of(ask):
-                following = self._consider(queue, head.at, ask)
+                following = self._consider(ask, queue, head.at, feasibility)
             if strict and following is None:
                 return True
             if following is not None and following < len(queue.entries):
-                heapq.heappush(heads, self._head(queue, following))
+                heapq.heappush(heads, self._head(queue, following, feasibility))
         return False
 
-    def _consider(self, queue: Queue, at: int, ask: Ask) -> int | None:
+    def _consider(self, ask: Ask, queue: Queue, at: int, feasibility: Feasibility) -> int | None:
         """Decide about one ask. Returns the place of the next ask of its queue. None: no further ask of the queue can start."""
         shape = queue.shape
-        feasibility = shape.on(self._layout)
         backfill_s = self._backfill_s.get(shape)
         if backfill_s is not None and ask.seconds * feasibility.fastest > backfill_s:
             return self._shorter(queue, feasibility, at + 1, backfill_s)
@@ -316,15 +323,15 @@ class Cycle:
     def _refuse_infeasible(self) -> None:
         if not self._pools.members:
             return
-        for queue in self._queues.unjudged((self._layout.version, self._teams.version)):
-            ask = queue.entries[0].ask
-            with _on_account_of(ask):
-                feasibility = queue.shape.on(self._layout)
-                self._queues.judge(queue, infeasible=not self._teams.could_ever_run(ask.team, feasibility.least_by_sku))
-        for entry, queue in self._queues.to_refuse():
+        for entry, queue in self._queues.to_refuse((self._layout.version, self._teams.version), self._is_feasible):
             with _on_account_of(entry.ask):
                 reason = why_infeasible(entry.ask, queue.shape.on(self._layout), self._teams)
             self._decisions.append(Fail(ask=entry.ask, reason=reason))
+
+    def _is_feasible(self, queue: Queue) -> bool:
+        """Whether asks of a queue could run on empty members, within the quota of their team."""
+        with _on_account_of(queue.entries[0].ask):
+            return self._teams.could_ever_run(queue.team, queue.shape.on(self._layout).least_by_sku)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from tuneyard.federation.placement import is_near
 from tuneyard.federation.pools import Pool, Pools
+from tuneyard.federation.queues import Feasibility
 from tuneyard.federation.reservations import Reservation, next_start, withheld_in
-from tuneyard.federation.shapes import Feasibility
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import FITS_NEVER, Ask, Place, Running, Wait, duration_words
 

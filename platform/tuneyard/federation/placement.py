@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuneyard.federation.policy import Policy
-from tuneyard.federation.pools import Indices, Pool, Pools, Scores, Start
+from tuneyard.federation.pools import Indices, Layout, Pool, Pools, Scores, Start
+from tuneyard.federation.queues import Feasibility, Option
 from tuneyard.federation.reservations import Reservations, earliest, withheld_in
-from tuneyard.federation.shapes import Feasibility, Option
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.world import Ask, Place
 
@@ -36,16 +36,16 @@ class Found:
 NOWHERE = Found()
 
 
+@dataclass(frozen=True)
 class Finder:
     """Searches free GPUs for asks of one cycle, which starts at `now`."""
 
-    def __init__(self, policy: Policy, pools: Pools, teams: Teams, reservations: Reservations, now: float) -> None:
-        self._policy = policy
-        self._pools = pools
-        self._layout = pools.layout
-        self._teams = teams
-        self._reservations = reservations
-        self._now = now
+    policy: Policy
+    pools: Pools
+    layout: Layout
+    teams: Teams
+    reservations: Reservations
+    now: float
 
     def find(self, ask: Ask, feasibility: Feasibility) -> Found:
         """The best placement of the first option that has any."""
@@ -57,14 +57,14 @@ class Finder:
                 if len(option.pools):
                     return Found(self._place(ask, feasibility, option, option.pools))
                 continue
-            ok = self._pools.with_room(option.pods, option.size, option.pools)
+            ok = self.pools.with_room(option.pods, option.size, option.pools)
             if not len(ok):
                 continue
             if ask.avoid:
                 ok = self._without_failed(feasibility, option, ok)
             allowed, lacking = self._within_quota(ask, option, ok)
             lacks_quota += lacking
-            if self._reservations.gpus:
+            if self.reservations.gpus:
                 allowed, longest_s = self._unreserved(ask, feasibility, option, allowed)
                 backfill_s = backfill_s if longest_s is None else max(backfill_s or 0.0, longest_s)
             if not len(allowed):
@@ -77,34 +77,34 @@ class Finder:
 
     def earliest(self, ask: Ask, feasibility: Feasibility) -> Start | None:
         """The start of an ask that is predicted to end first, within its team's quota."""
-        first, reservations = feasibility.first, self._reservations.gpus
-        return earliest(ask, feasibility, self._now, reservations, self._open(ask, feasibility, first), self._policy.speed)
+        first, reservations = feasibility.first, self.reservations.gpus
+        return earliest(ask, feasibility, self.now, reservations, self._open(ask, feasibility, first), self.policy.speed)
 
     def waits_for_more(self, ask: Ask, feasibility: Feasibility) -> bool:
         """Whether an elastic gang would end sooner by waiting for its full size than by starting at its smallest. It preempts nothing
         then."""
         if len(ask.worlds) == 1:
             return False
-        seconds = [self._policy.speed(ask, sku, ask.smallest(sku)) for sku in feasibility.skus]
+        seconds = [self.policy.speed(ask, sku, ask.smallest(sku)) for sku in feasibility.skus]
         return bool(seconds) and self._ends_sooner_later(ask, feasibility, min(seconds))
 
     # --- pools that are left
 
     def _without_failed(self, feasibility: Feasibility, option: Option, ok: Indices) -> Indices:
         """Pools that have room beside nodes which have failed this task."""
-        pools = [self._layout.pools[index] for index in ok.tolist()]
+        pools = [self.layout.pools[index] for index in ok.tolist()]
         return ok[[_fits(pool, option, feasibility.avoided(pool)) for pool in pools]]
 
     def _within_quota(self, ask: Ask, option: Option, ok: Indices) -> tuple[Indices, tuple[str, ...]]:
         """Pools of SKUs within the team's quota, and the SKUs of the others."""
-        if self._teams.is_unlimited(ask.team):
+        if self.teams.is_unlimited(ask.team):
             return ok, ()
         lacking: list[str] = []
-        for sku, mask in self._layout.by_sku.items():
-            lacks = self._teams.may_take(ask.team, sku) < option.workers
-            if not lacks and self._reservations.quota:
-                ends = self._now + self._policy.speed(ask, sku, option.workers)
-                lacks = not self._reservations.allow(ask.team, sku, option.workers, ends)
+        for sku, mask in self.layout.by_sku.items():
+            lacks = self.teams.may_take(ask.team, sku) < option.workers
+            if not lacks and self.reservations.quota:
+                ends = self.now + self.policy.speed(ask, sku, option.workers)
+                lacks = not self.reservations.allow(ask.team, sku, option.workers, ends)
             if lacks:
                 fewer = ok[~mask[ok]]
                 if len(fewer) < len(ok):
@@ -115,38 +115,38 @@ class Finder:
     def _unreserved(self, ask: Ask, feasibility: Feasibility, option: Option, ok: Indices) -> tuple[Indices, float | None]:
         """Pools with room beside reservations; and the longest duration with which the ask could use a reservation in one of the others."""
         longest_s: float | None = None
-        for each in self._reservations.gpus:
+        for each in self.reservations.gpus:
             index = each.pool.index
             if index not in ok:
                 continue
-            ends = self._now + self._policy.speed(ask, each.pool.sku.name, option.workers)
+            ends = self.now + self.policy.speed(ask, each.pool.sku.name, option.workers)
             if each.lent_until < ends and not _fits(each.pool, option, self._untouchable(feasibility, each.pool, ends)):
                 ok = ok[ok != index]
-                longest_s = max(longest_s or 0.0, each.lent_until - self._now)
+                longest_s = max(longest_s or 0.0, each.lent_until - self.now)
         return ok, longest_s
 
     def _untouchable(self, feasibility: Feasibility, pool: Pool, ends: float) -> Mapping[str, int]:
         """GPUs by node that an attempt which ends then may not use: reserved ones, and nodes that have failed the task."""
-        withheld = withheld_in(pool, self._reservations.gpus, ends) if self._reservations.gpus else {}
+        withheld = withheld_in(pool, self.reservations.gpus, ends) if self.reservations.gpus else {}
         return {**withheld, **feasibility.avoided(pool)} if feasibility.ask.avoid else withheld
 
     # --- elastic gangs
 
     def _is_better_later(self, ask: Ask, feasibility: Feasibility, option: Option, ok: Indices) -> bool:
-        skus = {self._layout.pools[index].sku.name for index in ok.tolist()}
-        return self._ends_sooner_later(ask, feasibility, min(self._policy.speed(ask, sku, option.workers) for sku in skus))
+        skus = {self.layout.pools[index].sku.name for index in ok.tolist()}
+        return self._ends_sooner_later(ask, feasibility, min(self.policy.speed(ask, sku, option.workers) for sku in skus))
 
     def _ends_sooner_later(self, ask: Ask, feasibility: Feasibility, soonest_s: float) -> bool:
         """Whether an ask ends sooner by waiting for its full size than after `soonest_s`. An ask that is owed freed GPUs takes any size:
         otherwise its victims would be preempted again and again."""
-        if not self._policy.reservations or ask.owed_since is not None:
+        if not self.policy.reservations or ask.owed_since is not None:
             return False
         later = self.earliest(ask, feasibility)
-        return later is not None and later.at + self._policy.speed(ask, later.pool.sku.name, feasibility.first) < self._now + soonest_s
+        return later is not None and later.at + self.policy.speed(ask, later.pool.sku.name, feasibility.first) < self.now + soonest_s
 
     def _open(self, ask: Ask, feasibility: Feasibility, first: int) -> Iterator[Pool]:
         for pool in feasibility.allowed:
-            if pool.usable and feasibility.fits(pool, first) and self._teams.may_take(ask.team, pool.sku.name) >= first:
+            if pool.usable and feasibility.fits(pool, first) and self.teams.may_take(ask.team, pool.sku.name) >= first:
                 yield pool
 
     # --- the best pool
@@ -154,10 +154,10 @@ class Finder:
     def _place(self, ask: Ask, feasibility: Feasibility, option: Option, indices: Indices) -> Place:
         """The placement in the best of these pools."""
         pool = self._best(ask, option, indices)
-        seconds = self._policy.speed(ask, pool.sku.name, option.workers)
+        seconds = self.policy.speed(ask, pool.sku.name, option.workers)
         nodes: Mapping[str, int] = {}
         if option.size:
-            nodes = pool.pick(option.pods, option.size, self._untouchable(feasibility, pool, self._now + seconds))
+            nodes = pool.pick(option.pods, option.size, self._untouchable(feasibility, pool, self.now + seconds))
         return Place(
             ask=ask, cluster=pool.member, sku=pool.sku.name, workers=option.workers, pods=option.pods, nodes=nodes, seconds=seconds
         )
@@ -165,36 +165,36 @@ class Finder:
     def _best(self, ask: Ask, option: Option, indices: Indices) -> Pool:
         """The pool with the lowest score; of equal pools the first by name."""
         if len(indices) == 1:
-            return self._layout.pools[int(indices[0])]
-        if self._policy.choice == "first":
-            candidates: list[Pool] = [self._layout.pools[index] for index in indices.tolist()]
+            return self.layout.pools[int(indices[0])]
+        if self.policy.choice == "first":
+            candidates: list[Pool] = [self.layout.pools[index] for index in indices.tolist()]
             return min(candidates, key=lambda pool: _first(ask, pool))
         scores = self._scores(ask, option, indices)
-        candidates = [self._layout.pools[index] for index in indices[scores <= scores.min()].tolist()]
+        candidates = [self.layout.pools[index] for index in indices[scores <= scores.min()].tolist()]
         return min(candidates, key=lambda pool: (pool.member, pool.sku.name))
 
     def _scores(self, ask: Ask, option: Option, indices: Indices) -> Scores:
-        of_kind = np.empty(len(self._layout.kinds))
-        for number, (sku, price) in enumerate(self._layout.kinds):
-            seconds = self._policy.speed(ask, sku, option.workers)
-            of_kind[number] = seconds * (1 + self._policy.seconds_per_price * price * option.workers / 3600)
-        scores: Scores = of_kind[self._layout.kind_of[indices]]
+        of_kind = np.empty(len(self.layout.kinds))
+        for number, (sku, price) in enumerate(self.layout.kinds):
+            seconds = self.policy.speed(ask, sku, option.workers)
+            of_kind[number] = seconds * (1 + self.policy.seconds_per_price * price * option.workers / 3600)
+        scores: Scores = of_kind[self.layout.kind_of[indices]]
         if ask.near or ask.clusters or ask.skus:
             scores += self._distance(ask)[indices]
         if option.size:
-            scores += self._pools.torn(option.pods, option.size, indices) * self._policy.fragmentation_s
+            scores += self.pools.torn(option.pods, option.size, indices) * self.policy.fragmentation_s
         return scores
 
     def _distance(self, ask: Ask) -> Scores:
-        key, known = (ask.near, ask.clusters, ask.skus), self._layout.distances
+        key, known = (ask.near, ask.clusters, ask.skus), self.layout.distances
         if key not in known:
-            known[key] = np.array([self._distance_s(ask, pool) for pool in self._layout.pools])
+            known[key] = np.array([self._distance_s(ask, pool) for pool in self.layout.pools])
         return known[key]
 
     def _distance_s(self, ask: Ask, pool: Pool) -> float:
         back = _place_in(ask.clusters, pool.member) + _place_in(ask.skus, pool.sku.name)
-        far = self._policy.far_s if ask.near and not is_near(ask, pool.near) else 0.0
-        return far + back * self._policy.preference_s
+        far = self.policy.far_s if ask.near and not is_near(ask, pool.near) else 0.0
+        return far + back * self.policy.preference_s
 
 
 def is_near(ask: Ask, prefixes: Sequence[str]) -> bool:

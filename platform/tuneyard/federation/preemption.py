@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tuneyard.federation.candidates import Candidates, Found
+from tuneyard.federation.candidates import Candidates, Found, Rights
 from tuneyard.federation.policy import Policy
 from tuneyard.federation.pools import Pool, Pools
+from tuneyard.federation.queues import Feasibility
 from tuneyard.federation.reservations import Reservation, Reservations, claimed_in, reservation, start_in
-from tuneyard.federation.shapes import Feasibility
 from tuneyard.federation.teams import Teams
 from tuneyard.federation.victims import Cost, Deficit, Search, Victims, cheapest_victims, least_cost_s, youngest_victims
 from tuneyard.federation.world import PRIORITIES, Ask, Preempt, Running
@@ -123,8 +123,8 @@ class Preemption:
         if self._teams[ask.team].team.closed:
             return Freed()
         pools = [pool for pool in feasibility.allowed if pool.usable]
-        team = self.candidates.quota_team(ask)
-        kind = (feasibility, ask.priority, team, self.candidates.has_starved(ask), self.candidates.is_patient(ask))
+        rights = self.candidates.rights(ask)
+        kind, team = (feasibility, rights), rights.quota_team
         if self._pools.stopping and kind not in self._without_stopping:
             kept = self._by_stopping(ask, feasibility, pools)
             if kept is not None:
@@ -136,7 +136,7 @@ class Preemption:
         if open_pools and self._searches >= _MOST_SEARCHES:
             self.unfinished = True
             return Freed()
-        best, settles_at = self._cheapest(ask, feasibility, open_pools)
+        best, settles_at = self._cheapest(ask, rights, feasibility, open_pools)
         if best is None:
             self._without_victims.add(kind)
             # Quota reserved in this cycle may be free in the next, and spared attempts become candidates.
@@ -144,17 +144,16 @@ class Preemption:
                 self._failures.add(kind, {each.pool.index for each in self._reservations.gpus})
             self.again_at = min(self.again_at, settles_at)
             return Freed()
-        return self._keep(self._preempted(ask, feasibility, *best))
+        return self._keep(self._preempted(ask, rights, feasibility, *best))
 
-    def _preempted(self, ask: Ask, feasibility: Feasibility, victims: Victims, pool: Pool, size: int) -> Freed:
+    def _preempted(self, ask: Ask, rights: Rights, feasibility: Feasibility, victims: Victims, pool: Pool, size: int) -> Freed:
         gone = [replace(attempt, stopping=True, ends=self._now + self._policy.grace_s) for attempt in victims.attempts]
         stopping = [*stopping_in(pool), *(each for each in gone if (each.cluster, each.sku) == (pool.member, pool.sku.name))]
         claimed = claimed_in(pool, self._reservations.gpus, feasibility.avoided(pool))
         start = start_in(pool, ask.smallest(pool.sku.name) // size, size, self._now, claimed=claimed, ends=stopping)
-        starved = self.candidates.has_starved(ask)
         return Freed(
             victims=tuple(
-                Preempt(victim=victim, ask=ask, reason=why_preempted(ask, victim, self._now, self._policy, has_starved=starved))
+                Preempt(victim=victim, ask=ask, reason=why_preempted(ask, victim, self._now, self._policy, has_starved=rights.has_starved))
                 for victim in victims.attempts
             ),
             kept=reservation((ask.job, ask.task), start) if start is not None else None,
@@ -167,7 +166,9 @@ class Preemption:
 
     # --- victims
 
-    def _cheapest(self, ask: Ask, feasibility: Feasibility, pools: Sequence[Pool]) -> tuple[tuple[Victims, Pool, int] | None, float]:
+    def _cheapest(
+        self, ask: Ask, rights: Rights, feasibility: Feasibility, pools: Sequence[Pool]
+    ) -> tuple[tuple[Victims, Pool, int] | None, float]:
         """The cheapest victims of all pools, their pool and the size of its pods; and when spared attempts become candidates.
 
         Pools come by the lower bound of their costs, until no bound is below the best cost. `youngest` takes the first pool with victims.
@@ -178,9 +179,9 @@ class Preemption:
         settles_at = math.inf
         for pool in pools:
             deficits = self.candidates.deficits(ask, pool.sku.name)
-            found = self.candidates.in_pool(ask, pool)
+            found = self.candidates.in_pool(ask, rights, pool)
             if deficits:
-                found = self.candidates.with_other_pools(found, ask, pool, deficits)
+                found = self.candidates.with_other_pools(found, ask, rights, pool, deficits)
             settles_at = min(settles_at, found.settles_at)
             if found.attempts:
                 have = int(free[pool.index]) + pool.stopping

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tuneyard.federation.policy import Speed
 from tuneyard.federation.pools import Key, Pool, Start
-from tuneyard.federation.shapes import Feasibility
+from tuneyard.federation.queues import Feasibility
 from tuneyard.federation.teams import Limit, Teams
 from tuneyard.federation.world import Ask, Running, expected_end
 

@@ -162,7 +162,7 @@ class Running:
     def gpus(self) -> int:
         return sum(self.nodes.values())
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, str]:
         return self.job, self.task
 
