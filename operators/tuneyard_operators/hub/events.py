@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tuneyard.api import JobStatus, Phase
 from tuneyard.api.secrets import redact
-from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.kube import EVENT, Connection
 
 log = logging.getLogger(__name__)

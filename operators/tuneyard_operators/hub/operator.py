@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tuneyard.api import Cluster
-from tuneyard_operators.hub.connecting import Connect, connect
+from tuneyard_operators.hub.connections import Connect, connect
 from tuneyard_operators.hub.hub import Hub
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
@@ -52,7 +52,7 @@ class _Replica:
                 self.hub = None
 
     def alive(self) -> str:
-        return self.hub.stuck if self.hub is not None else ""
+        return self.hub.cycles.stuck if self.hub is not None else ""
 
     def ready(self) -> str:
         return "JobSpecs are not listed yet" if self.hub is not None and not self.hub.jobs.synced.is_set() else ""

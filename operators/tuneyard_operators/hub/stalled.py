@@ -36,7 +36,7 @@ class StalledJobs:
             if ends and self._clean(key, item):
                 return
             if last_resort.is_deleted(item):
-                await self._jobs.release(key, item)
+                await self._jobs.remove_finalizer(key, item)
                 return
             change = (last_resort.cancelled_status if ends else last_resort.stalled_status)(item, reason_of(error), datetime.now(UTC))
             if change:
@@ -56,5 +56,7 @@ class StalledJobs:
             elif not member.reachable or not member.is_clean_of(name):
                 left = True
                 if member.reachable:
-                    member.lane.hand(name, partial(member.try_to_remove, name), then=partial(self._look_again, key))
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key))
+            else:
+                member.attempts.forget(name)
         return left

@@ -55,8 +55,9 @@ class Sweep:
                 suspects.add((member.name, name))
                 # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
                 if (member.name, name) in before:
-                    log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
-                    member.lane.hand(name, partial(member.try_to_remove, name), then=lambda: None)
+                    if not member.is_clean_of(name):
+                        log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=lambda: None)
         return suspects
 
     def _is_orphan(self, name: str, key: Key) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuneyard_operators.hub.jobspecs import between_writes_s
+from tuneyard_operators.hub.write_pace import between_writes_s
 
 
 @pytest.mark.parametrize("unfinished", [1, 99, 1_000, 50_000])
