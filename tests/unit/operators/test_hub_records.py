@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from tests.hub_in_memory import Scene, mentions, running_hub, until
 
+from tuneyard_operators.hub import write_pace
 from tuneyard_operators.kube import JOBSPEC, Conflict, Kind
+
+
+@pytest.fixture
+def writes_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace of statuses without weight has tests of its own (test_status_pacing)."""
+    monkeypatch.setattr(write_pace, "_BETWEEN_WRITES_S", 0.05)
+    monkeypatch.setattr(write_pace, "_AFTER_A_PLACEMENT_S", 0.05)
 
 
 def play(scene: Callable[[Scene], Awaitable[None]], **options: Any) -> None:
@@ -80,6 +88,7 @@ async def one_that_cannot_be_read(scene: Scene) -> None:
     await until(lambda: "Stalled" in str(scene.status("leaf").get("conditions")), "it is stalled")
 
 
+@pytest.mark.usefixtures("writes_without_pauses")
 @pytest.mark.parametrize(
     "life",
     [
@@ -107,6 +116,7 @@ def test_a_hub_remembers_nothing_of_a_job_that_is_gone(life: Callable[[Scene], A
     play(scene)
 
 
+@pytest.mark.usefixtures("writes_without_pauses")
 def test_of_a_job_that_is_over_the_record_keeps_its_status_alone() -> None:
     async def scene(stage: Scene) -> None:
         await stage.submit("leaf")
@@ -185,6 +195,7 @@ def test_a_look_writes_one_status() -> None:
     play(scene)
 
 
+@pytest.mark.usefixtures("writes_without_pauses")
 def test_a_job_of_the_same_name_starts_from_nothing() -> None:
     async def scene(stage: Scene) -> None:
         await one_that_succeeded(stage)
