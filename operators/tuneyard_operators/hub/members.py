@@ -21,7 +21,6 @@ from tuneyard.api import Attempt, Cluster
 from tuneyard_operators.hub.clock import seconds_since
 from tuneyard_operators.hub.cluster_status import NO_CLUSTER, by_sku, status_of, stored_status, unusable
 from tuneyard_operators.hub.connections import Connect, connect
-from tuneyard_operators.hub.flapping import COUNTS_S, held_out_until, why_held_out, with_return
 from tuneyard_operators.hub.guard import reason_of
 from tuneyard_operators.hub.heartbeat import away_for_s
 from tuneyard_operators.hub.inventory import listed_twice
@@ -29,6 +28,7 @@ from tuneyard_operators.hub.member import Hears, Member
 from tuneyard_operators.hub.member_records import Link, MemberRecord
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.outages import COUNTS_S, held_out_until, why_held_out, with_return
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import CLUSTER, ApiError, Cache, Connection
 

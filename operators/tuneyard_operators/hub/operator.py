@@ -41,14 +41,14 @@ class _Replica:
             await self.election.acquire()
             self.hub = self._new_hub()
             work = asyncio.create_task(self.hub.run(), name="hub")
-            held = asyncio.create_task(self.election.hold(), name="lease")
+            lease = asyncio.create_task(self.election.hold(), name="lease")
             try:
-                await asyncio.wait([work, held], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([work, lease], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     await work
                 log.warning("another replica leads, or the lease could not be renewed: following")
             finally:
-                await _cancelled(work, held)
+                await _cancelled(work, lease)
                 self.hub = None
 
     def alive(self) -> str:
