@@ -39,7 +39,7 @@ class Sweep:
             await asyncio.sleep(_EVERY_S)
 
     def _remove_orphans(self, before: Suspects) -> Suspects:
-        """Remove what a killed hub, or a member that was away, has left. Returns the suspects: the next sweep removes what is still there."""
+        """Remove what a killed hub, or a member that was away, has left. Returns suspects: the next sweep removes what is still there."""
         suspects: Suspects = set()
         for member in self._members.all():
             try:

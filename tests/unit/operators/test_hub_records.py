@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.hub_in_memory import Scene, mentions, running_hub, until
+from tests.hub_in_memory import JOBS, SKU, Scene, mentions, running_hub, until
 
-from tuneyard_operators.hub import write_pace
-from tuneyard_operators.kube import JOBSPEC, Conflict, Kind
+from tuneyard_operators.hub import sweep, write_pace
+from tuneyard_operators.kube import CLUSTER, JOBSPEC, RAYJOB, Conflict, Kind
+from tuneyard_operators.rendering import attempt_name, labels_of
 
 
 @pytest.fixture
@@ -127,6 +128,35 @@ def test_of_a_job_that_is_over_the_record_keeps_its_status_alone() -> None:
         await until(lambda: record.goal is None, "it is settled")
         assert (record.demand.tasks, record.demand.victims, record.demand.allocated) == ({}, {}, frozenset())
         assert record.stored.reading is not None
+
+    play(scene)
+
+
+def test_a_hub_remembers_nothing_of_an_orphan_that_a_sweep_has_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of its report stayed: only a status can say that an attempt is cleaned up, and no JobSpec knows this one."""
+    monkeypatch.setattr(sweep, "_EVERY_S", 0.2)
+
+    async def scene(stage: Scene) -> None:
+        labels = labels_of("leaf", "default", "0123abcd-0000", "train", 1)
+        name = attempt_name("leaf", "0123abcd-0000", "train", 1)
+        await stage.api.create(RAYJOB, JOBS, {"metadata": {"name": name, "labels": labels}, "status": {}})
+        await stage.begin(name)
+        await stage.removed(name)
+        await until(lambda: not stage.remembers("leaf"), f"it is forgotten: {stage.remembers('leaf')}", limit_s=5)
+
+    play(scene)
+
+
+def test_a_cluster_that_is_removed_and_comes_back_is_shown_at_once() -> None:
+    """The hub took the status that it had written to the old object for that of the new one."""
+
+    async def scene(stage: Scene) -> None:
+        clusters = stage.api.objects["Cluster"]
+        await until(lambda: clusters["", "east"].get("status", {}).get("healthy"), "it is shown")
+        await stage.api.delete(CLUSTER, None, "east")
+        await until(lambda: stage.hub.members.get("east") is None, "it is forgotten")
+        await stage.api.create(CLUSTER, None, {"metadata": {"name": "east"}, "spec": {"skus": [SKU]}})
+        await until(lambda: clusters["", "east"].get("status", {}).get("healthy"), "it is shown again", limit_s=5)
 
     play(scene)
 
