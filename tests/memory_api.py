@@ -25,6 +25,8 @@ class MemoryApi:
         self.requests: list[tuple[str, str, str]] = []
         """Verb, kind (`JobSpec/status`) and name of each write."""
         self.refuse: Callable[[str, Kind, str], None] = lambda _verb, _kind, _name: None
+        self.answers_after_s = 0.0
+        """Time from a patch to its answer: watches tell of it before."""
         self._version = 0
         self._watchers: list[Watcher] = []
         self._events: list[tuple[int, str, str, Object]] = []
@@ -81,9 +83,10 @@ class MemoryApi:
             return deepcopy(before)
         if item.get("spec") != before.get("spec"):
             item["metadata"]["generation"] += 1
-        if item["metadata"].get("deletionTimestamp") and not item["metadata"].get("finalizers"):
-            return self._remove(kind, item)
-        return self._store("MODIFIED", kind, item)
+        going = item["metadata"].get("deletionTimestamp") and not item["metadata"].get("finalizers")
+        answer = self._remove(kind, item) if going else self._store("MODIFIED", kind, item)
+        await asyncio.sleep(self.answers_after_s)
+        return answer
 
     async def delete(self, kind: Kind, namespace: str | None, name: str) -> bool:
         await self._arrive("delete", kind, "", name)

@@ -47,6 +47,11 @@ async def one_that_succeeded(scene: Scene) -> None:
     await finish(scene, "leaf")
 
 
+async def one_that_the_watch_tells_of_before_writes_are_answered(scene: Scene) -> None:
+    scene.api.answers_after_s = 0.05
+    await one_that_succeeded(scene)
+
+
 async def one_that_failed_and_waits_to_try_again(scene: Scene) -> None:
     await scene.submit("leaf")
     failure = {"kind": "NodeLost", "message": "gone"}
@@ -94,6 +99,7 @@ async def one_that_cannot_be_read(scene: Scene) -> None:
     "life",
     [
         one_that_succeeded,
+        one_that_the_watch_tells_of_before_writes_are_answered,
         one_that_failed_and_waits_to_try_again,
         one_that_waits_and_was_told_why,
         one_that_was_preempted,
