@@ -81,20 +81,22 @@ class Scene:
 
 
 @asynccontextmanager
-async def running_hub(nodes: int = 2, settings: Settings = SETTINGS) -> AsyncIterator[Scene]:
-    api = MemoryApi()
+async def running_hub(nodes: int = 2, settings: Settings = SETTINGS, api: MemoryApi | None = None) -> AsyncIterator[Scene]:
+    """A hub with one member. `api`: of an earlier hub that was killed; default: a new one with nodes of 8 GPUs."""
+    made = api or MemoryApi()
 
     async def again(**_options: Any) -> Any:
-        return api
+        return made
 
-    hub = Hub(api, again, settings, Metrics())  # type: ignore[arg-type]
-    await api.create(CLUSTER, None, {"metadata": {"name": "east"}, "spec": {"skus": [SKU]}})
-    for number in range(nodes):
-        await api.create(NODE, None, node(f"n{number}"))
+    if api is None:
+        await made.create(CLUSTER, None, {"metadata": {"name": "east"}, "spec": {"skus": [SKU]}})
+        for number in range(nodes):
+            await made.create(NODE, None, node(f"n{number}"))
+    hub = Hub(made, again, settings, Metrics())  # type: ignore[arg-type]
     work = asyncio.create_task(hub.run())
     try:
         await until(lambda: hub.jobs.synced.is_set() and hub.members.synced, "the hub has listed everything")
-        yield Scene(api, hub)
+        yield Scene(made, hub)
         if work.done():
             await work
     finally:

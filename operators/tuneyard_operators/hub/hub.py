@@ -96,9 +96,12 @@ class Hub:
             self._sweep.run(),
             *(self._work() for _ in range(self.settings.at_once)),
         ]
-        async with asyncio.TaskGroup() as group:
-            for coroutine in work:
-                group.create_task(coroutine)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for coroutine in work:
+                    group.create_task(coroutine)
+        finally:
+            self._queue.close()
 
     # --- watch: each change leads to a look, or to a cycle
 

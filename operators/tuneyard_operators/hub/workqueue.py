@@ -64,6 +64,12 @@ class WorkQueue(Generic[K]):
         if timer is not None:
             timer[1].cancel()
 
+    def close(self) -> None:
+        """Nothing is to happen later any more: timers would keep the keys, and wake nobody."""
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
     async def get(self) -> K:
         while not self._waiting:
             self._some.clear()
