@@ -9,7 +9,7 @@
 5. *Advance.* `lifecycle.advance` decides everything, and is pure: the next status, the actions, and what the job asks of the scheduler.
 6. *Patch.* The status is stored, in one patch. A status without weight may wait, so that it goes with the next change (`write_pace`).
 7. *Do.* The actions follow the stored status (`actions`), never the other way round: a hub that is killed in between repeats them.
-8. *Forget.* The record of a job that is over or gone is dropped.
+8. *Forget.* The record of a job that is gone is dropped, and that of a job that is over is emptied.
 
 All state lives in the API servers: the next leader recalls the same.
 """
