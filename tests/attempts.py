@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuneyard.api import Attempt, AttemptReport, JobSpec, JobStatus, Phase, PlacementStatus
-from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.observed import Observed
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ def train(name: str, workers: int = 2, **resources: Any) -> dict[str, Any]:
 
 
 def goal(spec: JobSpec | None = None, **changes: Any) -> Goal:
-    made = Goal(job=spec or job(), uid=UID, generation=1, created=NOON, held=True)
+    made = Goal(job=spec or job(), uid=UID, generation=1, created=NOON, has_finalizer=True)
     return replace(made, **changes)
 
 

@@ -1,6 +1,7 @@
-"""The hub: JobSpecs, Clusters and Schedules on one side, RayJobs on members on the other.
+"""The hub: JobSpecs, Clusters and Schedules on one side, RayJobs on members on the other. All state lives in the API servers.
 
-`lifecycle.advance` decides, and is pure; `hub.Hub` looks, stores and acts; all state lives in the API servers.
+Read first, in this order: `hub` (the loop), `records` (what it knows about a job), `lifecycle` (the one place of decisions, pure),
+`placements` (jobs in the scheduler), `member` (what it follows on a member).
 """
 
 from tuneyard_operators.hub.operator import run_hub

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from tuneyard.api import Condition, JobStatus, Phase
 from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.status_size import shortened
-
-if TYPE_CHECKING:
-    from tuneyard_operators.hub.lifecycle import Goal
 
 
 def with_conditions(status: JobStatus, goal: Goal, now: datetime) -> JobStatus:

@@ -1,7 +1,6 @@
-"""Kubernetes Events on JobSpecs: what `kubectl describe` shows. Best effort: a lost Event costs nothing but itself.
+"""Kubernetes Events on JobSpecs, as `kubectl describe` shows them. Best effort: a lost Event costs nothing but itself.
 
-Where thousands of jobs move at once their Events would be a third of all writes: beyond a pace, what went well is left out, which the
-status says anyway.
+Events of thousands of jobs at once would be a third of all writes. Beyond a pace, good news is left out: the status tells it anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from uuid import uuid4
 
 from tuneyard.api import JobStatus, Phase
 from tuneyard.api.secrets import redact
-from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.kube import EVENT, Connection
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class Events:
         self._counted_s = 0.0
 
     def tell(self, goal: Goal, before: JobStatus, after: JobStatus) -> None:
-        """Say what has changed between two statuses of a job."""
+        """Post the changes between two statuses of a job."""
         for kind, reason, message in _changes(before, after):
             if not self._waiting.full() and (self._may_post() or kind == "Warning"):
                 self._waiting.put_nowait((goal.job.metadata.namespace, _event(goal, kind, reason, message)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +19,7 @@ from tuneyard.api.status import TemplateStatus
 from tuneyard.api.templates import filled_manifest, kept_template, no_template, template_of
 from tuneyard.api.wire import Reading, read
 from tuneyard_operators.hub.clock import at
-from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.kube import Key
 from tuneyard_operators.rendering import Defaults
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,30 @@ FINALIZER = "tuneyard.dev/members"
 LARGEST_SPEC = 100_000
 """Bytes: a pod gets the JobSpec in one environment variable, and Linux limits one to 128 KiB."""
 _NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A JobSpec, its uid, and the marks in its metadata that decisions depend on."""
+
+    job: JobSpec
+    uid: str
+    generation: int
+    created: datetime
+    deleted: bool = False
+    has_finalizer: bool = False
+    problem: str = ""
+    """Why the spec cannot work; empty if it can. Nothing of a job with a problem is started."""
+    may_pass: bool = False
+    """Whether the job waits for the problem to end, such as a missing template. The job fails otherwise."""
+    template: TemplateStatus | None = None
+    """The template that gave `job` its defaults, as the status keeps it."""
+    missing: str = ""
+    """A missing object that people must make, such as a Secret; empty if there is none."""
+
+    @property
+    def key(self) -> Key:
+        return self.job.metadata.namespace, self.job.metadata.name
 
 
 def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = True, find: FindTemplate = no_template) -> Goal:
@@ -52,7 +78,7 @@ def goal_of(item: Mapping[str, Any], defaults: Defaults, cluster_images: bool = 
         generation=metadata.get("generation", 0),
         created=at(metadata["creationTimestamp"]),
         deleted="deletionTimestamp" in metadata,
-        held=FINALIZER in metadata.get("finalizers", []),
+        has_finalizer=FINALIZER in metadata.get("finalizers", []),
         problem=problem,
         may_pass=passing,
         template=_as_kept(item, name, template),

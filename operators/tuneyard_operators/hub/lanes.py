@@ -16,20 +16,20 @@ class Lane:
         self._at_once = at_once
         self._waiting: deque[tuple[str, Work, Callable[[], None]]] = deque()
         self._busy: dict[str, bool] = {}
-        """Attempts, and whether something else was wanted for them meanwhile."""
+        """Attempts with work waiting or running: whether more was asked for meanwhile."""
         self._running: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._busy)
 
     def __contains__(self, attempt: object) -> bool:
-        """Whether something is being done, or about to be, for this attempt."""
+        """Whether work for this attempt waits or runs."""
         return attempt in self._busy
 
     def hand(self, attempt: str, work: Work, then: Callable[[], None]) -> None:
-        """Have `work` done, which must raise nothing.
+        """Have `work` done. It must raise nothing.
 
-        Where something is under way for the attempt nothing is added, but `then` is called once that is over: it is time to look again.
+        If work for the attempt waits or runs already, none is added; `then` is called once that work is over, to look again.
         """
         if attempt in self._busy:
             self._busy[attempt] = True
@@ -42,7 +42,7 @@ class Lane:
             task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
-        """Cut short what is under way: it may have happened or not, as where the hub is killed."""
+        """Cut running work short: it may have happened or not, as in a hub that is killed."""
         self._waiting.clear()
         for task in self._running:
             task.cancel()

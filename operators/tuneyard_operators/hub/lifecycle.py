@@ -1,82 +1,43 @@
-"""What becomes of a JobSpec next: pure, level-triggered, the same whoever asks and however often.
+"""What becomes of a job next. Pure and level-triggered: the same facts give the same outcome, whoever looks and however often.
 
-`advance` looks at goal, status and what is on the members, and answers with the status as it should read, and with what is to be done
-once that status is stored. A hub that is killed in between is repeated by the next one: nothing here is remembered anywhere else.
+`advance` is the one place of decisions about a job. It takes the goal, the stored status, what the members show, and what the scheduler has
+decided, in this order:
+
+1. refuse a spec that cannot work; list its tasks;
+2. follow each attempt: start, end, clean up;
+3. end the job if it is cancelled or past its deadline; stop victims that make room;
+4. find the tasks that are ready; stop all attempts of a job that has ended or is deleted;
+5. sum up phase and message; add an attempt for each placed task, and the reason for each that waits;
+6. let the JobSpec go if nothing is left; bring conditions, output and usage up to date; cut the status to its limits.
+
+The outcome's actions follow once its status is stored. A hub that is killed in between is repeated by the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
-from tuneyard.api import Attempt, FailureKind, JobSpec, JobStatus, Phase, TaskStatus
-from tuneyard.api.status import TemplateStatus
+from tuneyard.admission import ask_of
+from tuneyard.api import Attempt, FailureKind, JobStatus, Phase, TaskStatus
+from tuneyard.federation import Ask
 from tuneyard_operators.hub.attempts import advance_attempt, is_active
 from tuneyard_operators.hub.clock import seconds_since, written
 from tuneyard_operators.hub.conditions import with_conditions
+from tuneyard_operators.hub.decisions import Decided, record_owed, start, with_owed, word
+from tuneyard_operators.hub.goals import Goal, output_of
 from tuneyard_operators.hub.observed import UNSEEN, Observed
-from tuneyard_operators.hub.retrying import answer_to, not_before
+from tuneyard_operators.hub.outcomes import Action, Outcome, Verb
+from tuneyard_operators.hub.retries import answer_to, not_before
 from tuneyard_operators.hub.settings import Settings
+from tuneyard_operators.hub.status_size import fitted
+from tuneyard_operators.hub.summary import summarise
+from tuneyard_operators.hub.usage import usage_of
 
 
-class Verb(StrEnum):
-    START = "start"
-    """Create the Secret and the RayJob of the attempt, where they are not there."""
-    STOP = "stop"
-    """Ask the attempt to commit and end."""
-    CLEAN = "clean"
-    """Remove whatever of the attempt is on its member."""
-    HOLD = "hold"
-    """Put the finalizer on the JobSpec."""
-    RELEASE = "release"
-    """Take the finalizer off: nothing is left on any member."""
-    REMOVE = "remove"
-    """Delete the JobSpec, whose time to live is over."""
-
-
-@dataclass(frozen=True)
-class Action:
-    verb: Verb
-    attempt: Attempt | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Goal:
-    """The JobSpec beside what its metadata says of it."""
-
-    job: JobSpec
-    uid: str
-    generation: int
-    created: datetime
-    deleted: bool = False
-    held: bool = False
-    """Whether the finalizer is there."""
-    problem: str = ""
-    """Why the spec cannot work, where it cannot: nothing is started then."""
-    may_pass: bool = False
-    """The problem is not the JobSpec's own, such as a template that is not there: it waits, and has not failed."""
-    template: TemplateStatus | None = None
-    """The template whose defaults are in `job`, as attempts keep it."""
-    missing: str = ""
-    """What it waits for that people must make, such as a Secret."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """`status` as it should read; `actions` for after it is stored; `look_again_s`: when time alone may change something."""
-
-    status: JobStatus
-    actions: tuple[Action, ...] = ()
-    look_again_s: float | None = None
-    ready: tuple[str, ...] = field(default=())
-    """Tasks that wait for a placement."""
-
-
-def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], now: datetime, settings: Settings) -> Outcome:
-    """The next status of a job, and what to do. `seen`: attempt name -> what is on its member."""
-    return _Advance(goal, copied(status), seen, now, settings).outcome()
+def advance(goal: Goal, status: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings) -> Outcome:
+    """The next status of a job, and what follows from it. `seen`: what is on the member of each attempt, by the attempt's name."""
+    return _Advance(goal, status, seen, decided, now, settings).outcome()
 
 
 def copied(status: JobStatus) -> JobStatus:
@@ -86,10 +47,14 @@ def copied(status: JobStatus) -> JobStatus:
 
 
 class _Advance:
-    def __init__(self, goal: Goal, status: JobStatus, seen: Mapping[str, Observed], now: datetime, settings: Settings) -> None:
+    def __init__(
+        self, goal: Goal, before: JobStatus, seen: Mapping[str, Observed], decided: Decided, now: datetime, settings: Settings
+    ) -> None:
         self.goal = goal
-        self.status = status
+        self.before = before
+        self.status = copied(before)
         self.seen = seen
+        self.decided = decided
         self.now = now
         self.settings = settings
         self.actions: list[Action] = []
@@ -99,21 +64,68 @@ class _Advance:
         ready: tuple[str, ...] = ()
         self.status.observed_generation = self.goal.generation
         self._refuse_or_forgive()
-        if not self.goal.held and not self.goal.deleted:
-            self.actions.append(Action(Verb.HOLD))
+        if not self.goal.has_finalizer and not self.goal.deleted:
+            self.actions.append(Action(Verb.ADD_FINALIZER))
         self._sync_tasks()
         for attempt in self.status.attempts:
             self._follow(attempt)
-        if not self.status.phase.final and not self.goal.deleted:
+        if self._goes_on():
             self._end_if_asked()
-        if not self.status.phase.final and not self.goal.deleted:
+        if self._goes_on():
+            self._stop_victims()
             ready = self._ready()
-        if self.status.phase.final or self.goal.deleted:
+        if not self._goes_on():
             self._stop_all("Cancelled")
-        self._summarise(ready)
+        summarise(self.status, self.goal, ready)
+        asks = self._asks(ready)
+        worded_at = self._take_in_decisions(asks)
         self._leave()
-        self.status = with_conditions(self.status, self.goal, self.now)
-        return Outcome(status=self.status, actions=self._wanted_actions(), look_again_s=min(self.later, default=None), ready=ready)
+        status = self._finished_status()
+        changed = status != self.before
+        if changed:
+            status.usage.gpu_hours, status.usage.cost = usage_of(status.attempts, self.now)
+        return Outcome(
+            status=status,
+            changed=changed,
+            actions=self._wanted_actions(),
+            look_again_s=min(self.later, default=None),
+            asks=asks,
+            worded_at=worded_at,
+        )
+
+    def _goes_on(self) -> bool:
+        return not self.status.phase.final and not self.goal.deleted
+
+    def _stop_victims(self) -> None:
+        """Give notice to attempts that make room for others."""
+        for attempt in self.status.attempts:
+            reason = self.decided.victims.get(attempt.number)
+            if reason and is_active(attempt) and not attempt.stopping:
+                attempt.stopped_for = reason
+                self._stop(attempt, "Preempted")
+
+    def _asks(self, ready: tuple[str, ...]) -> dict[str, Ask]:
+        """What each ready task asks of the scheduler."""
+        created = self.goal.created.timestamp()
+        return {task: ask_of(self.goal.job, created, task, self.status, self.decided.offered) for task in ready}
+
+    def _take_in_decisions(self, asks: Mapping[str, Ask]) -> datetime | None:
+        """Start placed tasks, and say why the others wait. Returns when that was last said."""
+        owed = {task: with_owed(ask, self.decided.tasks.get(task)) for task, ask in asks.items()}
+        record_owed(self.status, owed, self.decided)
+        for task, ask in owed.items():
+            known = self.decided.tasks.get(task)
+            if known is not None and known.still_suits(ask):
+                placed = start(self.status, self.goal, task, self.decided.placements[task], self.now)
+                self.actions.append(Action(Verb.START, placed))
+        return word(self.status, owed, self.decided, self.before.message, self.now)
+
+    def _finished_status(self) -> JobStatus:
+        """The status with its output and conditions, within its limits."""
+        status = self.status
+        if not self.goal.problem and not (status.output and status.attempts):  # until it begins, its template may change its output
+            status.output = output_of(self.goal, self.settings.defaults)
+        return fitted(with_conditions(status, self.goal, self.now))
 
     def _wanted_actions(self) -> tuple[Action, ...]:
         """Each once, and no start or stop of an attempt that has been ended on the way."""
@@ -222,58 +234,23 @@ class _Advance:
     def _stop_all(self, reason: str) -> None:
         for attempt in self.status.attempts:
             if is_active(attempt) and not attempt.stopping:
-                attempt.stopping = reason
-                attempt.stop_asked_at = written(self.now)
-                self._follow(attempt)
+                self._stop(attempt, reason)
 
-    def _summarise(self, ready: tuple[str, ...]) -> None:
-        """The job's phase, message, placement and progress from those of its attempts."""
-        for task in self.status.tasks:
-            if not task.phase.final:
-                task.phase = self._phase_of(task.name)
-        active = [attempt for attempt in self.status.attempts if is_active(attempt)]
-        shown = active[-1] if active else (self.status.attempts[-1] if self.status.attempts else None)
-        if shown is not None:
-            waits = not active and not self.status.phase.final
-            self.status.placement = None if waits else shown.placement
-            self.status.progress = self._task(shown.task).progress
-        self.status.artifacts = [uri for task in self.status.tasks for uri in task.artifacts]
-        if self.status.phase.final:
-            return
-        if active:
-            running = any(attempt.phase is Phase.RUNNING for attempt in active)
-            self.status.phase = Phase.RUNNING if running else Phase.STARTING
-            self.status.message = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in active if attempt.message)
-            return
-        self.status.phase = Phase.QUEUED if ready or self.status.attempts or self.goal.job.spec.suspend else Phase.PENDING
-        if self.goal.problem and not self.status.attempts:
-            self.status.message = f"waits: {self.goal.problem}"
-        elif self.goal.problem:
-            self.status.message = f"nothing more of it is started: {self.goal.problem}"
-        elif self.goal.missing:
-            self.status.message = self.goal.missing
-        elif self.goal.job.spec.suspend:
-            self.status.message = "suspended: set spec.suspend to false to go on"
-        elif not ready:
-            last = self.status.attempts[-1] if self.status.attempts else None
-            self.status.message = f"{last.task}: {last.failure}: {last.message}; trying again" if last and last.failure else ""
-
-    def _phase_of(self, task: str) -> Phase:
-        phases = [attempt.phase for attempt in self._own(task) if is_active(attempt)]
-        if phases:
-            return phases[-1]
-        return Phase.QUEUED if self._own(task) else Phase.PENDING
+    def _stop(self, attempt: Attempt, reason: str) -> None:
+        attempt.stopping = reason
+        attempt.stop_asked_at = written(self.now)
+        self._follow(attempt)
 
     def _leave(self) -> None:
         """Clean-up at the end of a JobSpec's own life."""
         clean = all(attempt.cleaned for attempt in self.status.attempts)
         if self.goal.deleted:
-            if clean and self.goal.held:
-                self.actions.append(Action(Verb.RELEASE))
+            if clean and self.goal.has_finalizer:
+                self.actions.append(Action(Verb.REMOVE_FINALIZER))
         elif self.status.phase.final and clean and self.goal.job.spec.ttl_after_finished is not None and self.status.finished_at:
             left = self.goal.job.spec.ttl_after_finished - seconds_since(self.status.finished_at, self.now)
             if left <= 0:
-                self.actions.append(Action(Verb.REMOVE))
+                self.actions.append(Action(Verb.DELETE))
             else:
                 self.later.append(left)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from tuneyard.api import JobStatus
+
 
 class Metrics:
     def __init__(self) -> None:
@@ -29,3 +31,12 @@ class Metrics:
         self.requests = Counter("tuneyard_api_requests", "requests to API servers", ["cluster", "verb", "resource", "code"], registry=one)
         self.cycle_s = Histogram("tuneyard_scheduling_cycle_seconds", "duration of a scheduling cycle", registry=one)
         self.log_requests = Counter("tuneyard_log_requests", "answers of the API of logs", ["code"], registry=one)
+
+    def count(self, before: JobStatus, after: JobStatus) -> None:
+        """Count the attempts that ended between two statuses of a job."""
+        ended = {attempt.number for attempt in before.attempts if attempt.ended_at}
+        for attempt in after.attempts:
+            if attempt.ended_at and attempt.number not in ended:
+                self.attempts.labels(str(attempt.phase)).inc()
+                if attempt.failure:
+                    self.failures.labels(attempt.failure).inc()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tuneyard.api import Cluster
-from tuneyard_operators.hub.connecting import Connect, connect
+from tuneyard_operators.hub.connections import Connect, connect
 from tuneyard_operators.hub.hub import Hub
 from tuneyard_operators.hub.metrics import Metrics
 from tuneyard_operators.hub.settings import Settings
@@ -41,18 +41,18 @@ class _Replica:
             await self.election.acquire()
             self.hub = self._new_hub()
             work = asyncio.create_task(self.hub.run(), name="hub")
-            held = asyncio.create_task(self.election.renew(), name="lease")
+            lease = asyncio.create_task(self.election.renew(), name="lease")
             try:
-                await asyncio.wait([work, held], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([work, lease], return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     await work
                 log.warning("another replica leads, or the lease could not be renewed: following")
             finally:
-                await _cancelled(work, held)
+                await _cancelled(work, lease)
                 self.hub = None
 
     def alive(self) -> str:
-        return self.hub.stuck if self.hub is not None else ""
+        return self.hub.cycles.stuck if self.hub is not None else ""
 
     def ready(self) -> str:
         return "JobSpecs are not listed yet" if self.hub is not None and not self.hub.jobs.synced.is_set() else ""

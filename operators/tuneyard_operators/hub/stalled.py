@@ -1,4 +1,4 @@
-"""Jobs that the hub cannot bring further: they go, or end, all the same where they are to; else their status says why they stand."""
+"""Jobs that the hub cannot bring further. A deleted or cancelled one ends all the same; the status of any other says why it stands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class StalledJobs:
-    """`look_again`: have a job looked at once something of it was removed."""
+    """`look_again` has a job looked at once something of it was removed."""
 
     def __init__(self, connection: Connection, jobs: JobSpecs, members: Members, look_again: Callable[[Key], None]) -> None:
         self._connection = connection
@@ -27,7 +27,7 @@ class StalledJobs:
         self._look_again = look_again
 
     async def handle(self, key: Key, error: Exception) -> None:
-        """Do for a job what needs none of what `error` came from. Raises nothing."""
+        """Do for a job what does not depend on the cause of `error`. Raises nothing."""
         item = self._jobs.items.get(key)
         if item is None:
             return
@@ -36,7 +36,7 @@ class StalledJobs:
             if ends and self._clean(key, item):
                 return
             if last_resort.is_deleted(item):
-                await self._jobs.release(key, item)
+                await self._jobs.remove_finalizer(key, item)
                 return
             change = (last_resort.cancelled_status if ends else last_resort.stalled_status)(item, reason_of(error), datetime.now(UTC))
             if change:
@@ -47,7 +47,7 @@ class StalledJobs:
             log.exception("%s/%s cannot even be said to be stalled", *key)
 
     def _clean(self, key: Key, item: dict[str, Any]) -> bool:
-        """Have whatever is left of a job's attempts removed. True while anything may be left."""
+        """Have all objects of a job's attempts removed. True while some may be left."""
         left = False
         for cluster, name in last_resort.left_on_members(item):
             member = self._members.get(cluster)
@@ -56,5 +56,7 @@ class StalledJobs:
             elif not member.reachable or not member.is_clean_of(name):
                 left = True
                 if member.reachable:
-                    member.lane.hand(name, partial(member.try_to_remove, name), then=partial(self._look_again, key))
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=partial(self._look_again, key))
+            else:
+                member.attempts.forget(name)
         return left

@@ -1,4 +1,4 @@
-"""The hub's sweep, once a minute: objects on members without a job, and jobs with a possibly missed event."""
+"""The hub's sweep, once a minute: it removes objects on members that no JobSpec knows, and has jobs looked at whose event was missed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tuneyard_operators.kube import Key
 log = logging.getLogger(__name__)
 _EVERY_S = 60.0
 _MOST_LOOKS = 6000
-"""Of a hundred thousand jobs that wait, as many have their turn in one sweep."""
+"""Jobs that are looked at in one sweep, at random: all of a hundred thousand would be too many."""
 Suspects = set[tuple[str, str]]
 """Member and attempt."""
 
 
 class Sweep:
-    """`look_again` gets a job, and in how many seconds it is to be looked at."""
+    """`look_again` has a job looked at after some seconds."""
 
     def __init__(self, jobs: JobSpecs, members: Members, *, look_again: Callable[[Key, float], None]) -> None:
         self._jobs = jobs
@@ -39,7 +39,7 @@ class Sweep:
             await asyncio.sleep(_EVERY_S)
 
     def _remove_orphans(self, before: Suspects) -> Suspects:
-        """What a hub that was killed, or a member that was away, has left. Returns what is to be removed if it is seen again."""
+        """Remove what a killed hub, or a member that was away, has left. Returns suspects: the next sweep removes what is still there."""
         suspects: Suspects = set()
         for member in self._members.all():
             try:
@@ -55,8 +55,9 @@ class Sweep:
                 suspects.add((member.name, name))
                 # Twice in a row: the first time may only be a JobSpec whose last write has not been heard of yet.
                 if (member.name, name) in before:
-                    log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
-                    member.lane.hand(name, partial(member.try_to_remove, name), then=lambda: None)
+                    if not member.is_clean_of(name):
+                        log.warning("removing %s on %s: no JobSpec knows it", name, member.name)
+                    member.lane.hand(name, partial(member.remove_orphan, name), then=lambda: None)
         return suspects
 
     def _is_orphan(self, name: str, key: Key) -> bool:
@@ -66,7 +67,7 @@ class Sweep:
         return item is None or all(known != name for _, known in last_resort.left_on_members(item))
 
     def _spread_looks(self) -> None:
-        """A look at a job that is at its goal costs little, and all of them are spread over the time between."""
+        """Spread looks at unsettled jobs over the time until the next sweep: most find a job as it should be, and cost little."""
         unsettled = [key for key, item in self._jobs.items.items() if not last_resort.is_settled(item)]
         chosen = random.sample(unsettled, min(len(unsettled), _MOST_LOOKS))
         for number, key in enumerate(chosen):

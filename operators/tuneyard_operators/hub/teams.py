@@ -11,10 +11,10 @@ from typing import Any
 from tuneyard.api import Attempt, JobStatus
 from tuneyard.api.team import TeamStatus
 from tuneyard.api.wire import read
-from tuneyard.federation import held_hours, read_team, same_month
-from tuneyard_operators.hub.clock import at, written
+from tuneyard.federation import read_team
 from tuneyard_operators.hub.guard import Guard, with_stalled
-from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.placements import Placements
+from tuneyard_operators.hub.usage import counted
 from tuneyard_operators.kube import TEAM, ApiError, Cache, Connection, Key
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ TeamJobs = Callable[[], Iterable[tuple[str, JobStatus]]]
 class Teams:
     """Follows the Team objects; `jobs` lists what is to be counted."""
 
-    def __init__(self, connection: Connection, placing: Placing, jobs: TeamJobs, on_change: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, placements: Placements, jobs: TeamJobs, on_change: Callable[[], None]) -> None:
         self._connection = connection
-        self._placing = placing
+        self._placements = placements
         self._jobs = jobs
         self._on_change = on_change
         self._guard: Guard[str] = Guard("team")
@@ -46,7 +46,7 @@ class Teams:
 
     def _changed(self, _key: Key, _old: Object | None, _new: Object | None) -> None:
         now = datetime.now(UTC)
-        self._placing.set_teams(read_team(item, now)[0] for item in self.cache.items.values())
+        self._placements.set_teams(read_team(item, now)[0] for item in self.cache.items.values())
         self._on_change()
 
     async def _count_forever(self) -> None:
@@ -79,11 +79,11 @@ class Teams:
     async def _count_one(self, name: str, item: Object, attempts: Iterable[Attempt], now: datetime) -> None:
         before = _status(item)
         after = counted(before, attempts, now)
-        account = self._placing.scheduler.teams[name]
+        account = self._placements.scheduler.teams[name]
         after.in_use = {sku: gpus for sku, gpus in sorted(account.holds.items()) if gpus}
-        borrowed = {sku: self._placing.scheduler.teams.borrowed(name, sku) for sku in after.in_use}
+        borrowed = {sku: self._placements.scheduler.teams.borrowed(name, sku) for sku in after.in_use}
         after.borrowed = {sku: gpus for sku, gpus in borrowed.items() if gpus}
-        used = self._placing.scheduler.teams.usage(name, now.timestamp())
+        used = self._placements.scheduler.teams.usage(name, now.timestamp())
         after.used_gpu_seconds = {sku: round(seconds) for sku, seconds in sorted(used.items()) if seconds >= 1}
         status = after.model_dump(mode="json", by_alias=True)
         stored = [each.model_dump(mode="json", by_alias=True) for each in before.conditions]
@@ -92,35 +92,6 @@ class Teams:
         if idle and status["conditions"] == (stored or []):
             return  # nothing runs and nothing fades: the moment alone is worth no write
         await self._connection.patch(TEAM, None, name, {"status": status}, subresource="status")
-
-
-def counted(before: TeamStatus, attempts: Iterable[Attempt], now: datetime) -> TeamStatus:
-    """A team's usage with what its attempts have held since it was last counted. A new month begins at nothing."""
-    after = before.model_copy(deep=True)
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    since = at(before.usage_at) if before.usage_at else None
-    if since is None or not same_month(before.usage_at, now):
-        after.gpu_hours_used, after.cost = 0.0, 0.0
-        since = month if since is not None else None
-    for attempt in attempts:
-        hours = held_hours(attempt, since or month, now)
-        if hours and attempt.placement is not None:
-            after.gpu_hours_used += hours * attempt.placement.gpus
-            after.cost += hours * attempt.placement.gpus * attempt.placement.price_per_gpu_hour
-    after.gpu_hours_used, after.cost = round(after.gpu_hours_used, 4), round(after.cost, 4)
-    after.usage_at = written(now)
-    return after
-
-
-def usage_of(attempts: Iterable[Attempt], now: datetime) -> tuple[float, float]:
-    """GPU-hours and cost of a job so far."""
-    gpu_hours = cost = 0.0
-    for attempt in attempts:
-        if attempt.placement is not None and attempt.placed_at is not None:
-            held = held_hours(attempt, at(attempt.placed_at), now) * attempt.placement.gpus
-            gpu_hours += held
-            cost += held * attempt.placement.price_per_gpu_hour
-    return round(gpu_hours, 4), round(cost, 4)
 
 
 def _status(item: Object) -> TeamStatus:

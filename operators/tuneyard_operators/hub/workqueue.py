@@ -54,7 +54,21 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
+        """Start the pauses of `retry` anew."""
         self._failures.pop(key, None)
+
+    def drop(self, key: K) -> None:
+        """Nothing is to happen to a key later; it comes back with the next `add`."""
+        self.forget(key)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer[1].cancel()
+
+    def close(self) -> None:
+        """Nothing is to happen later any more: timers would keep the keys, and wake nobody."""
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     async def get(self) -> K:
         while not self._waiting:

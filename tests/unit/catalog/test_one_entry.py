@@ -27,7 +27,7 @@ from tuneyard.planning import Plan, resolve
 from tuneyard.training.flops import peak_flops
 from tuneyard.tuning.rows import device
 from tuneyard_operators.hub.inventory import inventory, kept_of_node
-from tuneyard_operators.hub.placing import placement_of
+from tuneyard_operators.hub.placement_status import placement_of
 from tuneyard_operators.rendering import Defaults, rayjob
 
 Path("job.yaml").write_text('''
@@ -52,7 +52,7 @@ cluster = Cluster.model_validate({"metadata": {"name": "lab"}, "spec": {"skus": 
 asked = job(tasks=[train("train", 8, sku=["9090"])])
 ask = ask_of(asked, 0.0, "train", JobStatus())
 (place,) = schedule(World(members=(member_of(cluster, inventory(cluster, [node], [])),), asks=(ask,)), "tuneyard", 0.0)
-placement = placement_of(place, 0.0, own_sku(cluster, place.sku))
+placement = placement_of(place, cluster)
 made = rayjob(asked, UID, attempt(1, "train", placement=placement), cluster, "s3://o", Defaults(image="i:1"))
 worker = made["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
 print(json.dumps({

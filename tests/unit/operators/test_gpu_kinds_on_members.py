@@ -10,9 +10,9 @@ from tests.attempts import UID, attempt, job, train
 
 from tuneyard.api import Cluster, JobStatus, Team
 from tuneyard.catalog import gpu
-from tuneyard.federation import Fail, Place, World, ask_of, attempts_of, member_of, own_sku, schedule, team_of
+from tuneyard.federation import Fail, Place, World, ask_of, attempts_of, member_of, schedule, team_of
 from tuneyard_operators.hub.inventory import inventory, kept_of_node, listed_twice
-from tuneyard_operators.hub.placing import placement_of
+from tuneyard_operators.hub.placement_status import placement_of
 from tuneyard_operators.rendering import Defaults, attempt_name, rayjob
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -53,7 +53,7 @@ def pod_of(workers: int, *skus: str) -> dict[str, Any]:
     """The worker pod of a job that names SKUs so."""
     asked, place = decide(workers, *skus)
     assert isinstance(place, Place), place
-    placement = placement_of(place, 0.4, own_sku(LAB, place.sku))
+    placement = placement_of(place, LAB)
     own = attempt(1, "train", placement=placement, name=attempt_name("bot", UID, "train", 1))
     made = rayjob(asked, UID, own, LAB, "s3://models/bot", Defaults(image="registry/tuneyard:1"))
     (group,) = made["spec"]["rayClusterSpec"]["workerGroupSpecs"]
@@ -100,7 +100,7 @@ def test_a_quota_is_of_the_kind_whatever_it_is_called() -> None:
 
 
 def test_an_attempt_holds_gpus_of_the_kind_that_its_cluster_calls_otherwise() -> None:
-    own = attempt(1, "train", placement=placement_of(decide(8, "4090")[1], 0.4, "rtx4090"))
+    own = attempt(1, "train", placement=placement_of(decide(8, "4090")[1], LAB))
     (held,) = attempts_of("maps/bot", {}, "maps", JobStatus(attempts=[own]), NOW.timestamp(), 120.0)
     assert held.sku == gpu("4090").sku == "rtx-4090-24gb"
 

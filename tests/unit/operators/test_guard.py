@@ -13,11 +13,14 @@ from tuneyard.api.cluster import Cluster
 from tuneyard.federation import POLICIES, NativeScheduler, Undecidable
 from tuneyard.federation.native import SWITCH
 from tuneyard_operators.hub import last_resort
+from tuneyard_operators.hub.decisions import NOTHING_DECIDED
 from tuneyard_operators.hub.goals import LARGEST_SPEC, goal_of
 from tuneyard_operators.hub.guard import Guard, Unreadable, reason_of, with_stalled
 from tuneyard_operators.hub.inventory import counted, inventory, kept_of_node
-from tuneyard_operators.hub.lifecycle import Verb, advance
-from tuneyard_operators.hub.placing import Placing
+from tuneyard_operators.hub.lifecycle import advance
+from tuneyard_operators.hub.outcomes import Verb
+from tuneyard_operators.hub.placements import Placements
+from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import JOBSPEC, SECRET, Invalid
 from tuneyard_operators.rendering import Defaults
@@ -70,13 +73,15 @@ def test_the_condition_stays_while_the_reason_does_and_goes_with_it() -> None:
 def test_a_bad_date_in_a_report_is_not_taken_over() -> None:
     before = status(attempt(created=True))
     bad = report(phase="Running", observed_at="")
-    after = advance(goal(), before, {"bot-one-1": seen(report=bad, unreadable="observedAt: is not a time")}, NOON, SETTINGS).status
+    after = advance(
+        goal(), before, {"bot-one-1": seen(report=bad, unreadable="observedAt: is not a time")}, NOTHING_DECIDED, NOON, SETTINGS
+    ).status
     assert after.attempts[0].started_at == "2026-11-21T12:00:00Z"
     assert "its report cannot be read in full (observedAt: is not a time)" in after.message
 
 
 def test_an_attempt_that_failed_without_saying_why_has_failed() -> None:
-    after = advance(goal(), status(running()), {"bot-one-1": seen(report=report(phase="Failed"))}, NOON, SETTINGS).status
+    after = advance(goal(), status(running()), {"bot-one-1": seen(report=report(phase="Failed"))}, NOTHING_DECIDED, NOON, SETTINGS).status
     assert (after.attempts[0].phase, after.attempts[0].failure) == (Phase.FAILED, "Internal")
 
 
@@ -89,11 +94,11 @@ def test_an_unreadable_spec_can_be_cancelled_and_nothing_more_of_it_starts() -> 
     aim = goal_of(held({"tasks": [{"name": "x", "process": {"command": 5}}], "cancelled": True}), DEFAULTS)
     assert (aim.job.spec.cancelled, "process.command" in aim.problem) == (True, True)
     known = status(running(task="train"))
-    going = advance(aim, known, {"bot-train-1": seen()}, NOON, SETTINGS)
+    going = advance(aim, known, {"bot-train-1": seen()}, NOTHING_DECIDED, NOON, SETTINGS)
     assert (going.status.attempts[0].stopping, going.ready) == ("Cancelled", ())
     aim = goal_of(held({"tasks": [{"name": "x", "process": {"command": 5}}]}, finalizers=["tuneyard.dev/members"]), DEFAULTS)
     over = status(running(task="train", ended_at="2026-11-21T12:00:00Z", cleaned=True, failure="Network"))
-    waits = advance(aim, over, {}, NOON, SETTINGS)
+    waits = advance(aim, over, {}, NOTHING_DECIDED, NOON, SETTINGS)
     assert (waits.ready, waits.actions) == ((), ())
     assert waits.status.message.startswith("nothing more of it is started: ")
 
@@ -168,12 +173,21 @@ class OneMember:
         return self.nodes
 
 
+def is_placed(placements: Placements, name: str) -> bool:
+    return placements.decided(("maps", name), lambda _name: None).tasks["train"].place is not None
+
+
+def reason_of_waiting(placements: Placements, name: str) -> str:
+    verdict = placements.decided(("maps", name), lambda _name: None).tasks["train"].verdict
+    return verdict.reason if verdict is not None else ""
+
+
 def test_an_ask_that_makes_a_cycle_raise_is_set_aside_and_the_others_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "0")
-    placing = Placing(POLICIES["tuneyard"])
-    placing.want(("maps", "bad"), {"train": ask("maps/bad", 4, priority="high")}, 0)
-    placing.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
-    placing.hold(("maps", "runs"), {}, JobStatus(), 0)
+    placements = Placements(POLICIES["tuneyard"], JobRecords())
+    placements.want(("maps", "bad"), {"train": ask("maps/bad", 4, priority="high")}, 0)
+    placements.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
+    placements.sync(("maps", "runs"), {}, JobStatus(), 0)
 
     def break_on_bad(finder: Any, own: Any, feasibility: Any) -> Any:
         if own.job == "maps/bad":
@@ -185,31 +199,31 @@ def test_an_ask_that_makes_a_cycle_raise_is_set_aside_and_the_others_start(monke
     known = Finder.find
     monkeypatch.setattr(Finder, "find", break_on_bad)
     with pytest.raises(Undecidable):
-        placing.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
-    placing.start_over(1.0)
-    assert placing.cycle([OneMember()], {}, 1.0) == [("maps", "good")]  # type: ignore[list-item]
-    assert "OverflowError: too large" in placing.verdicts["maps", "bad"]["train"].reason
+        placements.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
+    placements.start_over(1.0)
+    assert placements.cycle([OneMember()], {}, 1.0) == [("maps", "good")]  # type: ignore[list-item]
+    assert "OverflowError: too large" in reason_of_waiting(placements, "bad")
     with pytest.raises(Undecidable):
-        placing.cycle([OneMember()], {}, 12.0)  # type: ignore[list-item]
-    placing.start_over(12.0)
-    assert "train" in placing.decided["maps", "good"], "what was decided stays decided"
-    assert placing.scheduler.attempt("maps/good", "train") is not None
+        placements.cycle([OneMember()], {}, 12.0)  # type: ignore[list-item]
+    placements.start_over(12.0)
+    assert is_placed(placements, "good"), "what was decided stays decided"
+    assert placements.scheduler.attempt("maps/good", "train") is not None
     monkeypatch.setattr(Finder, "find", known)
-    assert placing.cycle([OneMember()], {}, 20.0) == []  # type: ignore[list-item]
-    assert placing.cycle([OneMember()], {}, 33.0) == [("maps", "bad")]  # type: ignore[list-item]
+    assert placements.cycle([OneMember()], {}, 20.0) == []  # type: ignore[list-item]
+    assert placements.cycle([OneMember()], {}, 33.0) == [("maps", "bad")]  # type: ignore[list-item]
 
 
 def test_an_ask_that_the_core_cannot_take_in_is_set_aside_and_the_others_start() -> None:
-    placing = Placing(POLICIES["tuneyard"])
-    placing.want(("maps", "bad"), {"train": ask("maps/bad", 1 << 70)}, 0)
-    placing.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
-    if isinstance(placing.scheduler, NativeScheduler):
+    placements = Placements(POLICIES["tuneyard"], JobRecords())
+    placements.want(("maps", "bad"), {"train": ask("maps/bad", 1 << 70)}, 0)
+    placements.want(("maps", "good"), {"train": ask("maps/good", 4)}, 0)
+    if isinstance(placements.scheduler, NativeScheduler):
         with pytest.raises(Undecidable):
-            placing.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
-        placing.start_over(1.0)
-    placing.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
-    assert "train" in placing.decided["maps", "good"]
-    assert "bad" not in {key[1] for key in placing.decided}
+            placements.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
+        placements.start_over(1.0)
+    placements.cycle([OneMember()], {}, 1.0)  # type: ignore[list-item]
+    assert is_placed(placements, "good")
+    assert not is_placed(placements, "bad")
 
 
 # --- paths of API servers
@@ -223,5 +237,5 @@ def test_a_name_cannot_leave_its_place() -> None:
 def test_a_deleted_job_with_an_unreadable_report_is_cleaned_and_let_go() -> None:
     known = status(running())
     unreadable = seen(report=report(), unreadable="all of it")
-    going = advance(goal(deleted=True), known, {"bot-one-1": unreadable}, NOON, SETTINGS)
+    going = advance(goal(deleted=True), known, {"bot-one-1": unreadable}, NOTHING_DECIDED, NOON, SETTINGS)
     assert [action.verb for action in going.actions] == [Verb.STOP] or going.status.attempts[0].ended_at

@@ -19,21 +19,24 @@ from tuneyard.api.limits import LONGEST_MESSAGE
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard.api.team import TeamStatus
 from tuneyard.api.wire import read
-from tuneyard.federation import POLICIES, ask_of, attempts_of, member_of, read_team
+from tuneyard.federation import POLICIES, attempts_of, member_of, read_team
 from tuneyard_operators.hub import last_resort
+from tuneyard_operators.hub.attempt_records import report_of
 from tuneyard_operators.hub.cron import advance_schedule
+from tuneyard_operators.hub.decisions import NOTHING_DECIDED
 from tuneyard_operators.hub.goals import goal_of, status_of
 from tuneyard_operators.hub.inventory import inventory, kept_of_node
 from tuneyard_operators.hub.lifecycle import advance
-from tuneyard_operators.hub.member import _report
-from tuneyard_operators.hub.placing import Placing, placement_of
-from tuneyard_operators.hub.recording import Recording
+from tuneyard_operators.hub.placements import Placements
+from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.hub.settings import Settings
-from tuneyard_operators.hub.status_size import BUDGET_BYTES, fitted, size_of
-from tuneyard_operators.hub.teams import _status, counted, usage_of
+from tuneyard_operators.hub.status_size import BUDGET_BYTES, size_of
+from tuneyard_operators.hub.teams import _status
+from tuneyard_operators.hub.usage import counted
 from tuneyard_operators.rendering import Defaults
 
 DEFAULTS = Defaults(image="registry/tuneyard:1", output="s3://tuneyard/jobs")
+KEY = ("maps", "bot")
 SKUS = [{"name": "h100-80gb", "nodes": 9, "gpusPerNode": 8}, {"name": "cpu", "nodes": 1, "gpusPerNode": 4}]
 
 
@@ -55,7 +58,7 @@ def test_a_refusal_that_is_longer_than_a_condition_is_cut() -> None:
     made = item({**hostile.SMALL_JOB, "storage": {"output": "x" * 5000}}, None)
     goal = goal_of(made, DEFAULTS)
     assert len(goal.problem) > LONGEST_MESSAGE
-    after = advance(goal, status_of(made).value, {}, NOON, Settings()).status
+    after = advance(goal, status_of(made).value, {}, NOTHING_DECIDED, NOON, Settings()).status
     (valid,) = [condition for condition in after.conditions if condition.type == "Valid"]
     assert len(valid.message) == LONGEST_MESSAGE
 
@@ -71,17 +74,18 @@ def test_a_refusal_that_is_longer_than_a_condition_is_cut() -> None:
 def test_a_job(spec: Any, status: Any, report: Any, ray: Any, deleted: bool) -> None:
     made = item(spec, status, finalizers=["tuneyard.dev/members"], **({"deletionTimestamp": hostile.NOON} if deleted else {}))
     goal, before = goal_of(made, DEFAULTS), status_of(made).value
-    told, unreadable = _report({"metadata": {"name": "nobody-1"}, "status": report})
+    told, unreadable = report_of({"metadata": {"name": "nobody-1"}, "status": report})
     look = seen(
         report=told, unreadable=unreadable, rayjob={"metadata": {"name": "nobody-1"}, "status": ray if isinstance(ray, dict) else {}}
     )
-    placing, now = Placing(POLICIES["tuneyard"]), NOON.timestamp()
-    placing.hold(("maps", "bot"), last_resort.stored_spec(made), before, now)
-    outcome = advance(goal, before, {attempt.name: look for attempt in before.attempts}, NOON, Settings())
-    placing.want(("maps", "bot"), {task: ask_of(goal.job, now, task, outcome.status) for task in outcome.ready}, now)
-    placing.cycle([OneMember()], {}, now)  # type: ignore[list-item]
-    after = fitted(Recording(placing, lambda place: placement_of(place, 1e9)).record(("maps", "bot"), goal, outcome, "", NOON).status)
-    after.usage.gpu_hours, after.usage.cost = usage_of(after.attempts, NOON)
+    placements, now = Placements(POLICIES["tuneyard"], JobRecords()), NOON.timestamp()
+    placements.supply.learn_skus([OneMember()])  # type: ignore[list-item]
+    placements.sync(KEY, last_resort.stored_spec(made), before, now)
+    observed = {attempt.name: look for attempt in before.attempts}
+    outcome = advance(goal, before, observed, placements.decided(KEY, lambda _name: OneMember.cluster), NOON, Settings())
+    placements.want(KEY, outcome.asks, now)
+    placements.cycle([OneMember()], {}, now)  # type: ignore[list-item]
+    after = advance(goal, before, observed, placements.decided(KEY, lambda _name: OneMember.cluster), NOON, Settings()).status
     assert size_of(after) <= BUDGET_BYTES
     assert JobStatus.model_validate(after.model_dump(mode="json", by_alias=True)) == after
     list(attempts_of("maps/bot", last_resort.stored_spec(made), "maps", after, now, 1.0))
@@ -108,9 +112,9 @@ def test_a_team(spec: Any, status: Any) -> None:
     made = item(spec, status)
     team, unreadable = read_team(made, NOON)
     assert team.closed or not unreadable
-    placing = Placing(POLICIES["tuneyard"])
-    placing.set_teams([team])
-    placing.cycle([OneMember()], {}, NOON.timestamp())  # type: ignore[list-item]
+    placements = Placements(POLICIES["tuneyard"], JobRecords())
+    placements.set_teams([team])
+    placements.cycle([OneMember()], {}, NOON.timestamp())  # type: ignore[list-item]
     TeamStatus.model_validate(counted(_status(made), (), NOON).model_dump(mode="json", by_alias=True))
 
 
@@ -127,6 +131,6 @@ def test_a_member(spec: Any, nodes: list[Any]) -> None:
             kept.append(kept_of_node({**node, "metadata": {"labels": node["metadata"]["labels"], "name": f"n{number}"}}))
         except (AttributeError, KeyError, TypeError):
             continue  # its cache leaves it out, and says so
-    placing = Placing(POLICIES["tuneyard"])
-    placing.scheduler.set_member(member_of(cluster, inventory(cluster, kept, [])))
-    placing.scheduler.cycle(NOON.timestamp())
+    placements = Placements(POLICIES["tuneyard"], JobRecords())
+    placements.scheduler.set_member(member_of(cluster, inventory(cluster, kept, [])))
+    placements.scheduler.cycle(NOON.timestamp())

@@ -8,8 +8,11 @@ import pytest
 from tests.attempts import after, attempt, goal, job, pod, process, rayjob, report, running, seen, status, train
 
 from tuneyard.api import JobStatus, Phase, TaskStatus
-from tuneyard_operators.hub.lifecycle import Goal, Outcome, Verb, advance
+from tuneyard_operators.hub.decisions import NOTHING_DECIDED
+from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.hub.lifecycle import advance
 from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.outcomes import Outcome, Verb
 from tuneyard_operators.hub.settings import Settings
 
 SETTINGS = Settings()
@@ -19,7 +22,7 @@ NOTHING = Observed()
 def look(aim: Goal, before: JobStatus, at_s: float = 120, **observed: Observed) -> Outcome:
     """One look; observations by attempt number, as `_1=…`."""
     by_number = {f"_{own.number}": own.name for own in before.attempts}
-    return advance(aim, before, {by_number[number]: what for number, what in observed.items()}, after(at_s), SETTINGS)
+    return advance(aim, before, {by_number[number]: what for number, what in observed.items()}, NOTHING_DECIDED, after(at_s), SETTINGS)
 
 
 def verbs(outcome: Outcome) -> list[str]:
@@ -27,8 +30,8 @@ def verbs(outcome: Outcome) -> list[str]:
 
 
 def test_a_new_job_is_held_and_asks_for_a_place() -> None:
-    outcome = look(goal(held=False), JobStatus())
-    assert (outcome.status.phase, outcome.ready, verbs(outcome)) == (Phase.QUEUED, ("one",), [Verb.HOLD])
+    outcome = look(goal(has_finalizer=False), JobStatus())
+    assert (outcome.status.phase, outcome.ready, verbs(outcome)) == (Phase.QUEUED, ("one",), [Verb.ADD_FINALIZER])
 
 
 def test_a_spec_that_cannot_work_fails_before_it_starts_and_starts_once_corrected() -> None:
@@ -233,8 +236,8 @@ def test_a_deleted_job_lets_go_only_when_nothing_is_left() -> None:
     aim = goal(deleted=True)
     stopping = look(aim, status(attempt(created=True)), _1=seen(report=None))
     assert verbs(stopping) == [Verb.CLEAN]
-    assert Verb.RELEASE not in verbs(look(aim, stopping.status, _1=seen(report=None)))
-    assert verbs(look(aim, stopping.status, _1=NOTHING)) == [Verb.RELEASE]
+    assert Verb.REMOVE_FINALIZER not in verbs(look(aim, stopping.status, _1=seen(report=None)))
+    assert verbs(look(aim, stopping.status, _1=NOTHING)) == [Verb.REMOVE_FINALIZER]
 
 
 def test_an_attempt_that_was_not_created_yet_is_not_created_for_a_deleted_job() -> None:
@@ -253,7 +256,7 @@ def test_a_finished_job_is_removed_after_its_time_to_live() -> None:
     done = status(running(phase=Phase.SUCCEEDED, ended_at="2026-11-21T12:02:00Z", cleaned=True), phase=Phase.SUCCEEDED)
     done.finished_at = "2026-11-21T12:02:00Z"
     assert look(aim, done, at_s=600).look_again_s == 3600 - 480
-    assert verbs(look(aim, done, at_s=4000)) == [Verb.REMOVE]
+    assert verbs(look(aim, done, at_s=4000)) == [Verb.DELETE]
 
 
 def test_a_suspended_job_stops_and_goes_on_when_resumed() -> None:

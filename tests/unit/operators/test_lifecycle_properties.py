@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 from tests.attempts import NOON, goal, job, pod, process, rayjob, report
 
 from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
-from tuneyard_operators.hub.lifecycle import Action, Goal, Verb, advance
+from tuneyard.federation import Ask, Place
+from tuneyard_operators.hub.decisions import Decided, TaskRecord
+from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.hub.lifecycle import advance
 from tuneyard_operators.hub.observed import Observed
+from tuneyard_operators.hub.outcomes import Verb
 from tuneyard_operators.hub.settings import Settings
 
 SETTINGS = Settings()
+PLACEMENT = PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=1, pods=1, nodes={"n1": 1})
 KINDS = ("UserError", "NodeLost", "Network", "Storage", "Internal", "Preempted")
 
 
@@ -53,39 +58,34 @@ class World:
     now: datetime = NOON
     held: bool = False
     gone: bool = False
-    placed: list[tuple[str, int]] = field(default_factory=list)
+    waiting: dict[str, TaskRecord] = field(default_factory=dict)
+    victims: dict[int, str] = field(default_factory=dict)
 
     def look(self, *, die: bool) -> None:
-        """One look of the hub; `die`: it is killed after a random number of its writes."""
+        """One look of the hub; `die`: it is killed after a random number of its writes, and its decisions are lost with it."""
         seen = {own.name: self.member.observe(own.name, self.now) for own in self.status.attempts}
-        outcome = advance(replace(self.goal, held=self.held), self.status, seen, self.now, SETTINGS)
-        writes = [lambda: setattr(self, "held", True)] if any(a.verb is Verb.HOLD for a in outcome.actions) else []
-        after, actions = outcome.status, list(outcome.actions)
-        for task in outcome.ready:
-            if self.random.random() < 0.7:
-                actions.append(self._place(task, after))
-        writes.append(lambda: setattr(self, "status", after))
-        writes += [lambda action=action: self._act(action.verb, action.attempt) for action in actions]
+        decided = Decided(tasks=self.waiting, placements=dict.fromkeys(self.waiting, PLACEMENT), victims=self.victims)
+        outcome = advance(replace(self.goal, has_finalizer=self.held), self.status, seen, decided, self.now, SETTINGS)
+        writes = [lambda: setattr(self, "held", True)] if any(a.verb is Verb.ADD_FINALIZER for a in outcome.actions) else []
+        writes.append(lambda: setattr(self, "status", outcome.status))
+        writes += [lambda action=action: self._act(action.verb, action.attempt) for action in outcome.actions]
         for write in writes[: self.random.randint(0, len(writes)) if die else None]:
             write()
+        self.waiting = {} if die else {task: self._decide(ask) for task, ask in outcome.asks.items()}
+        self.victims = {}
 
-    def _place(self, task: str, after: JobStatus) -> Action:
-        number = max((own.number for own in after.attempts), default=0) + 1
-        placement = PlacementStatus(cluster="east", sku="cpu", workers=1, gpus=1, pods=1, nodes={"n1": 1})
-        own = Attempt(
-            number=number,
-            task=task,
-            token=number,
-            name=f"a-{number}",
-            placement=placement,
-            placed_at=self.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
-        after.attempts.append(own)
-        return Action(Verb.START, own)
+    def _decide(self, ask: Ask) -> TaskRecord:
+        place = Place(ask=ask, cluster="east", sku="cpu", workers=ask.worlds[0], pods=1, nodes={"n1": 1})
+        return TaskRecord(ask, place=place if self.random.random() < 0.7 else None)
+
+    def preempt(self) -> None:
+        """Another job needs the place of one of the attempts."""
+        numbers = [own.number for own in self.status.attempts if own.ended_at is None]
+        self.victims = {self.random.choice(numbers): "makes room for maps/other"} if numbers else {}
 
     def _act(self, verb: Verb, own: Attempt | None) -> None:
         member = self.member
-        if verb is Verb.RELEASE:
+        if verb is Verb.REMOVE_FINALIZER:
             self.gone = True
         if own is None or member.away_since is not None:
             return
@@ -103,11 +103,13 @@ class World:
     def happen(self) -> None:
         """Something on the member."""
         member, names = self.member, sorted(self.member.rayjobs)
-        event = self.random.choice(["run", "succeed", "fail", "vanish", "leave", "return", "nothing"])
+        event = self.random.choice(["run", "succeed", "fail", "vanish", "leave", "return", "preempt", "nothing"])
         if event == "leave" and member.away_since is None:
             member.away_since = self.now
         elif event == "return":
             member.away_since = None
+        elif event == "preempt":
+            self.preempt()
         elif names:
             name = self.random.choice(names)
             if event == "run":

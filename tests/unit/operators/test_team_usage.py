@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from tuneyard.api import Attempt, PlacementStatus
 from tuneyard.api.team import TeamStatus
-from tuneyard_operators.hub.teams import counted, usage_of
+from tuneyard_operators.hub.usage import counted, usage_of
 
 
 def attempt(placed: str, ended: str | None = None, gpus: int = 8, price: float = 2.0) -> Attempt:

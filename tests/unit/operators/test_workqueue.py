@@ -38,3 +38,16 @@ def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards() -> N
         return [*found, await queue.get()]
 
     assert asyncio.run(taken()) == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_key_that_was_dropped_does_not_come_back_by_itself(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def order() -> tuple[str, int, int]:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.retry("gone", base_s=0.0)
+        queue.drop("gone")
+        queue.add_after("other", 0.05)
+        return await queue.get(), len(queue), queue.failures("gone")
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(order()) == ("other", 1, 0)

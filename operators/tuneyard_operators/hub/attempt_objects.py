@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuneyard.api import Attempt
-from tuneyard_operators.hub.lifecycle import Goal
+from tuneyard_operators.hub.goals import Goal
 from tuneyard_operators.hub.member import Member
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import (
@@ -45,7 +45,7 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
     """
     job = goal.job
     namespace = member.cluster.spec.namespace
-    isolated = member.isolates
+    isolated = member.caches.isolates
     autoscaled = await _autoscaled(goal, attempt, member, settings)
     body = rayjob(job, goal.uid, attempt, member.cluster, output, settings.defaults, isolated=isolated, autoscaled=autoscaled)
     labels = labels_of(job.metadata.name, job.metadata.namespace, goal.uid, attempt.task, attempt.number)
@@ -56,9 +56,9 @@ async def start(goal: Goal, attempt: Attempt, output: str, member: Member, hub: 
     if isolated:
         await _create(member, NETWORK_POLICY, network_policy(attempt.name, labels))
     try:
-        member.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
+        member.caches.rayjobs.put(await member.connection.create(RAYJOB, namespace, body, brief=True))
     except AlreadyExists:
-        member.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
+        member.caches.rayjobs.put(await member.connection.get(RAYJOB, namespace, attempt.name))
 
 
 async def _autoscaled(goal: Goal, attempt: Attempt, member: Member, settings: Settings) -> bool:
@@ -85,7 +85,7 @@ async def stop(attempt: Attempt, member: Member, settings: Settings) -> None:
     """Write the hub's wish into the attempt's report, where the attempt reads it with its next heartbeat."""
     body = {"spec": {"stop": {"reason": attempt.stopping, "graceS": settings.stop_grace_s}}}
     try:
-        member.reports.put(await member.connection.patch(ATTEMPT_REPORT, member.cluster.spec.namespace, attempt.name, body))
+        member.caches.reports.put(await member.connection.patch(ATTEMPT_REPORT, member.cluster.spec.namespace, attempt.name, body))
     except Missing:
         log.info("%s has no report to ask it to stop by", attempt.name)
 

@@ -1,4 +1,4 @@
-"""Members that come and go: held out longer each time, so that jobs are not started on them again and again. Pure."""
+"""Outages of members. A member that comes and goes is held out, longer after each return: jobs would be started on it in vain. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _MOST_REMEMBERED = 12
 
 
 def with_return(returns: Sequence[str], now: datetime) -> list[str]:
-    """The times at which a member came back lately, with one more."""
+    """Times of recent returns of a member, with one more."""
     return [*(each for each in returns if now - at(each) < _REMEMBERED), written(now)][-_MOST_REMEMBERED:]
 
 
 def held_out_until(returns: Sequence[str], now: datetime) -> datetime | None:
-    """Until when a member gets no new gangs, or None. The first return of some hours counts for nothing; from the second on it is a minute,
-    doubled each time, an hour at most."""
+    """When a held-out member gets gangs again; None if it is not held out.
+
+    The first return in six hours costs nothing, the second a minute, each further one twice as much, up to an hour.
+    """
     lately = [at(each) for each in returns if timedelta(0) <= now - at(each) < _REMEMBERED]
     if len(lately) < 2:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tuneyard_operators.hub.flapping import held_out_until, with_return
+from tuneyard_operators.hub.outages import held_out_until, with_return
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

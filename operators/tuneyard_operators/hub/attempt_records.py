@@ -1,0 +1,135 @@
+"""What the hub knows of attempts on one member beside the objects in its caches: one record per attempt, in one table.
+
+An event about an attempt, or the first look at it, makes its record. `forget` drops it: once a status says that nothing of the attempt is
+left, or once nothing is left of an attempt that no JobSpec knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuneyard.api import AttemptReport, AttemptState, Metadata
+from tuneyard.api.attempt_report import AttemptGoal
+from tuneyard.api.wire import read
+from tuneyard_operators.kube import Key
+from tuneyard_operators.rendering import ATTEMPT, JOB, NAMESPACE_LABEL, TASK, UID, attempt_name
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class AttemptRecord:
+    job: Key | None = None
+    """Key of the attempt's JobSpec, once an object of the attempt has told it."""
+    pods: set[Key] = field(default_factory=set)
+    """Pods in the cache."""
+    remains: dict[str, Object] = field(default_factory=dict)
+    """Failed pods by name, as last seen: KubeRay replaces them at once."""
+    spoken_s: float | None = None
+    """When its report last changed, or when it was first looked at, by the clock of the event loop."""
+    report: tuple[str, AttemptReport, str] | None = None
+    """Version of its report, the report, and what of it cannot be read."""
+    refusal: str = ""
+    """Why the member does not take the attempt, until its status says so."""
+
+
+class AttemptRecords:
+    """The table of records by the attempt's name."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, AttemptRecord] = {}
+
+    def recall(self, attempt: str) -> AttemptRecord:
+        """The record of an attempt, made if there is none."""
+        found = self._records.get(attempt)
+        if found is None:
+            self._records[attempt] = found = AttemptRecord()
+        return found
+
+    def forget(self, attempt: str) -> None:
+        """Drop the record of an attempt of which nothing is left."""
+        self._records.pop(attempt, None)
+
+    def jobs(self) -> Iterator[tuple[str, Key]]:
+        """Names of recorded attempts, each with the key of its job."""
+        return ((name, record.job) for name, record in self._records.items() if record.job is not None)
+
+    def has_pods(self, attempt: str) -> bool:
+        """Whether pods of an attempt are there."""
+        record = self._records.get(attempt)
+        return record is not None and bool(record.pods)
+
+    def silent_s(self, attempt: str, now_s: float) -> float:
+        """Seconds since the report of an attempt last changed, or since it was first looked at."""
+        record = self.recall(attempt)
+        if record.spoken_s is None:
+            record.spoken_s = now_s
+        return now_s - record.spoken_s
+
+    def report(self, attempt: str, item: Object | None) -> tuple[AttemptReport | None, str]:
+        """The report of an attempt, and what of it cannot be read; parsed once per version. Shared: not to be changed."""
+        if item is None:
+            return None, ""
+        record = self.recall(attempt)
+        version = item["metadata"]["resourceVersion"]
+        if record.report is None or record.report[0] != version:
+            record.report = (version, *report_of(item))
+        return record.report[1], record.report[2]
+
+    def take_in_report(self, attempt: str, job: Key | None, now_s: float) -> None:
+        """An attempt has reported."""
+        record = self.recall(attempt)
+        record.spoken_s, record.job = now_s, job or record.job
+
+    def take_in_pod(self, key: Key, old: Object | None, new: Object | None) -> bool:
+        """A pod was made, has changed, or is gone (`new` is None). False if it belongs to no attempt."""
+        pod = new or old or {}
+        attempt = attempt_of(pod)
+        if attempt is None:
+            return False
+        record = self.recall(attempt)
+        record.job = job_of(pod) or record.job
+        if new is None:
+            record.pods.discard(key)
+        else:
+            record.pods.add(key)
+            if _has_failed(new):
+                record.remains[key[1]] = new
+        return True
+
+
+def report_of(item: Object) -> tuple[AttemptReport, str]:
+    """The report of an attempt as far as it can be read, and what of it cannot."""
+    goal = read(AttemptGoal, item.get("spec")).value
+    state = read(AttemptState, item["status"]) if item.get("status") else None
+    problems = state.problems if state is not None else ""
+    if problems:
+        log.warning("the report %s cannot be read in full: %s", item["metadata"]["name"], problems)
+    report = AttemptReport(metadata=Metadata(name=item["metadata"]["name"]), spec=goal, status=state.value if state is not None else None)
+    return report, problems
+
+
+def job_of(item: Mapping[str, Any]) -> Key | None:
+    """The key of the JobSpec that an object belongs to, by its labels."""
+    labels = item.get("metadata", {}).get("labels") or {}
+    return (labels.get(NAMESPACE_LABEL, ""), labels[JOB]) if JOB in labels else None
+
+
+def attempt_of(pod: Mapping[str, Any]) -> str | None:
+    """The name of the attempt that a pod belongs to, by its labels."""
+    labels = pod.get("metadata", {}).get("labels") or {}
+    try:
+        return attempt_name(labels[JOB], labels[UID], labels[TASK], int(labels[ATTEMPT]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _has_failed(pod: Mapping[str, Any]) -> bool:
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    ended = any((status.get("state", {}).get("terminated") or {}).get("exitCode", 0) for status in statuses)
+    put_out = any(c["type"] == "DisruptionTarget" for c in pod.get("status", {}).get("conditions") or [])
+    return ended or put_out or pod.get("status", {}).get("phase") == "Failed"

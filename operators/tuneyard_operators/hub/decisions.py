@@ -1,0 +1,141 @@
+"""Decisions of the scheduler about one job that no status holds yet, and how a status takes them in. Pure.
+
+`Placements` makes decisions, `lifecycle.advance` takes them in: a placement becomes an attempt that starts, a victim gets its notice, and
+tasks that still wait get the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from tuneyard.api import Attempt, JobStatus, Phase, PlacementStatus
+from tuneyard.federation import Ask, Place
+from tuneyard_operators.hub.clock import written
+from tuneyard_operators.hub.goals import Goal
+from tuneyard_operators.rendering import attempt_name
+
+_FAR = datetime(2900, 1, 1, tzinfo=UTC).timestamp()
+"""A start predicted for later than this is none."""
+_MESSAGE_EVERY_S = 30.0
+"""Least seconds between two messages with reasons for waiting: the reasons change with every job that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a task waits. `starts`: its predicted start, in seconds since the epoch; `at`: when this was found."""
+
+    reason: str
+    starts: float | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """An ask that made a cycle fail. The scheduler gets it again at `again_at`, and later after each failure (inf: it has it now)."""
+
+    ask: Ask
+    pause_s: float
+    again_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task that waits for a placement, or whose placement no status holds yet."""
+
+    ask: Ask
+    place: Place | None = None
+    """The placement. The scheduler counts it as allocated."""
+    owed_since: float | None = None
+    """When others were first asked to make room for the task, until a status says so."""
+    verdict: Verdict | None = None
+    aside: Aside | None = None
+
+    def still_suits(self, ask: Ask) -> bool:
+        """Whether the placement is one that `ask` allows: the job or its template may have changed since the decision."""
+        place = self.place
+        if place is None or ask == self.ask:
+            return place is not None
+        return (
+            place.workers in ask.worlds
+            and place.ask.unit == ask.unit
+            and (not ask.skus or place.sku in ask.skus)
+            and (not ask.clusters or place.cluster in ask.clusters)
+            and ask.fewest(place.sku) <= place.workers
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """Decisions about one job that its status does not hold yet."""
+
+    tasks: Mapping[str, TaskRecord] = field(default_factory=dict)
+    placements: Mapping[str, PlacementStatus] = field(default_factory=dict)
+    """Placements of `tasks` as a status records them."""
+    victims: Mapping[int, str] = field(default_factory=dict)
+    """Attempts to preempt, by number: the reason of each."""
+    worded_at: datetime | None = None
+    """When the status last got the reasons why the job waits."""
+    offered: frozenset[str] = frozenset()
+    """SKUs of all members: a task that names none asks for these."""
+
+
+NOTHING_DECIDED = Decided()
+
+
+def with_owed(ask: Ask, known: TaskRecord | None) -> Ask:
+    """The ask with the time since which others make room for it, where its status does not say so yet."""
+    if known is None or known.owed_since is None or ask.owed_since is not None:
+        return ask
+    return replace(ask, owed_since=known.owed_since)
+
+
+def start(status: JobStatus, goal: Goal, task: str, placement: PlacementStatus, now: datetime) -> Attempt:
+    """Add an attempt of a placed task to the status."""
+    number = max((attempt.number for attempt in status.attempts), default=0) + 1
+    name = attempt_name(goal.job.metadata.name, goal.uid, task, number)
+    attempt = Attempt(number=number, task=task, token=number, name=name, placed_at=written(now), placement=placement)
+    status.attempts.append(attempt)
+    status.template = goal.template
+    status.placement = placement
+    status.phase = Phase.STARTING if status.phase is not Phase.RUNNING else status.phase
+    status.started_at = status.started_at or written(now)
+    status.message, status.expected_start = "", None
+    for each in status.tasks:
+        if each.name == task:
+            each.phase, each.owed_since = Phase.STARTING, None
+    return attempt
+
+
+def record_owed(status: JobStatus, asks: Iterable[str], decided: Decided) -> None:
+    """Write down since when others make room for a waiting task, so that the next leader serves it first too."""
+    for task in status.tasks:
+        known = decided.tasks.get(task.name) if task.name in asks else None
+        if known is not None and known.owed_since is not None and task.owed_since is None:
+            task.owed_since = written(datetime.fromtimestamp(known.owed_since, UTC))
+
+
+def word(status: JobStatus, asks: Mapping[str, Ask], decided: Decided, stored_message: str, now: datetime) -> datetime | None:
+    """Write down why tasks wait and when the first is predicted to start, at most twice a minute. Returns when that was last done.
+
+    None: the status says something else, and the next reason is written at once.
+    """
+    verdicts = {task: found for task, ask in asks.items() if (found := _verdict(decided.tasks.get(task), ask)) is not None}
+    if status.phase is not Phase.QUEUED or not verdicts:
+        return None
+    starts = [verdict.starts for verdict in verdicts.values() if verdict.starts is not None]
+    is_news = status.expected_start is None and bool(starts)
+    last = decided.worded_at
+    if last is not None and stored_message and not is_news and abs((now - last).total_seconds()) <= _MESSAGE_EVERY_S:
+        status.message = stored_message
+        return last
+    status.message = "; ".join(f"{task}: {verdict.reason}" for task, verdict in verdicts.items())
+    first = min(starts, default=None)
+    status.expected_start = written(datetime.fromtimestamp(first, UTC)) if first is not None and first < _FAR else None
+    return now
+
+
+def _verdict(known: TaskRecord | None, ask: Ask) -> Verdict | None:
+    """Why a task waits that still asks for the same."""
+    return known.verdict if known is not None and known.ask == ask else None

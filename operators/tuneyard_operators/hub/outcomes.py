@@ -1,0 +1,51 @@
+"""The outcome of one look at a job: its next status, and the actions that follow once that status is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from tuneyard.api import Attempt, JobStatus
+from tuneyard.federation import Ask
+
+
+class Verb(StrEnum):
+    START = "start"
+    """Create the Secret, the NetworkPolicy and the RayJob of an attempt where they are missing."""
+    STOP = "stop"
+    """Ask an attempt to save a checkpoint and end."""
+    CLEAN = "clean"
+    """Remove all objects of an attempt from its member."""
+    ADD_FINALIZER = "add finalizer"
+    REMOVE_FINALIZER = "remove finalizer"
+    """Nothing of the job is left on any member: the API server may delete it."""
+    DELETE = "delete"
+    """Delete a JobSpec whose time to live is over."""
+
+
+@dataclass(frozen=True)
+class Action:
+    verb: Verb
+    attempt: Attempt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """`status`: the next status; `actions`: what follows once it is stored; `look_again_s`: when time alone may change something."""
+
+    status: JobStatus
+    changed: bool
+    """Whether `status` is another than the stored one."""
+    actions: tuple[Action, ...] = ()
+    look_again_s: float | None = None
+    asks: Mapping[str, Ask] = field(default_factory=dict)
+    """Tasks that wait for a placement, and what each asks for."""
+    worded_at: datetime | None = None
+    """When the status last got the reasons why the job waits; None if it gives none."""
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """Tasks that wait for a placement."""
+        return tuple(self.asks)

@@ -1,0 +1,55 @@
+"""The phase, message, placement and progress of a job, summed up from its tasks and attempts. Pure."""
+
+from __future__ import annotations
+
+from tuneyard.api import JobStatus, Phase
+from tuneyard.api.status import Progress
+from tuneyard_operators.hub.attempts import is_active
+from tuneyard_operators.hub.goals import Goal
+
+
+def summarise(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> None:
+    """Bring the summary of a status up to date. `ready`: tasks that wait for a placement."""
+    for task in status.tasks:
+        if not task.phase.final:
+            task.phase = _phase_of(status, task.name)
+    active = [attempt for attempt in status.attempts if is_active(attempt)]
+    shown = active[-1] if active else (status.attempts[-1] if status.attempts else None)
+    if shown is not None:
+        waits = not active and not status.phase.final
+        status.placement = None if waits else shown.placement
+        status.progress = next((task.progress for task in status.tasks if task.name == shown.task), Progress())
+    status.artifacts = [uri for task in status.tasks for uri in task.artifacts]
+    if status.phase.final:
+        return
+    if active:
+        running = any(attempt.phase is Phase.RUNNING for attempt in active)
+        status.phase = Phase.RUNNING if running else Phase.STARTING
+        status.message = "; ".join(f"{attempt.task}: {attempt.message}" for attempt in active if attempt.message)
+        return
+    status.phase = Phase.QUEUED if ready or status.attempts or goal.job.spec.suspend else Phase.PENDING
+    status.message = _message(status, goal, ready)
+
+
+def _phase_of(status: JobStatus, task: str) -> Phase:
+    own = [attempt for attempt in status.attempts if attempt.task == task]
+    phases = [attempt.phase for attempt in own if is_active(attempt)]
+    if phases:
+        return phases[-1]
+    return Phase.QUEUED if own else Phase.PENDING
+
+
+def _message(status: JobStatus, goal: Goal, ready: tuple[str, ...]) -> str:
+    """Why a job without an active attempt does not go on. The reasons of tasks that wait for a placement come from the scheduler."""
+    if goal.problem and not status.attempts:
+        return f"waits: {goal.problem}"
+    if goal.problem:
+        return f"nothing more of it is started: {goal.problem}"
+    if goal.missing:
+        return goal.missing
+    if goal.job.spec.suspend:
+        return "suspended: set spec.suspend to false to go on"
+    if ready:
+        return status.message
+    last = status.attempts[-1] if status.attempts else None
+    return f"{last.task}: {last.failure}: {last.message}; trying again" if last and last.failure else ""
