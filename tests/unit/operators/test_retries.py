@@ -9,7 +9,7 @@ from tests.attempts import attempt
 
 from tuneyard.api import FailureKind, Retries
 from tuneyard.api.retrying import Place, answer_to
-from tuneyard_operators.hub import retrying
+from tuneyard_operators.hub import retries as retries_of_hub
 
 PLACES: tuple[Place, ...] = ("here", "elsewhere")
 RETRIES = st.builds(
@@ -61,7 +61,7 @@ def test_failures_are_followed_as_often_as_retries_says(kind: FailureKind, place
 def test_hub_and_local_runs_differ_only_where_their_machines_do(kind: FailureKind, failures: int, retries: Retries) -> None:
     """A hub has other machines and other hours for broken storage and bugs; what it hears of memory is final."""
     attempts = [attempt(number, failure=str(kind)) for number in range(1, failures + 1)]
-    by_hub = retrying.answer_to(attempts[-1], attempts, retries)
+    by_hub = retries_of_hub.answer_to(attempts[-1], attempts, retries)
     assert by_hub == answer_to(kind, retries, failures=failures, place="elsewhere")
     if kind not in (FailureKind.STORAGE, FailureKind.INTERNAL, FailureKind.PREEMPTED, FailureKind.OUT_OF_MEMORY):
         assert by_hub == answer_to(kind, retries, failures=failures, place="here")
