@@ -318,7 +318,7 @@ class Placing:
             before = self.verdicts.get(key, {}).get(task)
             self._drop_verdict(key, task)
             try:
-                wait = self.scheduler.wait(_name(key), task, now)
+                wait = self.scheduler.explain(_name(key), task, now)
             except KeyError:  # it does not wait any more
                 continue
             except Exception as error:  # who waits behind is told all the same
