@@ -16,7 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -163,7 +163,8 @@ def room(folder: Path, tree: Path) -> Room:
     trees = {file.stem: ast.parse(file.read_text()) for file in files}
     lengths = sorted(length for parsed in trees.values() for length in function_lengths(parsed)) or [0]
     name = ".".join(folder.relative_to(tree).parts[1:])
-    imports = {stem: set(imported(parsed, name, trees.keys())) for stem, parsed in trees.items()}
+    known = {*trees, *(file.stem for file in folder.glob("*.pyi")), *(each.name for each in folder.iterdir() if each.is_dir())}
+    imports = {stem: set(imported(parsed, name, known)) for stem, parsed in trees.items()}
     return Room(
         name=name,
         files=len(files),
@@ -181,9 +182,8 @@ def function_lengths(parsed: ast.Module) -> Iterator[int]:
             yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def imported(parsed: ast.Module, package: str, modules: Sequence[str] | Mapping[str, object] | object) -> Iterator[str]:
-    """Modules of a package that one of them imports as it is loaded: imports for type checkers alone are left out."""
-    names = set(modules)  # type: ignore[call-overload]
+def imported(parsed: ast.Module, package: str, names: Set[str]) -> Iterator[str]:
+    """Modules of a package, among `names`, that one of them imports when it is loaded. Imports for type checkers are left out."""
     waiting: list[ast.AST] = list(parsed.body)
     while waiting:
         node = waiting.pop()
@@ -206,7 +206,7 @@ def reachable(start: str, imports: Mapping[str, set[str]]) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += imports[name]
+            waiting += imports.get(name, ())
     return found
 
 

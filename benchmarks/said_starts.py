@@ -45,7 +45,7 @@ def said_starts(trace: Trace, scenario: Scenario, seed: int, *, every: int = 10,
                 ahead = scheduler.ahead(name, TASK, now)
                 if ahead <= most_ahead:
                     at = forecast(scheduler.world(now), scenario.policy, now, limit=_MOMENTS).get((name, TASK))
-                    said[name] = (ahead, at, scheduler.wait(name, TASK, now).starts)
+                    said[name] = (ahead, at, scheduler.explain(name, TASK, now).starts)
 
     run = simulate(trace.jobs, trace.members, scenario, np.random.default_rng(seed), observe=observe)
     found = []

@@ -101,7 +101,7 @@ def starts_page(seeds: int) -> list[str]:
         "## Said and actual starts",
         "",
         "Every tenth job of 600 that waits with at most 200 asks before it, at a load of 4: the wait that was said at submission, over the",
-        "actual one. `forecast`: the scheduler run forward (`status.expectedStart`). `wait`: `Scheduler.wait(...).starts`, which assumes",
+        "actual one. `forecast`: the scheduler run forward (`status.expectedStart`). `wait`: `Scheduler.explain(...).starts`; it assumes",
         "that each ask would be next. Later arrivals left out: the same world, had nobody come after the moment of saying.",
     ]
     for world, teams in WORLDS.items():

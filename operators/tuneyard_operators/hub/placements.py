@@ -183,7 +183,7 @@ class Placements:
             known = record.demand.tasks[task]
             before = known.verdict
             try:
-                wait = self.scheduler.wait(record.name, task, now)
+                wait = self.scheduler.explain(record.name, task, now)
             except KeyError:  # the scheduler does not have it any more
                 record.demand.tasks[task] = replace(known, verdict=None)
                 self._backlog.explanations.drop((key, task))

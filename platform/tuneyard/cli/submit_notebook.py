@@ -20,7 +20,7 @@ from tuneyard.cli.progress_notebook import CellOutput, Show, display
 from tuneyard.cli.ship_progress import announcement, conclusion
 from tuneyard.cli.submit_words import left_words, outcome_words
 from tuneyard.cluster import HubJob, Sent, Shipment, Submission
-from tuneyard.cluster.sending import OnProgress
+from tuneyard.cluster.uploads import OnProgress
 
 
 class NotebookSubmit:

@@ -111,7 +111,7 @@ class Snapshot:
         for ask in wanted:
             key = (ask.job, ask.task)
             place = placed.get(key)
-            wait = replace(scheduler.wait(*key, now.timestamp()), starts=starts.get(key)) if place is None else None
+            wait = replace(scheduler.explain(*key, now.timestamp()), starts=starts.get(key)) if place is None else None
             why = scheduler.score(place) if place is not None else ""
             found.append(Outlook(ask.task, place, wait, ahead[ask.job, ask.task], why))
         return found

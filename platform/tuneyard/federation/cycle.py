@@ -27,7 +27,7 @@ from tuneyard.federation.preemption import Failures, Preemption
 from tuneyard.federation.queues import Feasibility, Group, Queue, Queues, Shape
 from tuneyard.federation.reservations import Reservation, Reservations, reservation
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import PRIORITIES, Ask, Fail, Place, Preempt, Running, Undecidable, expected_end, running_of
+from tuneyard.federation.world import PRIORITIES, Ask, Infeasible, Place, Preempt, Running, Undecidable, expected_end, running_of
 
 _LOST_AFTER_GRACES = 2.0
 """Grace periods after its first victim, after which an ask that has not started has lost the freed GPUs."""
@@ -42,7 +42,7 @@ class Outcome:
     """What a cycle came to. `unfinished`: not all asks were searched for victims, and another cycle continues. `again_at`: when another
     cycle may preempt attempts that were spared in this one."""
 
-    decisions: Sequence[Place | Preempt | Fail] = ()
+    decisions: Sequence[Place | Preempt | Infeasible] = ()
     reservations: Sequence[Reservation] = ()
     unfinished: bool = False
     again_at: float = math.inf
@@ -87,7 +87,7 @@ class Cycle:
         self._failures = failures
         self._now = now
         self._allocate = allocate
-        self._decisions: list[Place | Preempt | Fail] = []
+        self._decisions: list[Place | Preempt | Infeasible] = []
         self._penalties = self._penalties_of_teams()
         self._reservations = Reservations(teams)
         self._finder = Finder(policy, pools, self._layout, teams, self._reservations, now)
@@ -326,7 +326,7 @@ class Cycle:
         for entry, queue in self._queues.to_refuse((self._layout.version, self._teams.version), self._is_feasible):
             with _on_account_of(entry.ask):
                 reason = why_infeasible(entry.ask, queue.shape.on(self._layout), self._teams)
-            self._decisions.append(Fail(ask=entry.ask, reason=reason))
+            self._decisions.append(Infeasible(ask=entry.ask, reason=reason))
 
     def _is_feasible(self, queue: Queue) -> bool:
         """Whether asks of a queue could run on empty members, within the quota of their team."""

@@ -1,4 +1,4 @@
-"""When each waiting task is likely to start: the same scheduler, run forward over what is predicted to end."""
+"""Predicted starts of waiting tasks: the scheduler runs forward over the predicted ends of attempts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuneyard.federation.pools import Key
 from tuneyard.federation.world import Ask, Place, Preempt, Running, World, expected_end, running_of
 
 _MOMENT_S = 1.0
-"""Ends less than this apart are one moment."""
+"""Ends that are closer than this are one moment."""
 _LOOK: Key = ("", "")
-"""Stands for a moment at which nothing ends, but somebody may be asked to go who could not be before."""
+"""A moment without an end: attempts that were spared become candidates for preemption."""
 
 
 def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, *, limit: int = 1000) -> dict[Key, float]:
@@ -34,7 +34,7 @@ def forecast(world: World, policy: Policy | str = "tuneyard", now: float = 0.0, 
 
 
 class _Course:
-    """One run forward: where it stands, and what is predicted to end when."""
+    """One run forward: its time, and predicted ends."""
 
     def __init__(self, world: World, policy: Policy, now: float) -> None:
         self.starts: dict[Key, float] = {}
@@ -43,7 +43,7 @@ class _Course:
         self._scheduler = scheduler_of(world, policy, now)
         self._asks = {(ask.job, ask.task): ask for ask in self._scheduler.asks}
         self._back: dict[Key, Ask] = {}
-        """What victims ask for once they have stopped."""
+        """Asks of victims, for after they have stopped."""
         self._ends = {attempt.key: expected_end(attempt.ends, now) for attempt in self._scheduler.running}
         self._queue = [(end, *key) for key, end in self._ends.items()]
         heapq.heapify(self._queue)
@@ -62,11 +62,11 @@ class _Course:
             heapq.heappush(self._queue, (self._scheduler.again_at, *_LOOK))
 
     def is_over(self) -> bool:
-        """Whether nobody waits whose start is not known, or nothing ends any more."""
+        """Whether all starts are known, or no attempt ends any more."""
         return not self._queue or not self._scheduler.waiting or len(self.starts) == len(self._asks)
 
     def go_on(self) -> None:
-        """To the next moment."""
+        """Go to the next moment."""
         self._at = max(self._at, self._queue[0][0])
         while self._queue and self._queue[0][0] <= self._at + _MOMENT_S:
             end, job, task = heapq.heappop(self._queue)
@@ -89,7 +89,7 @@ class _Course:
             self._end(victim.key, self._at + self._policy.grace_s)
 
     def _rest(self, victim: Running, left_s: float) -> Ask:
-        """What a victim asks for: as it asked before, where that is known; otherwise for as many GPUs of any SKU."""
+        """The ask of a victim: its ask before, with the rest of its duration. Where that is unknown: as many GPUs of any SKU."""
         like = self._asks.get(victim.key) or Ask(
             job=victim.job, task=victim.task, team=victim.team, priority=victim.priority, created=victim.started, worlds=(victim.gpus,)
         )

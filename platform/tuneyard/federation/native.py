@@ -22,7 +22,7 @@ from tuneyard.federation.world import (
     PRIORITIES,
     Ask,
     Decision,
-    Fail,
+    Infeasible,
     Member,
     Place,
     Preempt,
@@ -44,8 +44,8 @@ SWITCH = "TUNEYARD_NATIVE"
 
 
 def schedule(world: World, policy: Policy | str = "tuneyard", now: float = 0.0) -> list[Decision]:
-    """Decide about each ask of a snapshot: first Fail, Place and Preempt in the order of decision, then Wait by priority and age. `now`:
-    seconds since the epoch.
+    """Decide about each ask of a snapshot. First come Infeasible, Place and Preempt in the order of decision, then Wait by priority and
+    age. `now`: seconds since the epoch.
 
     Pure: the same arguments give the same answer, in any order of their parts. Raises KeyError on an unknown policy.
     """
@@ -54,7 +54,7 @@ def schedule(world: World, policy: Policy | str = "tuneyard", now: float = 0.0) 
     decided = {(each.ask.job, each.ask.task) for each in decisions if not isinstance(each, Preempt)}
     for ask in sorted(scheduler.asks, key=lambda ask: (-PRIORITIES[ask.priority], ask.created, ask.job, ask.task)):
         if (ask.job, ask.task) not in decided:
-            decisions.append(scheduler.wait(ask.job, ask.task, now))
+            decisions.append(scheduler.explain(ask.job, ask.task, now))
     return decisions
 
 
@@ -197,8 +197,8 @@ class NativeScheduler(Scheduler):
         unreadable = self._unreadable.get((job, task))
         return self._core.ask(job, task) if unreadable is None else unreadable[0]
 
-    def wait(self, job: str, task: str, now: float) -> Wait:
-        return self._python().wait(job, task, now)
+    def explain(self, job: str, task: str, now: float) -> Wait:
+        return self._python().explain(job, task, now)
 
     def ahead(self, job: str, task: str, now: float) -> int:
         return self._python().ahead(job, task, now)
@@ -214,7 +214,7 @@ class NativeScheduler(Scheduler):
 
     # --- decisions
 
-    def cycle(self, now: float) -> list[Place | Preempt | Fail]:
+    def cycle(self, now: float) -> list[Place | Preempt | Infeasible]:
         for ask, error in self._unreadable.values():
             raise Undecidable(ask, error) from error
         self._now = now
@@ -222,7 +222,7 @@ class NativeScheduler(Scheduler):
         decisions, never = self._core.cycle(now)
         if never:
             never.sort(key=lambda ask: (ask.created, ask.job, ask.task))
-            decisions[:0] = [Fail(ask=ask, reason=self._python().why_never(ask)) for ask in never]
+            decisions[:0] = [Infeasible(ask=ask, reason=self._python().why_never(ask)) for ask in never]
         return decisions
 
     # --- the Python scheduler

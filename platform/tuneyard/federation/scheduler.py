@@ -18,7 +18,7 @@ from tuneyard.federation.preemption import Failures
 from tuneyard.federation.queues import Queues
 from tuneyard.federation.reservations import Reservation
 from tuneyard.federation.teams import Teams
-from tuneyard.federation.world import Ask, Fail, Member, Place, Preempt, Running, Team, Wait, World
+from tuneyard.federation.world import Ask, Infeasible, Member, Place, Preempt, Running, Team, Wait, World
 
 
 class Scheduler:
@@ -163,7 +163,7 @@ class Scheduler:
         found = self._queues.get((job, task))
         return found[1].ask if found is not None else None
 
-    def wait(self, job: str, task: str, now: float) -> Wait:
+    def explain(self, job: str, task: str, now: float) -> Wait:
         """Why a task waits, by member, as of the last cycle. Raises KeyError where it does not wait."""
         found = self._queues.get((job, task))
         if found is None:
@@ -194,7 +194,7 @@ class Scheduler:
 
     # --- decisions
 
-    def cycle(self, now: float) -> list[Place | Preempt | Fail]:
+    def cycle(self, now: float) -> list[Place | Preempt | Infeasible]:
         """Decide. Placed attempts hold their GPUs and victims count as stopping from now on. An infeasible ask is refused once."""
         self._last = self._cycle(now).run()
         return list(self._last.decisions)

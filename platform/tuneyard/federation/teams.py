@@ -1,4 +1,4 @@
-"""Quota, borrowing and fair share: what a team may still hold, and how much more than its share it has had."""
+"""Quota, borrowing and fair share of teams: the GPUs that a team may still take, and its usage relative to its share."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from tuneyard.federation.world import Running, Team, expected_end
 
 @dataclass
 class Account:
-    """A team's holdings. `used_s`: GPU-seconds by SKU, decayed, as of `at`; `holds`: GPUs by SKU now."""
+    """The GPUs of a team. `holds`: GPUs by SKU now. `used_s`: decayed GPU-seconds by SKU, as of `at`."""
 
     team: Team
     holds: Counter[str] = field(default_factory=Counter)
     leaving: Counter[str] = field(default_factory=Counter)
-    """GPUs by SKU, among those it holds, of attempts that have been asked to go."""
+    """GPUs by SKU of its stopping attempts. `holds` counts them too."""
     attempts: dict[tuple[str, str], Running] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
     at: float = 0.0
     changed: int = 0
-    """The number of the last change of what it holds."""
+    """The number of the last change of its GPUs."""
     waits: int = 0
-    """Asks that wait."""
+    """The number of its waiting asks."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """GPUs of a SKU that a team may still take, and what stands in the way of more."""
+    """GPUs of a SKU that a team may still take, and the limit that allows no more."""
 
     gpus: float
     why: str
 
 
 Limit = tuple[str, str]
-"""What bounds a team: ("team", its name), its own quota with what it may borrow; ("cohort", name), the quota of its cohort."""
+"""A limit of a team: ("team", name), its quota and borrowing limit; or ("cohort", name), the quota of its cohort."""
 
 
 class Teams:
-    """All teams; one that nobody has described has neither limit nor guarantee."""
+    """All teams. A team without an object has neither limit nor guarantee."""
 
     def __init__(self, half_life_s: float) -> None:
         self._half_life_s = half_life_s
@@ -49,11 +49,11 @@ class Teams:
         self._cohort_holds: Counter[tuple[str, str]] = Counter()
         self._cohorts: dict[str, set[str]] = defaultdict(set)
         self._grown: dict[str, int] = {}
-        """Teams by the number of the last change by which they had more that could be taken back, the latest last."""
+        """Teams by the number of the last change that added GPUs which can be reclaimed, the latest last."""
         self.changes = 0
-        """How often what any team holds has changed."""
+        """The number of changes of any team's GPUs."""
         self.version = 0
-        """Changes with the teams themselves: what was said of "ever" is void then."""
+        """The number of changes of quotas, cohorts and budgets. Infeasible asks are judged again after each."""
 
     def __getitem__(self, name: str) -> Account:
         found = self._accounts.get(name)
@@ -62,7 +62,7 @@ class Teams:
         return found
 
     def set_team(self, team: Team) -> None:
-        """Take in a team as it is now; its usage where it brings a later one than is known."""
+        """Set a team. Its usage is taken where it is later than the known usage."""
         account = self[team.name]
         if _rules_of(account.team) != _rules_of(team):
             self.version += 1
@@ -73,7 +73,7 @@ class Teams:
             account.used_s, account.at = dict(team.used_s), max(team.used_at, account.at)
 
     def hold(self, attempt: Running, now: float, sign: int = 1) -> None:
-        """Count an attempt's GPUs as held (or not any more)."""
+        """Add an attempt's GPUs to its team, or remove them (`sign` -1)."""
         account = self[attempt.team]
         self._settle(account, now)
         self.changes += 1
@@ -103,7 +103,7 @@ class Teams:
         return min((self.left(limit, sku) for limit in self.limits(name)), default=math.inf)
 
     def room(self, name: str, sku: str) -> Room:
-        """What a team may still take of a SKU."""
+        """GPUs of a SKU that a team may still take."""
         account = self[name]
         team = account.team
         if team.closed:
@@ -122,7 +122,7 @@ class Teams:
         return Room(own, why)
 
     def limits(self, name: str) -> tuple[Limit, ...]:
-        """What bounds a team; empty where it may take all there is."""
+        """The limits of a team. Empty: it may take all GPUs."""
         team = self[name].team
         if team.quota is None:
             return ()
@@ -130,7 +130,7 @@ class Teams:
         return (*own, ("cohort", team.cohort)) if team.cohort else own
 
     def left(self, limit: Limit, sku: str) -> float:
-        """GPUs of a SKU that a limit lets be taken still; negative where more is held."""
+        """GPUs of a SKU that a limit still allows. Negative where teams hold more than the limit."""
         kind, name = limit
         if kind == "cohort":
             return self._cohort_quota[name, sku] - self._cohort_holds[name, sku]
@@ -139,12 +139,12 @@ class Teams:
         return math.inf if borrows is None else (account.team.quota or {}).get(sku, 0) + borrows - account.holds[sku]
 
     def gives_back(self, limit: Limit, sku: str, until: float, overrun_at: float = -math.inf) -> int:
-        """GPUs under a limit whose attempts are predicted to end by then. What has overrun its prediction at `overrun_at` is thought to
-        need as long again."""
+        """GPUs under a limit of attempts that are predicted to end by `until`. An attempt that has overrun its prediction at `overrun_at`
+        is expected to need as long again."""
         return sum(gpus for ends, gpus in self._ends(limit, sku) if expected_end(ends, overrun_at) <= until)
 
     def quota_start(self, name: str, sku: str, gpus: int, now: float) -> float | None:
-        """When enough attempts are predicted to have ended for so many GPUs more; None where their end would not do."""
+        """When enough attempts are predicted to have ended for `gpus` more GPUs. None: too few GPUs become free."""
         start = now
         for limit in self.limits(name):
             left = self.left(limit, sku)
@@ -158,8 +158,8 @@ class Teams:
         return start
 
     def deficits(self, name: str, sku: str, gpus: int) -> list[tuple[frozenset[str], int]]:
-        """Of which teams how many GPUs of a SKU must become free before this one may take so many: what it lacks itself, what its cohort
-        lacks, when those who have been asked to go have gone. Empty: it may. Nothing helps a team that is closed."""
+        """GPUs to reclaim per borrowing group of teams so that a team can start `gpus` more GPUs of a SKU: for its own limit, and for that
+        of its cohort. Stopping attempts count as gone. Empty: nothing is lacking. A closed team gets no help by it."""
         account = self[name]
         team = account.team
         if team.quota is None:
@@ -175,7 +175,7 @@ class Teams:
         return [(teams, missing) for teams, missing in found if missing > 0]
 
     def gets_back(self, name: str, sku: str) -> bool:
-        """Whether quota that a team may use is about to become free: something of it, or of its cohort, has been asked to go."""
+        """Whether quota that a team may use becomes free soon: an attempt of the team or of its cohort is stopping."""
         account = self[name]
         if account.team.quota is None:
             return False
@@ -183,7 +183,7 @@ class Teams:
         return account.leaving[sku] > 0 or any(self[other].leaving[sku] for other in others)
 
     def most(self, name: str, sku: str) -> float:
-        """The most that a team may ever hold of a SKU at once."""
+        """The most GPUs of a SKU that a team may ever hold at once."""
         team = self[name].team
         if team.quota is None:
             return math.inf
@@ -200,36 +200,36 @@ class Teams:
         return self[name].team.quota is not None and not any(self.within_quota(name, sku, gpus) for sku in skus)
 
     def within_quota(self, name: str, sku: str, gpus: int) -> bool:
-        """Whether so many more GPUs would still be the team's own."""
+        """Whether a team stays within its own quota with `gpus` more GPUs."""
         account = self[name]
         return account.team.quota is not None and account.holds[sku] + gpus <= account.team.quota.get(sku, 0)
 
     def borrowed(self, name: str, sku: str) -> int:
-        """GPUs that it holds beyond its quota and has not been asked to give back; a team without a quota has borrowed all of them."""
+        """GPUs beyond a team's quota, without stopping attempts. A team without a quota borrows all its GPUs."""
         account = self[name]
         return max(0, account.holds[sku] - account.leaving[sku] - (account.team.quota or {}).get(sku, 0))
 
     def lends(self, owner: str, other: str) -> bool:
-        """Whether an owner gets back what another holds beyond its quota. Whoever has no quota has borrowed from all."""
+        """Whether an owner may reclaim GPUs that another team borrows. A team without a quota borrows from all teams."""
         return self[other].team.quota is None or self[owner].team.cohort == self[other].team.cohort
 
     def changed_at(self, name: str) -> int:
-        """The number of the last change of what a team and its cohort hold."""
+        """The number of the last change of GPUs of a team or its cohort."""
         account = self[name]
         cohort = self._cohorts.get(account.team.cohort) if account.team.cohort else None
         return max(self[other].changed for other in cohort) if cohort else account.changed
 
     def grown_since(self, change: int) -> Iterator[str]:
-        """Teams that hold more since a change, by its number."""
+        """Teams that have added GPUs since the change with this number."""
         for name in reversed(self._grown):
             if self._grown[name] <= change:
                 return
             yield name
 
     def shares(self, capacity: Mapping[str, int], now: float) -> dict[str, float]:
-        """How often each team with work here has had its fair share of the resource that it uses most (DRF; Ghodsi et al., NSDI 2011),
-        usage counting half after each half-life. 1: as much as its weight entitles it to among the teams that have work now. Of a team with
-        a quota that alone counts which goes beyond it: its own is not held against it."""
+        """Usage of each team with attempts or asks, in fair shares of its dominant resource (DRF; Ghodsi et al., NSDI 2011). 1: as much as
+        its weight entitles it to among these teams. Usage counts half after each half-life. For a team with a quota only usage beyond the
+        quota counts."""
         present = [account for account in self._accounts.values() if account.waits or any(account.holds.values())]
         weights = sum(account.team.weight for account in present) or 1.0
         whole_s = self._half_life_s / math.log(2)
@@ -250,7 +250,7 @@ class Teams:
         return dict(account.used_s)
 
     def set_usage(self, name: str, used_s: Mapping[str, float], at: float) -> None:
-        """Put right what a team has used: decayed GPU-seconds by SKU, as of `at`."""
+        """Replace the usage of a team: decayed GPU-seconds by SKU, as of `at`."""
         account = self[name]
         account.used_s, account.at = dict(used_s), at
 
@@ -258,7 +258,7 @@ class Teams:
         return list(self._accounts.values())
 
     def _settle(self, account: Account, now: float) -> None:
-        """Bring decayed usage up to now, exactly: what is held all the while adds GPUs x the integral of the decay."""
+        """Bring decayed usage up to `now`, exactly: constant GPUs add GPUs x the integral of the decay."""
         passed = now - account.at
         if passed <= 0:
             return

@@ -226,8 +226,8 @@ class Wait:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fail:
-    """No cluster could ever run it, even if all were empty."""
+class Infeasible:
+    """No member could ever run the ask, even an empty one. The ask waits on: a member or a quota may grow."""
 
     ask: Ask
     reason: str
@@ -242,7 +242,7 @@ class Undecidable(Exception):
         super().__init__(f"{ask.job}/{ask.task}: {type(cause).__name__}: {cause}")
 
 
-Decision = Place | Preempt | Wait | Fail
+Decision = Place | Preempt | Wait | Infeasible
 
 
 def running_of(place: Place, now: float) -> Running:

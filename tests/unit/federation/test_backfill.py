@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import H100, HOUR, ask, decide, member, placed, running
 
-from tuneyard.federation import POLICIES, Ask, Fail, Place, Scheduler, SkuFacts, Wait, forecast
+from tuneyard.federation import POLICIES, Ask, Infeasible, Place, Scheduler, SkuFacts, Wait, forecast
 from tuneyard.federation.world import World
 
 BY_AGE = replace(POLICIES["tuneyard"], order="age", preempts=False)
@@ -130,7 +130,7 @@ class TestStrangeWorlds:
         assert place.cluster == "west"
         scheduler.add(ask("b", 16, unit=8))
         (never,) = scheduler.cycle(2.0)
-        assert isinstance(never, Fail)
+        assert isinstance(never, Infeasible)
         assert never.reason.startswith("task train needs 16 x any SKU in one cluster")
         scheduler.set_member(member("east", 8, 8))
         assert scheduler.cycle(3.0) == []
@@ -145,7 +145,7 @@ class TestStrangeWorlds:
         assert len(scheduler.cycle(1e9)) == 1
         scheduler.add(ask("b", created=1e9, priority="high"))
         scheduler.cycle(now)
-        assert "east: 0 of 8 GPUs free" in scheduler.wait("b", "train", now).reason
+        assert "east: 0 of 8 GPUs free" in scheduler.explain("b", "train", now).reason
         scheduler.release("a", "train", now)
         assert [type(each) for each in scheduler.cycle(1e9 + 1)] == [Place]
 
@@ -178,7 +178,7 @@ def test_with_exact_predictions_nobody_delays_the_first(before: list[Ask], behin
     decisions = scheduler.cycle(0.0)
     if "large" in {each.ask.job for each in decisions if isinstance(each, Place)}:
         return
-    told = scheduler.wait("large", "train", 0.0).starts
+    told = scheduler.explain("large", "train", 0.0).starts
     assert told is not None
     assert started_at("large", scheduler) <= told + 1e-6
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds import CPU, HOUR, ask, decide, member, running
 
-from tuneyard.federation import Ask, Fail, Place, Preempt, Wait, pod_sizes
+from tuneyard.federation import Ask, Infeasible, Place, Preempt, Wait, pod_sizes
 
 
 def test_a_gang_needs_whole_machines_not_a_sum() -> None:
@@ -66,7 +66,7 @@ def test_a_node_that_failed_is_avoided_and_taken_where_nothing_else_would_do() -
 
 def test_what_could_never_run_is_told_from_what_must_wait() -> None:
     (never,) = decide([member("east", 0)], ask("a", 16))
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert (
         never.reason == "task train needs 16 x any SKU in one cluster, and the most that one has is 8 h100-80gb; ask for at most 8 workers"
     )

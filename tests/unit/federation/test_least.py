@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.worlds import CPU, H100, HOUR, ask, decide, member, placed, running
 
-from tuneyard.federation import FITS_NEVER, Ask, Fail, Place, Preempt, Running, SkuFacts, Team, Wait, by_roofline
+from tuneyard.federation import FITS_NEVER, Ask, Infeasible, Place, Preempt, Running, SkuFacts, Team, Wait, by_roofline
 
 L40S = SkuFacts("l40s-48gb", 8)
 ONE_L40S = SkuFacts("l40s-48gb", 1)
@@ -34,7 +34,7 @@ def test_each_sku_has_its_own_least() -> None:
 
 def test_a_sku_that_is_not_listed_is_not_used_until_it_is() -> None:
     (never,) = decide([member("new", 8, sku=SkuFacts("b200-192gb", 8))], model())
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == "the model of task train does not fit on b200-192gb"
 
 
@@ -62,7 +62,7 @@ def test_each_cluster_says_why_the_model_does_not_fit_there() -> None:
 def test_what_fits_nowhere_is_said_at_once_with_what_helps() -> None:
     members = [member("east", 4, sku=SkuFacts("h100-80gb", 4)), member("west", 1, sku=ONE_L40S), member("cpus", 4, sku=CPU)]
     (never,) = decide(members, model(fit="train an adapter: set method to lora"))
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == (
         "the model of task train is too large for cpu, unless its task names cpu; does not fit on 4 x h100-80gb: it needs at least 8; "
         "does not fit on 1 x l40s-48gb: it needs at least 16; what helps: train an adapter: set method to lora"
@@ -72,7 +72,7 @@ def test_what_fits_nowhere_is_said_at_once_with_what_helps() -> None:
 def test_a_team_that_may_not_hold_what_the_model_needs_is_told_so() -> None:
     team = Team(name="t", quota={"h100-80gb": 4, "l40s-48gb": 64}, borrowing={"h100-80gb": 0, "l40s-48gb": 0})
     (never,) = decide([member("east", 8)], model(), teams=(team,))
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == (
         "team t may hold at most 4 h100-80gb with what it may borrow, and 8 are asked for: ask for fewer, or raise its quota"
     )

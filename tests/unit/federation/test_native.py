@@ -16,7 +16,7 @@ from tuneyard.federation import (
     FITS_NEVER,
     POLICIES,
     Ask,
-    Fail,
+    Infeasible,
     Member,
     NativeScheduler,
     Node,
@@ -188,7 +188,7 @@ def test_decisions_and_state_are_equal_after_every_step(seed: int) -> None:
             assert kept_by(native) == kept_by(python)
             waiting = sorted((each.job, each.task) for each in python.asks)
             for key in waiting[:5]:
-                assert native.wait(*key, now) == python.wait(*key, now)
+                assert native.explain(*key, now) == python.explain(*key, now)
                 assert native.ahead(*key, now) == python.ahead(*key, now)
         if history.chance.random() < 0.2:
             world, _ = python.world(now), native.world(now)  # both bring usage up to now
@@ -235,7 +235,7 @@ def test_what_the_core_cannot_take_in_is_said_on_its_own_account(wrong: Ask) -> 
     with pytest.raises(Exception, match="bad/train"):
         scheduler.cycle(0.0)
     scheduler.withdraw("bad", "train")
-    assert [each.ask.job for each in scheduler.cycle(1.0) if isinstance(each, Place | Fail)] == ["good"]
+    assert [each.ask.job for each in scheduler.cycle(1.0) if isinstance(each, Place | Infeasible)] == ["good"]
     world = World(members=(member("east", 8),), asks=(ask("good", 4), wrong))
     with pytest.raises(Exception, match="bad/train"):
         NativeScheduler.of(world, "tuneyard", 0.0).cycle(0.0)
@@ -258,7 +258,7 @@ def test_a_scheduler_that_nobody_needs_is_gone() -> None:
     scheduler.add(ask("runs", 8))
     scheduler.cycle(0.0)
     scheduler.add(ask("waits", 8))
-    scheduler.wait("waits", "train", 1.0)
+    scheduler.explain("waits", "train", 1.0)
     left = [weakref.ref(each) for each in (scheduler, scheduler.asks[0], scheduler.attempt("runs", "train"))]
     del scheduler
     gc.collect()

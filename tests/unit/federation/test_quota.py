@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.worlds import A100, H100, HOUR, ask, decide, member, placed, running
 
-from tuneyard.federation import POLICIES, Ask, Fail, Place, Preempt, Scheduler, Team, Wait
+from tuneyard.federation import POLICIES, Ask, Infeasible, Place, Preempt, Scheduler, Team, Wait
 
 SKU = H100.name
 BY_AGE = replace(POLICIES["tuneyard"], order="age")
@@ -58,7 +58,7 @@ def test_quota_lowered_below_usage_ends_nobody_and_starts_nobody() -> None:
 
 def test_more_than_a_team_may_ever_hold_fails_at_once() -> None:
     (never,) = decide([member("east", 8, 8)], ask("a", 16), teams=(team("t", 4, 4),))
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == (
         "team t may hold at most 8 h100-80gb with what it may borrow, and 16 are asked for: ask for fewer, or raise its quota"
     )
@@ -68,12 +68,12 @@ def test_what_one_sku_lacks_in_room_and_another_in_quota_fails_at_once() -> None
     """No SKU would ever do, though no cluster and no quota alone rules the ask out."""
     teams = (Team(name="t", quota={SKU: 4, A100.name: 16}, borrowing={SKU: 0, A100.name: 0}),)
     (never,) = decide([member("east", 8, 8), member("west", 8, sku=A100)], ask("a", 16), teams=teams)
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == (
         "team t may hold at most 16 a100-80gb, 4 h100-80gb with what it may borrow, and no cluster has room for 16 a100-80gb: "
         "ask for fewer, or raise its quota of h100-80gb"
     )
-    assert not any(isinstance(each, Fail) for each in decide([member("west", 8, 8, sku=A100)], ask("a", 16), teams=teams))
+    assert not any(isinstance(each, Infeasible) for each in decide([member("west", 8, 8, sku=A100)], ask("a", 16), teams=teams))
 
 
 def test_an_attempt_that_has_ended_holds_machines_and_no_quota() -> None:

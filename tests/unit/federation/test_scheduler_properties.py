@@ -18,7 +18,7 @@ from tuneyard.federation import (
     PRIORITIES,
     Ask,
     Decision,
-    Fail,
+    Infeasible,
     Member,
     Place,
     Preempt,
@@ -118,12 +118,12 @@ def apply(scheduler: Scheduler, change: tuple[str, object], now: float) -> None:
             scheduler.hold(replace(attempt, saved=now, ends=attempt.ends + 60), now)
 
 
-def spoken(decisions: list[Place | Preempt | Fail]) -> list[Decision]:
+def spoken(decisions: list[Place | Preempt | Infeasible]) -> list[Decision]:
     """Without those who could never run, of whom a scheduler speaks once and one made anew again."""
-    return [decision for decision in decisions if not isinstance(decision, Fail)]
+    return [decision for decision in decisions if not isinstance(decision, Infeasible)]
 
 
-def check(world: World, decisions: list[Place | Preempt | Fail]) -> None:
+def check(world: World, decisions: list[Place | Preempt | Infeasible]) -> None:
     free = {(owner.name, node.name): node.free for owner in world.members if owner.usable for node in owner.nodes}
     skus = {(owner.name, node.name): node.sku for owner in world.members for node in owner.nodes}
     described = {team.name: team for team in world.teams}
@@ -234,7 +234,7 @@ def test_a_hundred_thousand_asks_are_only_many(policy: str) -> None:
     placed = scheduler.cycle(0.0)
     assert sum(place.workers for place in placed if isinstance(place, Place)) == 16
     assert scheduler.waiting == 100_000 - len(placed)
-    assert "enough at about" in scheduler.wait("j99999", "train", 0.0).reason
+    assert "enough at about" in scheduler.explain("j99999", "train", 0.0).reason
 
 
 @pytest.mark.parametrize("team", ["t", "small"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.worlds import A100, CPU, H100, HOUR, ask, decide, member, running
 
-from tuneyard.federation import Ask, Fail, Member, Running, Team, Wait
+from tuneyard.federation import Ask, Infeasible, Member, Running, Team, Wait
 
 
 def why(members: list[Member], one: Ask, *attempts: Running, teams: tuple[Team, ...] = (), now: float = 0.0) -> Wait:
@@ -90,7 +90,7 @@ def test_what_would_help_one_that_could_never_run(one: Ask, reason: str) -> None
     if "cpu" in reason:
         members.append(member("lab", 0, sku=CPU))
     (never,) = decide(members, one)
-    assert isinstance(never, Fail)
+    assert isinstance(never, Infeasible)
     assert never.reason == reason
 
 

@@ -10,7 +10,7 @@ from tests.attempts import UID, attempt, job, train
 
 from tuneyard.api import Cluster, JobStatus, Team
 from tuneyard.catalog import gpu
-from tuneyard.federation import Fail, Place, World, ask_of, attempts_of, member_of, schedule, team_of
+from tuneyard.federation import Infeasible, Place, World, ask_of, attempts_of, member_of, schedule, team_of
 from tuneyard_operators.hub.inventory import inventory, kept_of_node, listed_twice
 from tuneyard_operators.hub.placement_status import placement_of
 from tuneyard_operators.rendering import Defaults, attempt_name, rayjob
@@ -96,7 +96,7 @@ def test_a_quota_is_of_the_kind_whatever_it_is_called() -> None:
     _, within = decide(4, "rtx-4090-24gb", teams=(team,))
     _, above = decide(8, "rtx-4090-24gb", teams=(team,))
     assert isinstance(within, Place)
-    assert isinstance(above, Fail)
+    assert isinstance(above, Infeasible)
 
 
 def test_an_attempt_holds_gpus_of_the_kind_that_its_cluster_calls_otherwise() -> None:

@@ -22,7 +22,7 @@ from tuneyard.federation.simulation.life import TASK, Life
 from tuneyard.federation.simulation.outages import Outages
 from tuneyard.federation.simulation.scenario import ORACLES, Scenario, TraceJob
 from tuneyard.federation.simulation.series import Series
-from tuneyard.federation.world import Fail, Member, Place, Preempt
+from tuneyard.federation.world import Infeasible, Member, Place, Preempt
 
 Progress = Callable[[int, float], None]
 """Told how many jobs have ended, and the time of the simulation."""
@@ -305,7 +305,7 @@ class _Simulation:
             stop = now + self._scheduler.policy.grace_s
             heapq.heappush(self._events, (stop, _Kind.STOP, life.index, life.attempt.number, _NOWHERE))
 
-    def _refuse(self, decision: Fail) -> None:
+    def _refuse(self, decision: Infeasible) -> None:
         life = self._lives[self._index[decision.ask.job]]
         self._scheduler.withdraw(decision.ask.job, decision.ask.task)
         self._unqueue(life)
