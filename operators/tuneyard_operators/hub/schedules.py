@@ -13,6 +13,7 @@ from tuneyard.api import STORED, Schedule
 from tuneyard.api.schedule import ScheduleStatus
 from tuneyard.api.templates import template_of
 from tuneyard.api.wire import read
+from tuneyard.kubernetes import over
 from tuneyard_operators.hub.clock import at
 from tuneyard_operators.hub.cron import Run, advance_schedule, run_name, run_spec
 from tuneyard_operators.hub.goals import stub_spec
@@ -120,9 +121,8 @@ class Schedules:
     async def _store(self, key: Key, item: Object, status: Object) -> None:
         if status == (item.get("status") or {}):
             return
-        change = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}, "status": status}
         try:
-            self._schedules.put(await self._connection.patch(SCHEDULE, *key, change, subresource="status"))
+            self._schedules.put(await self._connection.patch(SCHEDULE, *key, over(item, {"status": status}), subresource="status"))
         except Missing:
             return
 
