@@ -32,7 +32,10 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Connection:
-    """Requests to one API server. Every method raises an ApiError of `kube.errors`, and nothing else, where a request fails."""
+    """Requests to one API server. Every method raises an ApiError of `kube.errors`, and nothing else, where a request fails.
+
+    `may_write` is asked before each request that is no GET: one that it forbids is not sent, and fails as Unreachable.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Connection:
         at_once: int = 64,
         timeout_s: float = 20.0,
         observe: Observe = lambda _verb, _resource, _status, _seconds: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._configuration = configuration
         # Watches hold a connection each, beside the requests.
@@ -52,6 +56,7 @@ class Connection:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._watch_timeout = aiohttp.ClientTimeout(sock_connect=timeout_s, sock_read=_QUIET_S)
         self._observe = observe
+        self.may_write = may_write
 
     @property
     def server(self) -> str:
@@ -159,6 +164,8 @@ class Connection:
         async with slot:
             try:
                 await self._sign(headers)
+                if method != "GET" and not self.may_write():
+                    raise Unreachable(0, "not written: this replica may not lead any more")
                 response = await self._session.request(
                     method,
                     URL(address, encoded=True),
