@@ -98,15 +98,6 @@ def fresh(here: House, version: Version) -> None:
     until(lambda: here.leads(first), "a hub leads")
 
 
-def cleared(here: House) -> None:
-    """No hub, and no jobs."""
-    here.clear()
-    here.apply_crds(TREE)
-    here.start(TREE)
-    here.member.kubectl("delete", "jobspecs,modeltemplates", "--all", "-A", "--wait=true", "--timeout=120s")
-    here.clear()
-
-
 def row(way: str, old: str, new: str, outcome: Outcome, whole: Outcome, waits: list[str]) -> str:
     kept = len(outcome.went) - len({words.partition(":")[0] for words in outcome.lost})
     odd = sorted(name for name in whole.phases if outcome.phases.get(name) != whole.phases[name])
@@ -121,17 +112,17 @@ def played(folder: Path, next_one: Version) -> Iterator[str]:
     tries += [(TREE, next_one, False), (TREE, next_one, True), (revision(BEFORE_TEMPLATES), TREE, True)]
     yield "| the hub | from | to, and back | steady attempts kept | RayJobs made | laws broken | ends as undisturbed | notes |"
     yield "|---|---|---|---|---|---|---|---|"
-    with house(folder) as here:
+    with house(folder / "undisturbed") as here:
         fresh(here, TREE)
         whole = told(here, undisturbed)
         yield row("undisturbed", "tree", "", whole, whole, [])
-        for old, new, freeze in tries:
-            cleared(here)
+    for number, (old, new, freeze) in enumerate(tries):
+        waits: list[str] = []
+        with house(folder / str(number)) as here:
             fresh(here, old)
-            waits: list[str] = []
             outcome = told(here, replaced(old, new, freeze=freeze, waits=waits))
-            print(old.name, new.name, outcome, flush=True)
-            yield row("frozen, then thawed" if freeze else "replaced", old.name, new.name, outcome, whole, waits)
+        print(old.name, new.name, outcome, flush=True)
+        yield row("frozen, then thawed" if freeze else "replaced", old.name, new.name, outcome, whole, waits)
 
 
 def on_pods(here: Home, old: Version, new: Version, whole: list[float]) -> Iterator[str]:

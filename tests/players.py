@@ -25,7 +25,8 @@ _CHECKPOINT_EVERY = 5
 class Player:
     """The sets name jobs, and may change while it plays.
 
-    `silent`: their pods have not come up. `deaf`: they do not answer a request to stop. `ends`: they succeed with their next report.
+    `silent`: their pods have not come up. `deaf`: they do not answer a request to stop. `ends`: they succeed with their next report;
+    also a task of a job (`job/task`), or all runs of a Schedule, by its name.
     `fails`: each of their attempts is lost with its node, until the job is taken out.
     """
 
@@ -63,7 +64,7 @@ class Player:
             return {"phase": "Failed", "failure": {"kind": "NodeLost", "message": "GPU 3 fell off the bus"}, **state}
         if asked and job not in self.deaf:
             return {"phase": "Cancelled", **state}
-        if self.finale or job in self.ends or f"{job}/{task}" in self.ends:
+        if self.finale or self.ends & {job, f"{job}/{task}", job.rpartition("-")[0]}:
             return {"phase": "Succeeded", **state}
         return {"phase": "Running", **state}
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.testcluster.clusters import Clusters
 from tests.testcluster.fake_nodes import FakeNodes
 from tests.testcluster.install import SYSTEM
 from tests.versions import Version
-from tests.watched import Watch, broken, made
+from tests.watched import Seen, Watch, broken, made
 
 from tuneyard_operators.rendering import JOB
 
@@ -30,6 +31,7 @@ NODES = 8
 """Machines of eight GPUs: jobs of eight take one each, and all are taken when a hub is changed."""
 STEADY = ("running", "starting", "chain", "templated", "urgent", "late", "queued-1", "suspended")
 """Jobs that nothing in the story takes an attempt from."""
+_SCHEDULE = "minutely"
 _TEMPLATE = {"apiVersion": "tuneyard.dev/v1alpha1", "kind": "ModelTemplate", "metadata": {"name": "qwen"}}
 _MODEL = {"name": "Qwen/Qwen2.5-1.5B"}
 
@@ -104,7 +106,7 @@ class House:
     def clear(self) -> None:
         """End all hubs."""
         for replica in self.replicas.values():
-            replica.kill()
+            replica.stop()  # one that is killed leaves its process that makes forecasts
         self.replicas.clear()
 
 
@@ -134,7 +136,8 @@ class Story:
         house, player = self.house, self.player
         player.silent.add("starting")
         player.deaf |= {"cancelling", "victim", "resting"}
-        player.ends |= {"succeeded", "chain/train", "nightly"}
+        player.ends |= {"succeeded", "chain/train", _SCHEDULE}
+        house.member.apply(_every_minute())
         self._submit(jobspec("succeeded"))
         until(lambda: phases(house.member).get("succeeded") == "Succeeded", "a job has ended")
         self._submit(jobspec("starting"), jobspec("running"), _chain("chain"), jobspec("cancelling"), jobspec("resting"))
@@ -183,6 +186,7 @@ class Story:
         self.house.patch("suspended", suspend=False)
 
     def end(self) -> None:
+        self.house.member.api.patch(f"{API}/namespaces/default/schedules/{_SCHEDULE}", {"spec": {"suspend": True}})
         self.player.finale = True
         until(lambda: all(each in FINAL for each in phases(self.house.member).values()), "every job ends", 300)
         until(lambda: not rayjobs(self.house.member), "nothing is left on the member")
@@ -203,17 +207,36 @@ def told(house: House, change: Callable[[Story], None]) -> Outcome:
         story.begin()
         went = [each["metadata"]["name"] for each in rayjobs(house.member) if each["metadata"]["labels"][JOB] in STEADY]
         change(story)
-    ended = phases(house.member)
+    ended = {name: phase for name, phase in phases(house.member).items() if not name.startswith(_SCHEDULE)}
     every = {name: house.attempts(name) for name in ended}
     lost = [_in_words(name, each) for name in STEADY for each in every.get(name, []) if each["phase"] != "Succeeded"]
     seen_jobs, seen_runs = jobs.close(), runs.close()
     attempts = {name: len(own) for name, own in every.items()}
-    number = sum(map(len, made(seen_runs).values()))
-    return Outcome(ended, attempts, number, went, lost, broken(seen_jobs, seen_runs), house.failures())
+    number = sum(len(names) for name, names in made(seen_runs).items() if not name.startswith(_SCHEDULE))
+    wrong = [*broken(seen_jobs, seen_runs), *_missed(seen_jobs)]
+    return Outcome(ended, attempts, number, went, lost, wrong, house.failures())
+
+
+def _missed(jobs: list[Seen]) -> list[str]:
+    """Minutes without a run of the Schedule: a run is named by its minute."""
+    minutes = sorted({int(each.name.rpartition("-")[2]) for each in jobs if each.name.startswith(_SCHEDULE)})
+    return [f"minute {after - 1} has no run" for before, after in pairwise(minutes) if after != before + 1]
 
 
 def _in_words(job: str, attempt: dict[str, Any]) -> str:
     return f"{job} {attempt['number']}: {attempt.get('failure')}: {attempt.get('message', '')[:120]}"
+
+
+def _every_minute() -> dict[str, Any]:
+    """A Schedule whose runs take no GPUs."""
+    task = {"name": "say", "process": {"command": ["true"]}}
+    spec = {"cron": "* * * * *", "concurrency": "allow", "template": {"spec": {"tasks": [task]}}}
+    return {
+        "apiVersion": "tuneyard.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": _SCHEDULE, "namespace": "default"},
+        "spec": spec,
+    }
 
 
 def _chain(name: str) -> dict[str, Any]:
