@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,7 +107,7 @@ def row(way: str, old: str, new: str, outcome: Outcome, whole: Outcome, waits: l
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def played(folder: Path, next_one: Version) -> Iterator[str]:
+def played(folder: Path, next_one: Version, chosen: Sequence[str]) -> Iterator[str]:
     tries = [(old, TREE, False) for old in map(revision, (BEFORE, BEFORE_TEMPLATES, BEFORE_THE_WIRE, BEFORE_FORKS))]
     tries += [(TREE, next_one, False), (TREE, next_one, True), (revision(BEFORE_TEMPLATES), TREE, True)]
     yield "| the hub | from | to, and back | steady attempts kept | RayJobs made | laws broken | ends as undisturbed | notes |"
@@ -116,7 +116,7 @@ def played(folder: Path, next_one: Version) -> Iterator[str]:
         fresh(here, TREE)
         whole = told(here, undisturbed)
         yield row("undisturbed", "tree", "", whole, whole, [])
-    for number, (old, new, freeze) in enumerate(tries):
+    for number, (old, new, freeze) in enumerate(each for each in tries if each[0].name in chosen):
         waits: list[str] = []
         with house(folder / str(number)) as here:
             fresh(here, old)
@@ -172,7 +172,7 @@ def on_pods(here: Home, old: Version, new: Version, whole: list[float]) -> Itera
     yield f"| laws broken | {len(wrong)} {'; '.join(wrong[:3])} | | | | |"
 
 
-def pods(folder: Path, next_one: Version) -> Iterator[str]:
+def pods(folder: Path, next_one: Version, chosen: Sequence[str]) -> Iterator[str]:
     yield "| job | versions | ends | RayJobs made | attempts | losses as undisturbed |"
     yield "|---|---|---|---|---|---|"
     with home(folder) as here:
@@ -181,11 +181,12 @@ def pods(folder: Path, next_one: Version) -> Iterator[str]:
         here.ended("undisturbed")
         whole = here.losses("undisturbed")
         yield f"| undisturbed | hub tree; pods tree | {here.status('undisturbed')['phase']} | 1 | Succeeded | |"
-        for old, new in ((revision(BEFORE_THE_WIRE), TREE), (TREE, next_one)):
+        pairs = ((revision(BEFORE_THE_WIRE), TREE), (TREE, next_one))
+        for old, new in (each for each in pairs if each[0].name in chosen):
             yield from on_pods(here, old, new, whole)
 
 
-PARTS: dict[str, tuple[str, Callable[[Path, Version], Iterator[str]]]] = {
+PARTS: dict[str, tuple[str, Callable[[Path, Version, Sequence[str]], Iterator[str]]]] = {
     "played": ("Jobs in every phase, attempts played", played),
     "pods": ("Training on real pods", pods),
 }
@@ -194,6 +195,7 @@ PARTS: dict[str, tuple[str, Callable[[Path, Version], Iterator[str]]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--begin", nargs="*", default=[*WHAT, "tree"], metavar="VERSION", help="what the first hub is, such as tree")
     arguments = parser.parse_args()
     lines: list[str] = ["The versions:", "", *(f"- `{name}`: {what}." for name, what in WHAT.items())]
     with tempfile.TemporaryDirectory(prefix="tyu") as text:
@@ -203,7 +205,7 @@ def main() -> None:
         for name in arguments.only:
             title, part = PARTS[name]
             lines += ["", f"## {title}", ""]
-            for line in part(folder / name, next_one):
+            for line in part(folder / name, next_one, arguments.begin):
                 print(line, flush=True)
                 lines.append(line)
         shutil.rmtree(folder / "next")
