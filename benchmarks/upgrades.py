@@ -34,6 +34,19 @@ WHAT = {
     BEFORE_FORKS: "three days older",
     "next": "made of the tree: new fields at every depth, a new phase, more in RayJobs",
 }
+EXPLAINED = """\
+A job of every phase is there when the first hub goes: running, starting, with a second task, by a ModelTemplate (where the old hub knows
+them), waiting, suspended, waiting for another attempt, being cancelled, suspended and preempted; and a Schedule of every minute. CRDs are
+upgraded first, then a replica of the new version starts beside the leader, which ends, or (`frozen`) stands still until the new one leads
+and then goes on. While nobody leads, a waiting job is cancelled, one is deleted and one submitted. Then the old hub comes back, under the
+new CRDs, and all jobs end.
+
+- *Steady attempts kept*: attempts of jobs from which the story takes none, which ran when the first hub went, and ended as they began:
+  under one RayJob.
+- *Laws broken*: RayJobs made twice; attempts forgotten, placed beside another of their task, or with another token or name; steps or
+  checkpoints that go back; ends that change; minutes without a run of the Schedule. Judged by every version of every JobSpec and RayJob
+  (`tests/watched.py`).
+- *RayJobs made* differs with the preempted job, which starts whenever a machine is free, and with the job that is tried again."""
 _SETTLE_S = 4
 STEPS = 160
 Change = Callable[[Story], None]
@@ -197,7 +210,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--begin", nargs="*", default=[*WHAT, "tree"], metavar="VERSION", help="what the first hub is, such as tree")
     arguments = parser.parse_args()
-    lines: list[str] = ["The versions:", "", *(f"- `{name}`: {what}." for name, what in WHAT.items())]
+    lines: list[str] = ["The versions:", "", *(f"- `{name}`: {what}." for name, what in WHAT.items()), "", EXPLAINED]
     with tempfile.TemporaryDirectory(prefix="tyu") as text:
         folder = Path(text)
         folder.chmod(0o755)
