@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from tests.cluster.test_charts import SYSTEM, helm
 from tests.testcluster import Member, Unavailable
-from tests.testcluster.images import HOST_IMAGE, pod_template
+from tests.testcluster.images import HOST_IMAGE
 from tests.testcluster.install import BUCKET, JOBS, STORAGE_SECRET, Storage, start_storage
 from tests.testcluster.node import SKU_LABEL, SLOT
 from tests.testcluster.processes import Processes
 from tests.testcluster.waiting import wait_for
 from tests.unit.charts.rendering import CHARTS, HUB, MEMBER
+from tests.versions import TREE, Version
 
 OURS = "/apis/tuneyard.dev/v1alpha1"
 POOL = "tuneyard.test/pool"
@@ -50,9 +51,9 @@ def storage_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Membe
         yield found
 
 
-def values(member: Member) -> dict[str, Any]:
-    """The chart's own, but for what stands in for a registry here: this machine's programs, mounted."""
-    template = pod_template(member.pod_server)["spec"]
+def values(member: Member, version: Version = TREE) -> dict[str, Any]:
+    """The chart's own, but for what stands in for a registry here: this machine's programs, mounted. The hub runs a version's packages."""
+    template = version.pod_template(member.pod_server)["spec"]
     (container,) = template["containers"]
     repository, _, tag = HOST_IMAGE.rpartition(":")
     ours = {mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"}  # the chart has its own
@@ -67,8 +68,9 @@ def values(member: Member) -> dict[str, Any]:
     }
 
 
-def join(member: Member, storage: Storage) -> None:
-    """What the notes of tuneyard-member say, with the API server's address and the storage of this machine."""
+def join(member: Member, storage: Storage, version: Version = TREE) -> None:
+    """What the notes of tuneyard-member say, with the API server's address and the storage of this machine. `version`: whose packages pods
+    of attempts run that start from now on."""
     token = wait_for("the token", lambda: member.api.get(f"/api/v1/namespaces/{JOBS}/secrets/tuneyard-hub-token").get("data"))
     access = {
         "apiVersion": "v1",
@@ -87,7 +89,7 @@ def join(member: Member, storage: Storage) -> None:
         "head": {"nodeSelector": {POOL: "cpu"}},
         "namespace": JOBS,
         "env": [*plain, *keys],
-        "podTemplate": pod_template(member.pod_server),
+        "podTemplate": version.pod_template(member.pod_server),
     }
     member.apply(
         secret(SYSTEM, "here", {"kubeconfig": json.dumps(access)}),
@@ -112,6 +114,13 @@ def install(member: Member, storage: Storage) -> None:
     helm(member, "install", MEMBER, str(CHARTS / MEMBER), values={"namespace": {"podSecurity": "privileged"}})
     member.apply(secret(JOBS, STORAGE_SECRET, storage.credentials), secret("default", "words", {"greeting": "bonjour"}))
     join(member, storage)
+
+
+def upgrade(member: Member, version: Version, *, crds: bool = True) -> None:
+    """Replace the hub by another version's, with its chart and (`crds`) its CRDs; all replicas are the version's on return."""
+    chosen = {**values(member, version), "crds": {"install": crds}}
+    helm(member, "upgrade", HUB, str(version.folder / "charts" / HUB), values=chosen)
+    member.kubectl("rollout", "status", "deployment/tuneyard-hub", "-n", SYSTEM, "--timeout=400s")
 
 
 def logs(member: Member) -> str:

@@ -65,8 +65,13 @@ PARTS = (
     ),
     Part(
         name="pods",
-        budget_min=4,
-        paths=("tests/cluster/test_harness.py", "tests/cluster/test_chart_runs_a_job.py", "tests/cluster/test_data_pods.py"),
+        budget_min=5,
+        paths=(
+            "tests/cluster/test_harness.py",
+            "tests/cluster/test_chart_runs_a_job.py",
+            "tests/cluster/test_data_pods.py",
+            "tests/cluster/test_upgrades.py",
+        ),
         after=(BUILD,),
     ),
     Part(name="parallel", budget_min=5.5, paths=("tests/integration/parallel",)),
@@ -104,6 +109,6 @@ PARTS = (
         paths=("tests/cluster/client", "tests/cluster/test_charts.py", "tests/cluster/logs_api"),
         after=(BUILD,),
     ),
-    Part(name="scoring", budget_min=3, paths=("tests/integration/scoring",)),
+    Part(name="scoring", budget_min=2, paths=("tests/integration/scoring",)),
     Part(name="unit", budget_min=3.5, paths=("tests/unit",)),
 )

@@ -7,6 +7,7 @@ import json
 import ssl
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -78,6 +79,20 @@ class KubeApi:
             if refused.status == 404:
                 return None
             raise
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """Lines of an answer as they come, such as the events of a watch. Raises as `call` does."""
+        server, pool = self._connection
+        answer = pool.request("GET", server + path, preload_content=False)
+        try:
+            if answer.status >= 400:
+                raise Refused(answer.status, answer.data.decode(errors="replace")[:1000])
+            rest = b""
+            for piece in answer.stream(2**16):
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from whole
+        finally:
+            answer.release_conn()
 
     def create(self, path: str, body: Any) -> Any:
         return self.call("POST", path, body)

@@ -14,6 +14,7 @@ Connect = Callable[..., Awaitable[Connection]]
 
 async def connect(cluster: Cluster, hub: Connection, own: Connect, namespace: str, **options: Any) -> Connection:
     """Connection to a member by the Secret that its Cluster names; one that names none is the hub itself (`own` connects to it again).
+    It may write when the connection to the hub may.
 
     Raises ApiError where there is no such Secret, or it cannot be used.
     """
@@ -29,4 +30,5 @@ async def connect(cluster: Cluster, hub: Connection, own: Connect, namespace: st
     data: Mapping[str, str] = secret.get("data") or {}
     if reference.key not in data:
         raise Unreachable(0, f"the Secret {namespace}/{reference.name} has no key {reference.key}")
-    return await from_kubeconfig_text(base64.b64decode(data[reference.key]).decode(errors="replace"), **options)
+    text = base64.b64decode(data[reference.key]).decode(errors="replace")
+    return await from_kubeconfig_text(text, may_write=hub.may_write, **options)

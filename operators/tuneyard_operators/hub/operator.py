@@ -29,9 +29,8 @@ _READERS_QPS = 100.0
 class _Replica:
     """Leads, loses the lead, leads again: each time with a hub that remembers nothing of the last."""
 
-    def __init__(self, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
-        identity = f"{socket.gethostname()}-{os.getpid()}"
-        self.election = Election(connection, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
+    def __init__(self, election: Election, connection: Connection, again: Connect, settings: Settings, metrics: Metrics) -> None:
+        self.election = election
         self.hub: Hub | None = None
         self._metrics = metrics
         self._new_hub = partial(Hub, connection, again, settings, metrics)
@@ -74,8 +73,12 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
         metrics.requests.labels("hub", verb, resource, str(status)).inc()
 
     again = partial(_connect, kubeconfig)
-    connection = await again(qps=settings.qps, observe=observe)
-    replica = _Replica(connection, again, settings, metrics)
+    lease = await again(observe=observe)
+    identity = f"{socket.gethostname()}-{os.getpid()}"
+    election = Election(lease, namespace=settings.namespace, name=LEASE_NAME, identity=identity)
+    as_leader = partial(again, may_write=election.may_act)
+    connection = await as_leader(qps=settings.qps, observe=observe)
+    replica = _Replica(election, connection, as_leader, settings, metrics)
     web = await serve(metrics_port, metrics, alive=replica.alive, ready=replica.ready, refresh=replica.refresh)
     readers = await again(qps=_READERS_QPS, observe=observe)
     logs = [asyncio.create_task(_serve_logs(readers, again, logs_port, settings, metrics), name="logs")] if logs_port else []
@@ -84,9 +87,9 @@ async def run_hub(settings: Settings, *, kubeconfig: str | None = None, metrics_
     finally:
         await replica.election.release()
         await _cancelled(*logs)
-        await readers.close()
         await web.cleanup()
-        await connection.close()
+        for each in (readers, connection, lease):
+            await each.close()
 
 
 async def _serve_logs(connection: Connection, again: Connect, port: int, settings: Settings, metrics: Metrics) -> None:

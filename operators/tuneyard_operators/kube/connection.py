@@ -44,7 +44,10 @@ Observe = Callable[[str, str, int, float], None]
 
 
 class Connection:
-    """Requests to one API server. Each method raises an ApiError, and nothing else, where its request fails."""
+    """Requests to one API server. Each method raises an ApiError, and nothing else, where its request fails.
+
+    `may_write` is asked before each request that writes. A request that it forbids is not sent, and fails as Unreachable.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Connection:
         at_once: int = 64,
         timeout_s: float = 20.0,
         observe: Observe = lambda _verb, _resource, _status, _seconds: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._configuration = configuration
         # Watches hold a connection each, beside the requests.
@@ -64,6 +68,7 @@ class Connection:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._watch_timeout = aiohttp.ClientTimeout(sock_connect=timeout_s, sock_read=_QUIET_S)
         self._observe = observe
+        self.may_write = may_write
 
     @property
     def server(self) -> str:
@@ -161,6 +166,8 @@ class Connection:
         async with self._slots if timeout is not None else nullcontext():
             try:
                 await self._sign(headers)
+                if verb not in ("GET", "WATCH") and not self.may_write():
+                    raise Unreachable(0, "not written: this replica may not lead any more")
                 response = await self._session.request(
                     "GET" if verb == "WATCH" else verb,
                     URL(self.server + target, encoded=True),

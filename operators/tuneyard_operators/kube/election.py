@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class Election:
-    """`acquire` returns once this replica leads; `renew` returns once another replica may lead."""
+    """`acquire` returns once this replica leads; `renew` returns once another replica may lead.
+
+    A leader that stood still for longer than its lease, as a frozen machine does, finds another leader, or knowledge that is old: `may_act`
+    is false until it has renewed, and it starts over.
+    """
 
     def __init__(
         self, connection: Connection, *, namespace: str, name: str, identity: str, lease_s: float = 15.0, renew_s: float = 4.0
@@ -30,7 +35,16 @@ class Election:
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._lease: dict[str, Any] = {}
+        self._renewed_s = 0.0
+        """When the last renewal that succeeded was sent. Not by the loop's clock, which stands still until the loop goes round."""
         self.leading = False
+
+    def may_act(self) -> bool:
+        """Whether no other replica can lead at this moment."""
+        return self.leading and self._since_renewal_s() < self._lease_s * 2 / 3
+
+    def _since_renewal_s(self) -> float:
+        return time.monotonic() - self._renewed_s
 
     async def acquire(self) -> None:
         """Take the lease once it is free."""
@@ -56,18 +70,18 @@ class Election:
 
     async def renew(self) -> None:
         """Renew the lease until another replica holds it, or until it is so old that another replica may take it."""
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
         while self.leading:
-            await asyncio.sleep(self._renew_s if loop.time() - renewed < self._renew_s * 1.5 else 0.5)
+            await asyncio.sleep(self._renew_s if self._since_renewal_s() < self._renew_s * 1.5 else 0.5)
+            if self._since_renewal_s() > self._lease_s:
+                log.error("this replica stood still for %.0f s: it starts over", self._since_renewal_s())
+                break
             try:
                 self._lease = await asyncio.wait_for(self._write(self._lease), self._lease_s / 3)
-                renewed = loop.time()
             except Conflict:
                 break
             except (ApiError, TimeoutError) as error:
-                if loop.time() - renewed > self._lease_s * 2 / 3:
-                    log.error("the lease could not be renewed for %.0f s: %s", loop.time() - renewed, error)
+                if self._since_renewal_s() > self._lease_s * 2 / 3:
+                    log.error("the lease could not be renewed for %.0f s: %s", self._since_renewal_s(), error)
                     break
         self.leading = False
 
@@ -92,9 +106,14 @@ class Election:
 
     async def _write(self, current: dict[str, Any]) -> dict[str, Any]:
         spec = {"holderIdentity": self._identity, "leaseDurationSeconds": int(self._lease_s), "renewTime": _now()}
-        if not current:
-            return await self._connection.create(LEASE, self._namespace, {"metadata": {"name": self._name}, "spec": spec})
-        return await self._connection.replace(LEASE, self._namespace, self._name, {**current, "spec": {**current.get("spec", {}), **spec}})
+        sent_s = time.monotonic()
+        if current:
+            whole = {**current, "spec": {**current.get("spec", {}), **spec}}
+            written = await self._connection.replace(LEASE, self._namespace, self._name, whole)
+        else:
+            written = await self._connection.create(LEASE, self._namespace, {"metadata": {"name": self._name}, "spec": spec})
+        self._renewed_s = sent_s
+        return written
 
 
 def _now() -> str:
