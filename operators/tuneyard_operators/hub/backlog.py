@@ -130,7 +130,7 @@ class Backlog:
         before = tasks[task].aside
         pause_s = min(_LONGEST_ASIDE_S, before.pause_s * 2 if before is not None else _FIRST_ASIDE_S)
         cause = f"{type(error.cause).__name__}: {error.cause}"
-        verdict = Verdict(f"the hub cannot place it ({cause}), and tries again in {pause_s:.0f} s", None, now)
+        verdict = Verdict(f"the hub cannot place it ({cause}), and tries again in {pause_s:.0f} s", None)
         tasks[task] = replace(tasks[task], verdict=verdict, aside=Aside(error.ask, pause_s, now + pause_s))
         self._asides.add((key, task))
         self.explanations.drop((key, task))

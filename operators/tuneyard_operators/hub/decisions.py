@@ -24,11 +24,10 @@ _MESSAGE_EVERY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a task waits. `starts`: its predicted start, in seconds since the epoch; `at`: when this was found."""
+    """Why a task waits. `starts`: its predicted start, in seconds since the epoch."""
 
     reason: str
     starts: float | None
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,10 @@ class TaskRecord:
     """When others were first asked to make room for the task, until a status says so."""
     verdict: Verdict | None = None
     aside: Aside | None = None
+
+    def judged(self, verdict: Verdict | None) -> TaskRecord:
+        """The same with another verdict: `replace` without its cost, which a cycle would pay for hundreds of tasks."""
+        return TaskRecord(self.ask, self.place, self.owed_since, verdict, self.aside)
 
     def still_suits(self, ask: Ask) -> bool:
         """Whether the placement is one that `ask` allows: the job or its template may have changed since the decision."""

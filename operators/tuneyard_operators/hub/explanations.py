@@ -7,10 +7,8 @@ all jobs. A waiting task is in one of them, unless it is set aside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, islice, takewhile
 
-from tuneyard_operators.hub.decisions import Verdict
 from tuneyard_operators.hub.forecasts import Starts
 from tuneyard_operators.hub.records import JobRecords
 from tuneyard_operators.kube import Key
@@ -29,7 +27,8 @@ class Explanations:
     def __init__(self, records: JobRecords) -> None:
         self._records = records
         self._due: dict[TaskKey, None] = {}
-        self._told: dict[TaskKey, None] = {}
+        self._told: dict[TaskKey, float] = {}
+        """When each reason was worked out, the oldest first."""
         self._starts: Starts = {}
 
     @property
@@ -47,14 +46,15 @@ class Explanations:
         self._due.pop(task, None)
         self._told.pop(task, None)
 
-    def told(self, task: TaskKey) -> None:
+    def told(self, task: TaskKey, now: float) -> None:
         """A task has been told a reason."""
         self.drop(task)
-        self._told[task] = None
+        self._told[task] = now
 
     def turn(self, now: float) -> list[TaskKey]:
         """The tasks of this cycle."""
-        return list(islice(chain(self._due, self._outdated(now)), _AT_ONCE))
+        outdated = takewhile(lambda task: now - self._told[task] >= _REFRESH_S, self._told)
+        return list(islice(chain(self._due, outdated), _AT_ONCE))
 
     def start_of(self, name: str, task: str) -> float | None:
         """The predicted start of a task, in seconds since the epoch; None if it is later than forecasts reach."""
@@ -68,19 +68,11 @@ class Explanations:
         return self.unfinished
 
     def _is_first_start(self, task: TaskKey) -> bool:
-        record, verdict = self._records.find(task[0]), self._verdict(task)
-        return record is not None and verdict is not None and verdict.starts is None and (record.name, task[1]) in self._starts
-
-    def _outdated(self, now: float) -> Iterator[TaskKey]:
-        return takewhile(lambda each: self._is_old(self._verdict(each), now), self._told)
-
-    def _is_old(self, verdict: Verdict | None, now: float) -> bool:
-        return verdict is None or now - verdict.at >= _REFRESH_S
-
-    def _verdict(self, task: TaskKey) -> Verdict | None:
         record = self._records.find(task[0])
         known = record.demand.tasks.get(task[1]) if record is not None else None
-        return known.verdict if known is not None else None
+        if record is None or known is None or known.verdict is None:
+            return False
+        return known.verdict.starts is None and (record.name, task[1]) in self._starts
 
 
 def has_moved(before: float | None, starts: float | None, now: float) -> bool:

@@ -172,7 +172,7 @@ class Placements:
 
     def _explain_anew(self, key: Key, task: str) -> None:
         tasks = self._backlog.jobs[key].demand.tasks
-        tasks[task] = replace(tasks[task], verdict=None)
+        tasks[task] = tasks[task].judged(None)
         self._backlog.explanations.add((key, task))
 
     def _explain(self, now: float) -> list[Key]:
@@ -185,15 +185,15 @@ class Placements:
             try:
                 wait = self.scheduler.explain(record.name, task, now)
             except KeyError:  # the scheduler does not have it any more
-                record.demand.tasks[task] = replace(known, verdict=None)
+                record.demand.tasks[task] = known.judged(None)
                 self._backlog.explanations.drop((key, task))
                 continue
             except Exception as error:  # the tasks behind it get their reasons all the same
                 log.exception("why %s/%s waits cannot be told", record.name, task)
                 wait = Wait(ask=known.ask, reasons={}, held=f"why it waits cannot be told: {type(error).__name__}: {error}")
             starts = self._backlog.explanations.start_of(record.name, task)
-            record.demand.tasks[task] = replace(known, verdict=Verdict(wait.reason, starts, now))
-            self._backlog.explanations.told((key, task))
+            record.demand.tasks[task] = known.judged(Verdict(wait.reason, starts))
+            self._backlog.explanations.told((key, task), now)
             if before is None or before.reason != wait.reason or has_moved(before.starts, starts, now):
                 news.append(key)
         return news

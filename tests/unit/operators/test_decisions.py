@@ -32,7 +32,7 @@ def placed(task: str = "one", spec: JobSpec | None = None) -> TaskRecord:
 
 
 def waiting(reason: str, starts: float | None = None, task: str = "one", spec: JobSpec | None = None) -> TaskRecord:
-    return TaskRecord(ask(task, spec), verdict=Verdict(reason, starts, NOON.timestamp()))
+    return TaskRecord(ask(task, spec), verdict=Verdict(reason, starts))
 
 
 def decided(victims: dict[int, str] | None = None, worded_s: float | None = None, **tasks: TaskRecord) -> Decided:
@@ -181,7 +181,7 @@ def test_reasons_are_written_twice_a_minute_at_most(worded_s: float | None, star
 
 
 def test_a_reason_for_another_ask_is_not_told() -> None:
-    old = TaskRecord(replace(ask(), worlds=(7,)), verdict=Verdict("no room for 7", None, 0.0))
+    old = TaskRecord(replace(ask(), worlds=(7,)), verdict=Verdict("no room for 7", None))
     outcome = look(JobStatus(), decided(one=old))
     assert (outcome.status.message, outcome.worded_at) == ("", None)
 
