@@ -69,7 +69,7 @@ def trained(uri: str, folder: Path, number: int, service: tuple[int, int] | None
     of each way are of another length, so that none finds shards of one before."""
     from tuneyard.api import DataService, TrainData
     from tuneyard.data import prepare
-    from tuneyard.runtime.ingestion import Fetcher, Ingestion
+    from tuneyard.runtime.ingest.service import Fetcher, Ingestion
 
     options = DataService(min_workers=service[0], max_workers=service[1]) if service else None
     ingestion = Ingestion("bench", folder.name, options) if options else None

@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.philly_figures import draw  # noqa: E402 -- found by the line above
 
-from tuneyard.cli.simulate_clusters import read_clusters  # noqa: E402
-from tuneyard.cli.simulate_trace import read_trace  # noqa: E402
+from tuneyard.cli.simulate.clusters import read_clusters  # noqa: E402
+from tuneyard.cli.simulate.trace import read_trace  # noqa: E402
 from tuneyard.federation import Team  # noqa: E402
 from tuneyard.federation.simulation import Checkpoints, Failures, Scenario, TraceJob, results_of, simulate  # noqa: E402
 

@@ -87,7 +87,7 @@ def rank_main(given: Path, answered: Path) -> None:
 def service(folder: Path) -> Iterator[None]:
     """Data workers of the service, and a fetcher for the rank's machine."""
     from tuneyard.api import DataService
-    from tuneyard.runtime.ingestion import TABLES, Fetcher, Ingestion
+    from tuneyard.runtime.ingest.service import TABLES, Fetcher, Ingestion
 
     (folder / "streams").mkdir(parents=True)
     ingestion = Ingestion("bench", folder.name, DataService(min_workers=WORKERS, max_workers=WORKERS), loads=TABLES)

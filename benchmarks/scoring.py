@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.models import sentences, write_model
 
 from tuneyard.api import ScoreTask
-from tuneyard.runtime.pool import WorkerPool
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.score.pool import WorkerPool
+from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import Loaded, PartWorker, ScoreRequest, Work, work_of
 from tuneyard.scoring.engine import engine_arguments
 from tuneyard.storage import open_store

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tuneyard.api import JobSpec
-from tuneyard.runtime.assignment import Assignment
+from tuneyard.runtime.attempt.assignment import Assignment
+from tuneyard.runtime.attempt.log_shipper import LogShipper
 from tuneyard.runtime.here import Here
-from tuneyard.runtime.log_shipper import LogShipper
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.pods import Pods
-from tuneyard.runtime.ray_start import RayStart
+from tuneyard.runtime.sessions.start import RayStart
 
 
 def job_of_commands(*commands: list[str], **spec: Any) -> JobSpec:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-_ROOMS = {"run": "tuneyard.cli.from_python", "submit": "tuneyard.cli.submit_from_python"}
+_ROOMS = {"run": "tuneyard.cli.from_python", "submit": "tuneyard.cli.submit.from_python"}
 """Their types are in `__init__.pyi`."""
 
 

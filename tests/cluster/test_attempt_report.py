@@ -18,10 +18,10 @@ from tuneyard.api import FailureKind
 from tuneyard.api.attempt_report import AttemptReport, AttemptState
 from tuneyard.api.schema import main as write_crds
 from tuneyard.api.status import Phase, Progress
-from tuneyard.cli.progress_plain import PlainProgress
+from tuneyard.cli.progress.plain import PlainProgress
 from tuneyard.runtime import run_attempt
-from tuneyard.runtime.attempt_reporter import AttemptReporter
-from tuneyard.runtime.member_api import ApiServer, ApiUnavailable, ReportObject
+from tuneyard.runtime.attempt.member_api import ApiServer, ApiUnavailable, ReportObject
+from tuneyard.runtime.attempt.reporter import AttemptReporter
 
 NAMESPACE = "tuneyard-jobs"
 REPORTS = f"/apis/tuneyard.dev/v1alpha1/namespaces/{NAMESPACE}/attemptreports"

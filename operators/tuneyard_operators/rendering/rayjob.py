@@ -11,7 +11,7 @@ from typing import Any
 from tuneyard.api import STOP_GRACE_S, Attempt, BadInput, Cluster, DataService, JobSpec, PlacementStatus, Sku, Task
 from tuneyard.catalog import given_json, gpu_resource, kinds
 from tuneyard.catalog.gpu_facts import NVIDIA_RESOURCE
-from tuneyard.runtime.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
+from tuneyard.runtime.sessions.stacks import DATA_RESOURCE, ENGINES, SERVERS, TRAINING
 from tuneyard_operators.rendering.autoscaler import autoscaling, data_service, with_accounts_apart
 from tuneyard_operators.rendering.container import (
     SCRATCH,

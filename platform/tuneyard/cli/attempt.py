@@ -10,7 +10,7 @@ def attempt() -> int:
 
     Exit code 0: it succeeded; 3: it was asked to stop, and did; 1: it failed, and its AttemptReport says how.
     """
-    from tuneyard.cli.progress_plain import PlainProgress
+    from tuneyard.cli.progress.plain import PlainProgress
     from tuneyard.runtime import run_attempt
 
     # Each pod would keep a history of its own, which goes with it. One that is shared has a URL.

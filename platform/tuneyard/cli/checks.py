@@ -38,7 +38,7 @@ def _check_first_rows(job: Job, file: LocalFile, base_dir: Path) -> None:
     """Raises BadInput for data whose first rows are unusable."""
     from tuneyard.data.head import check_source
     from tuneyard.ranking import check_table
-    from tuneyard.runtime.rankers import check_scored_table, ranker_of
+    from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
     from tuneyard.storage import absolute
 
     task = job.tasks[int(file.path[2])]

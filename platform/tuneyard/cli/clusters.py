@@ -11,10 +11,10 @@ import typer
 
 from tuneyard.catalog import canonical_sku
 from tuneyard.cli.hub_options import ContextOption, KubeconfigOption
-from tuneyard.cli.job_figures import seconds_since
+from tuneyard.cli.jobs.figures import seconds_since
 from tuneyard.cli.output import Format, OutputOption, print_json, print_table
 from tuneyard.cluster import Capacity, HubCluster, NotAllowed, open_hub
-from tuneyard.tracking.progress_words import age
+from tuneyard.tracking.progress.words import age
 
 Held = Mapping[tuple[str, str], int]
 """Cluster and SKU (the catalog's name) -> GPUs that jobs of the hub hold."""

@@ -22,27 +22,29 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("init", "tuneyard.cli.init:init", "Look at your data, and write a commented JobSpec that trains on it"),
+    Command("init", "tuneyard.cli.init.command:init", "Look at your data, and write a commented JobSpec that trains on it"),
     Command("validate", "tuneyard.cli.validate:validate", "Check JobSpecs and other files: every error with its line"),
-    Command("plan", "tuneyard.cli.plan:app", "Show the plan of each train task, and its memory against its machines'"),
+    Command("plan", "tuneyard.cli.plan.command:app", "Show the plan of each train task, and its memory against its machines'"),
     Command("run", "tuneyard.cli.run:run", "Run a job on this machine"),
     Command("tune", "tuneyard.cli.tune:tune", "Find the settings under which a train or rank task is fastest here"),
     Command("generate", "tuneyard.cli.generate:generate", "Print the answers of a trained model to prompts"),
-    Command("submit", "tuneyard.cli.submit:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
-    Command("status", "tuneyard.cli.status:status", "Show the jobs of the hub, or one job in full", asks_hub=True),
-    Command("why", "tuneyard.cli.why:why", "Show why a job waits, cluster by cluster, and its expected start", asks_hub=True),
-    Command("wait", "tuneyard.cli.wait:wait", "Wait for the end of a job on the hub", asks_hub=True),
-    Command("logs", "tuneyard.cli.logs:logs", "Show the logs of a job's ranks, on any cluster, live and afterwards", asks_hub=True),
-    Command("cancel", "tuneyard.cli.cancel:cancel", "End a job on the hub, at a checkpoint", asks_hub=True),
+    Command("submit", "tuneyard.cli.submit.command:submit", "Give a job to the hub, which runs it on a cluster with room", asks_hub=True),
+    Command("status", "tuneyard.cli.jobs.status:status", "Show the jobs of the hub, or one job in full", asks_hub=True),
+    Command("why", "tuneyard.cli.jobs.why:why", "Show why a job waits, cluster by cluster, and its expected start", asks_hub=True),
+    Command("wait", "tuneyard.cli.jobs.wait:wait", "Wait for the end of a job on the hub", asks_hub=True),
+    Command("logs", "tuneyard.cli.logs.command:logs", "Show the logs of a job's ranks, on any cluster, live and afterwards", asks_hub=True),
+    Command("cancel", "tuneyard.cli.jobs.cancel:cancel", "End a job on the hub, at a checkpoint", asks_hub=True),
     Command("clusters", "tuneyard.cli.clusters:clusters", "List the clusters of the hub, with their free GPUs", asks_hub=True),
     Command(
         "usage", "tuneyard.cli.usage:usage", "Show GPU-hours and cost by team, job and kind of GPU, with the idle share", asks_hub=True
     ),
     Command("report", "tuneyard.cli.report:report", "Show the report of a run"),
     Command("checkpoints", "tuneyard.cli.checkpoints:app", "List, check, convert and remove checkpoints"),
-    Command("simulate", "tuneyard.cli.simulate:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"),
+    Command(
+        "simulate", "tuneyard.cli.simulate.command:simulate", "Replay a trace of jobs on clusters, under one scheduling policy or several"
+    ),
     Command("history", "tuneyard.cli.history:app", "Look at earlier runs"),
-    Command("data", "tuneyard.cli.data:app", "Look at data sets"),
+    Command("data", "tuneyard.cli.data.command:app", "Look at data sets"),
     Command("attempt", "tuneyard.cli.attempt:attempt", "Run one attempt for a hub, in its pod", hidden=True),
     Command("schema", "tuneyard.cli.schema:app", "Print the CRDs, or the JSON schema for editors"),
     Command("completion", "tuneyard.cli.completion:completion", "Print the completion script for bash, zsh or fish"),

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tuneyard.api import JobSpec, load_jobspec
-from tuneyard.cli.progress import Silent, open_progress, watched
+from tuneyard.cli.progress.views import Silent, open_progress, watched
 from tuneyard.cli.template_files import templates_in, templates_of_environment
 from tuneyard.runtime import default_output, run_job, stop_on_interrupt
 from tuneyard.tracking import Report

@@ -42,7 +42,7 @@ def run(
 
     Example: tuneyard run job.yaml --out runs/first
     """
-    from tuneyard.cli.progress import open_progress
+    from tuneyard.cli.progress.views import open_progress
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
 
     job = load_jobspec(file, templates_in(templates))

@@ -8,7 +8,7 @@ from typing import Any
 from tuneyard.cli.output import print_table
 from tuneyard.metrics import FIGURES
 from tuneyard.tracking import Report, comparable, prompt_forms, remarks_of
-from tuneyard.tracking.progress_words import clock, share
+from tuneyard.tracking.progress.words import clock, share
 
 
 def print_summary(report: Report) -> None:

@@ -34,7 +34,7 @@ def tune(
 
     Example: tuneyard tune jobspecs/tune-quickstart.yaml
     """
-    from tuneyard.cli.progress import open_progress
+    from tuneyard.cli.progress.views import open_progress
     from tuneyard.runtime import default_output, run_job, stop_on_interrupt
     from tuneyard.tracking import Tried
 

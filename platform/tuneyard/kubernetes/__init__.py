@@ -1,9 +1,9 @@
 """The Kubernetes API as values: kinds and paths, requests, errors, watch events, retries. Nothing here sends anything.
 
 Three transports send the requests of this room: the hub's (`tuneyard_operators.kube`, asyncio), the client's (`tuneyard.cluster`) and the
-pod's (`tuneyard.runtime.member_api`). A transport holds the connection, TLS, credentials and the sleep between two tries. It builds a
-`Request`, sends its method, target, headers and body, turns each answer that is not 2xx into an `ApiError` with `error_of`, and asks
-`pause_before` whether to send the request again.
+pod's (`tuneyard.runtime.attempt.member_api`). A transport holds the connection, TLS, credentials and the sleep between two tries. It
+builds a `Request`, sends its method, target, headers and body, turns each answer that is not 2xx into an `ApiError` with `error_of`, and
+asks `pause_before` whether to send the request again.
 """
 
 from tuneyard.kubernetes.errors import (

@@ -6,7 +6,7 @@ lies under a task: `Here`, or `Pods`. The tasks themselves are done elsewhere: t
 tasks by `scoring` in the engines of a pool, process tasks by a command. Importing this room loads neither Ray nor torch.
 """
 
-from tuneyard.runtime.attempt import run_attempt
+from tuneyard.runtime.attempt.run import run_attempt
 from tuneyard.runtime.interrupt import stop_on_interrupt
 from tuneyard.runtime.job import run_job
 from tuneyard.runtime.output import default_output

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuneyard.api import JobSpec
-from tuneyard.runtime.assignment import Assignment, pod_environment
+from tuneyard.runtime.attempt.assignment import Assignment, pod_environment
+from tuneyard.runtime.attempt.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.conductor import Conductor, Listener, Watch
 from tuneyard.runtime.environment import environment
 from tuneyard.runtime.interrupt import ShouldStop
 from tuneyard.runtime.joint_report import JointReport
-from tuneyard.runtime.log_shipper import LogShipper, secrets_here
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.pods import Pods
 

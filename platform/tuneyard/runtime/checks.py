@@ -12,9 +12,9 @@ from tuneyard.api import BadInput, JobSpec, Source, Task
 from tuneyard.api.programs import missing_object, module_files, module_of
 from tuneyard.extras import need
 from tuneyard.runtime.models import read_config
-from tuneyard.runtime.process import check_working_dir
-from tuneyard.runtime.rankers import check_scored_table, ranker_of
+from tuneyard.runtime.process.run import check_working_dir
 from tuneyard.runtime.references import named_model, source_of
+from tuneyard.runtime.score.rankers import check_scored_table, ranker_of
 from tuneyard.storage import absolute, is_local, local_path
 
 _EXTRAS = {"train": "train", "tune": "train", "rank": "train", "score": "score"}

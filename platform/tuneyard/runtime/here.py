@@ -12,16 +12,16 @@ from pathlib import Path
 from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobSpec, Task, TuneyardError
 from tuneyard.api.tasks import LOGS
+from tuneyard.runtime.attempt.log_shipper import tail_of
 from tuneyard.runtime.environment import SETUP_LOG, hide, run_setup, scrub
-from tuneyard.runtime.gang import Gangs
+from tuneyard.runtime.gang.gang import Gangs
+from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.interrupt import ShouldStop
-from tuneyard.runtime.log_shipper import tail_of
 from tuneyard.runtime.machines import LogName, LostMachine
-from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.runtime.oom import oom_kills
+from tuneyard.runtime.nodes.oom import oom_kills
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.ray_start import RayStart
-from tuneyard.runtime.stacks import WarmStacks
+from tuneyard.runtime.sessions.stacks import WarmStacks
+from tuneyard.runtime.sessions.start import RayStart
 from tuneyard.tracking import Emit
 from tuneyard.training.request import NetworkChecks
 

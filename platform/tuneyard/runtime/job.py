@@ -15,8 +15,8 @@ from tuneyard.runtime.here import Here
 from tuneyard.runtime.interrupt import ShouldStop, never
 from tuneyard.runtime.job_report import WholeReport
 from tuneyard.runtime.output import JobOutput
-from tuneyard.runtime.ray_start import RayStart
 from tuneyard.runtime.references import with_model
+from tuneyard.runtime.sessions.start import RayStart
 from tuneyard.tracking import Report
 from tuneyard.warm import temporary_folder
 

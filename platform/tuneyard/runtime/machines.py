@@ -10,11 +10,11 @@ from typing import Protocol
 
 from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobSpec, Retries, Task, TuneyardError
-from tuneyard.runtime.gang import Gangs
+from tuneyard.runtime.gang.gang import Gangs
+from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.interrupt import ShouldStop
-from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.runtime.pod import Pod
-from tuneyard.runtime.stacks import WarmStacks
+from tuneyard.runtime.nodes.pod import Pod
+from tuneyard.runtime.sessions.stacks import WarmStacks
 from tuneyard.tracking import Emit
 from tuneyard.training.request import NetworkChecks
 

@@ -11,21 +11,21 @@ from tuneyard.admission import Machine
 from tuneyard.api import FailureKind, JobFailed, JobSpec, Retries, Task, TuneyardError
 from tuneyard.catalog import needs_measuring
 from tuneyard.catalog.measured import keep_measurement, shown
-from tuneyard.runtime.assignment import Assignment
+from tuneyard.runtime.attempt.assignment import Assignment
+from tuneyard.runtime.attempt.log_shipper import LogShipper
 from tuneyard.runtime.checks import check_job
-from tuneyard.runtime.gang import Gangs
+from tuneyard.runtime.gang.gang import Gangs
+from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.interrupt import ShouldStop
-from tuneyard.runtime.log_shipper import LogShipper
 from tuneyard.runtime.machines import LogName, LostMachine
-from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.runtime.node_agent import LogTarget
-from tuneyard.runtime.nodes import Nodes
+from tuneyard.runtime.nodes.agent import LogTarget
+from tuneyard.runtime.nodes.nodes import Nodes
+from tuneyard.runtime.nodes.pod import this_pod
+from tuneyard.runtime.nodes.preflight import Finding, NodeChecks, check_node, verdict
 from tuneyard.runtime.output import JobOutput
 from tuneyard.runtime.placing import gpus_per_host
-from tuneyard.runtime.pod import this_pod
-from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, verdict
-from tuneyard.runtime.ray_session import ray_session
-from tuneyard.runtime.stacks import WarmStacks
+from tuneyard.runtime.sessions.session import ray_session
+from tuneyard.runtime.sessions.stacks import WarmStacks
 from tuneyard.storage import join
 from tuneyard.tracking import Emit, Stage, Warned
 from tuneyard.tracking.task_logs import task_folder

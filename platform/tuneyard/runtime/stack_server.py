@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tuneyard.runtime.stacks import ENGINES, engine_stack, train_stack
+from tuneyard.runtime.sessions.stacks import ENGINES, engine_stack, train_stack
 
 
 def main() -> None:

@@ -11,13 +11,13 @@ from tuneyard.api.retrying import answer_to
 from tuneyard.catalog.libraries import keep_libraries_gb
 from tuneyard.runtime.machines import process_log
 from tuneyard.runtime.models import model_shape
-from tuneyard.runtime.process import ProcessRequest, run_process, working_folder
-from tuneyard.runtime.rankers import ranker_of
-from tuneyard.runtime.score_task import run_score
+from tuneyard.runtime.process.run import ProcessRequest, run_process, working_folder
+from tuneyard.runtime.score.rankers import ranker_of
+from tuneyard.runtime.score.run import run_score
 from tuneyard.runtime.task_context import Attempts, Result, TaskContext
-from tuneyard.runtime.train import run_train
-from tuneyard.runtime.train_attempt import TrainSetting
-from tuneyard.runtime.train_request import train_request
+from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.train.request import train_request
+from tuneyard.runtime.train.run import run_train
 from tuneyard.storage import open_store
 from tuneyard.tracking import Event, Preflighted, Warned
 from tuneyard.training.request import TrainRequest
@@ -86,7 +86,7 @@ def _run_process(task: Task, context: TaskContext, attempts: Attempts) -> Result
 
 
 def _run_tune(task: Task, context: TaskContext, attempts: Attempts) -> Result:
-    from tuneyard.runtime.tune import run_tune
+    from tuneyard.runtime.tune.run import run_tune
 
     attempts.begin()
     return run_tune(task, context, lambda tuned: train_request(tuned, context), _setting(context))

@@ -25,8 +25,8 @@ from tuneyard.tracking.events import (
     Warned,
     silent,
 )
-from tuneyard.tracking.progress import Count, EndedAttempt, JobProgress, StageProgress, TaskProgress, after, job_after, job_before
-from tuneyard.tracking.progress_status import job_of_status, task_of_status
+from tuneyard.tracking.progress.fold import Count, EndedAttempt, JobProgress, StageProgress, TaskProgress, after, job_after, job_before
+from tuneyard.tracking.progress.status import job_of_status, task_of_status
 from tuneyard.tracking.recorder import Recorder, open_recorder
 from tuneyard.tracking.remarks import remarks_of
 from tuneyard.tracking.report import Report

@@ -12,7 +12,7 @@ from typing import Any
 from tuneyard.api import JobSpec
 from tuneyard.api.secrets import redact, redact_fields
 from tuneyard.tracking.events import Emit, Event, TaskEvent, Warned, silent
-from tuneyard.tracking.progress import TaskProgress, after, job_before
+from tuneyard.tracking.progress.fold import TaskProgress, after, job_before
 from tuneyard.tracking.report import Report
 from tuneyard.tracking.series import TaskSeries
 from tuneyard.tracking.sink import Sink, Warnings

@@ -17,7 +17,7 @@ from tuneyard.data.visible import marked
 from tuneyard.planning import plan_of_program, resolve
 from tuneyard.storage import absolute
 from tuneyard.tracking.events import Checkpointed, Emit, Evaluated, Event, SampleShown, Stage, Step, Warned
-from tuneyard.tracking.progress_words import rate_words
+from tuneyard.tracking.progress.words import rate_words
 from tuneyard.training import TrainRequest, train
 
 RESULT = "result.json"

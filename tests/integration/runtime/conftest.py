@@ -21,7 +21,7 @@ STEPS = 40
 TUNEYARD = [str(Path(sys.executable).with_name("tuneyard"))]
 CLUSTER = """
 import ray, sys
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.sessions.session import ray_session
 with ray_session(address=None, cpus=4, gpus=0, values={}, setup=[], secrets=[], job="cluster"):
     print(ray.get_runtime_context().gcs_address, file=sys.__stdout__, flush=True)
     sys.stdin.read()

@@ -26,9 +26,9 @@ from tuneyard.data import prepare
 from tuneyard.data.stream import splits
 from tuneyard.ranking import config_of_task
 from tuneyard.ranking.stream import open_table_stream
-from tuneyard.runtime import ingest_master
-from tuneyard.runtime.ingest_worker import DataWorker
-from tuneyard.runtime.ingestion import Fetcher, Ingestion
+from tuneyard.runtime.ingest import master as ingest_master
+from tuneyard.runtime.ingest.service import Fetcher, Ingestion
+from tuneyard.runtime.ingest.worker import DataWorker
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -14,7 +14,7 @@ import psutil
 from tests.integration.runtime.conftest import STEPS, TUNEYARD, WriteJob, environment, read_report, train, tuneyard
 from tests.integration.runtime.test_run_trains import wait_for
 
-from tuneyard.runtime.mailbox import is_alive
+from tuneyard.runtime.gang.mailbox import is_alive
 from tuneyard.warm import temporary_folder
 
 OWN = {"TUNEYARD_WARM_SERVERS": ""}

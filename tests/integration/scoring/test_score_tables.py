@@ -27,8 +27,8 @@ from tests.rankers import write_clicks
 from tuneyard.api import ScoreTask
 from tuneyard.ranking import EnsembleLayer, RankMetrics, batch_of, load, save
 from tuneyard.ranking.click_log import config_of
-from tuneyard.runtime.pool import score
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.score.pool import score
+from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import ScoreRequest
 from tuneyard.scoring.ranker.work import RankedResult
 from tuneyard.tracking import Event, Warned
@@ -36,8 +36,8 @@ from tuneyard.tracking import Event, Warned
 ROWS, PARTS, SOME = 20_000, 80, 3_000
 DRIVER = """
 import pickle, sys
-from tuneyard.runtime.pool import score
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.score.pool import score
+from tuneyard.runtime.sessions.session import ray_session
 with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
     score(pickle.load(open(sys.argv[1], "rb")))
 """

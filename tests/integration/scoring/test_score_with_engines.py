@@ -19,8 +19,8 @@ import pytest
 from tests.models import sentences, write_model
 
 from tuneyard.api import BadInput, ScoreTask
-from tuneyard.runtime.pool import score
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.score.pool import score
+from tuneyard.runtime.sessions.session import ray_session
 from tuneyard.scoring import ScoreRequest, ScoreResult
 from tuneyard.scoring.prompts import PromptEncoder
 from tuneyard.tracking import Event, Scored, Warned
@@ -180,8 +180,8 @@ def test_an_engine_killed_mid_run_costs_no_row(folder: Path) -> None:
 
 DRIVER = """
 import pickle, sys
-from tuneyard.runtime.pool import score
-from tuneyard.runtime.ray_session import ray_session
+from tuneyard.runtime.score.pool import score
+from tuneyard.runtime.sessions.session import ray_session
 with ray_session(address=None, cpus=2, gpus=0, values={}, setup=[], secrets=[], job="test"):
     score(pickle.load(open(sys.argv[1], "rb")))
 """

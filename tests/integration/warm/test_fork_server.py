@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tuneyard.runtime.mailbox import is_alive
+from tuneyard.runtime.gang.mailbox import is_alive
 from tuneyard.warm import WarmServer, shim_command, start
 from tuneyard.warm.process import Forked, ask
 from tuneyard.warm.wire import connect, receive, request_here, send

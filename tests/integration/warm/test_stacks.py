@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuneyard.runtime.stacks import Stack, engine_stack, train_stack
+from tuneyard.runtime.sessions.stacks import Stack, engine_stack, train_stack
 from tuneyard.warm import WarmServer, start
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tuneyard.admission import ask_of
 from tuneyard.api import JobSpec, JobStatus
-from tuneyard.cli.submit import _estimate
+from tuneyard.cli.submit.command import _estimate
 from tuneyard.federation import UNKNOWN_DURATION_S, Ask, duration_words
 
 NOW = datetime(2026, 11, 22, 10, tzinfo=UTC)

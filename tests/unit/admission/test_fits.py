@@ -13,7 +13,7 @@ from tuneyard.admission.fits import UNCHECKED, _Asked
 from tuneyard.admission.shapes import essence_of
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.catalog import gpu, known_config, shape_from_config
-from tuneyard.cli.why import _task, facts
+from tuneyard.cli.jobs.why import _task, facts
 from tuneyard.cluster import Outlook, Snapshot
 from tuneyard.federation import FITS_NEVER, Ask
 from tuneyard.planning import plans

@@ -69,5 +69,7 @@ def test_a_log_of_another_table_is_refused(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_commands_load_neither_pyarrow_nor_torch() -> None:
-    code = "import sys, tuneyard.cli.data, tuneyard.data.tables; print([m for m in ('pyarrow', 'torch', 'numpy') if m in sys.modules])"
+    code = (
+        "import sys, tuneyard.cli.data.command, tuneyard.data.tables; print([m for m in ('pyarrow', 'torch', 'numpy') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

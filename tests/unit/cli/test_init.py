@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tuneyard.api import TrainTask, load_jobspec
 from tuneyard.cli import main
-from tuneyard.cli.init_proposal import propose
+from tuneyard.cli.init.proposal import propose
 from tuneyard.data import Inspection, inspect
 from tuneyard.data.inspection import Lengths
 

@@ -9,9 +9,9 @@ import pytest
 from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_running
 
 from tuneyard.api import Attempt, BadInput
-from tuneyard.cli.log_choice import LogChoice
-from tuneyard.cli.log_following import LogFollower
-from tuneyard.cli.log_printer import LogPrinter, speaker
+from tuneyard.cli.logs.choice import LogChoice
+from tuneyard.cli.logs.following import LogFollower
+from tuneyard.cli.logs.printer import LogPrinter, speaker
 from tuneyard.storage import open_store
 from tuneyard.tracking.task_logs import Chunk, LogReader
 

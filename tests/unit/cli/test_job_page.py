@@ -9,13 +9,13 @@ from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make
 
 from tuneyard.api import Progress, TaskStatus
 from tuneyard.cli.clusters import rows as cluster_rows
-from tuneyard.cli.job_figures import bar, percent, state
-from tuneyard.cli.job_page import page
-from tuneyard.cli.job_table import COLUMNS, facts, row, summary
+from tuneyard.cli.jobs.figures import bar, percent, state
+from tuneyard.cli.jobs.page import page
+from tuneyard.cli.jobs.table import COLUMNS, facts, row, summary
 from tuneyard.cli.output import table_lines
 from tuneyard.cluster.hub_cluster import hub_cluster
 from tuneyard.tracking import task_of_status
-from tuneyard.tracking.progress_words import age
+from tuneyard.tracking.progress.words import age
 
 NOW = datetime(2026, 11, 21, 12, 5, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.hub_jobs import make_attempt, make_failed_attempt, make_hub_job, make_progress, make_running
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.progress_live import LiveJob
-from tuneyard.cli.progress_plain import PlainJob
+from tuneyard.cli.progress.live import LiveJob
+from tuneyard.cli.progress.plain import PlainJob
 
 
 def said(*statuses: dict[str, Any] | None, every_s: float = 10.0) -> list[str]:

@@ -11,7 +11,7 @@ from tests.hub_jobs import make_hub_job, make_running
 from tests.notebooks import Notebook, notebook
 
 from tuneyard.api import TuneyardError
-from tuneyard.cli.submit_notebook import NotebookSubmit
+from tuneyard.cli.submit.notebook import NotebookSubmit
 from tuneyard.cluster import Parcel, Sent, Shipment, Submission
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +19,7 @@ RUN = """
 from pathlib import Path
 
 from tuneyard.api import load_jobspec
-from tuneyard.cli.progress import open_progress
+from tuneyard.cli.progress.views import open_progress
 from tuneyard.tracking import Stage, TaskEvent, Warned
 
 with open_progress(load_jobspec(Path("job.yaml"))) as view:
@@ -29,7 +29,7 @@ with open_progress(load_jobspec(Path("job.yaml"))) as view:
 """
 SUBMIT = """
 from tests.unit.cli.test_notebook import tell
-from tuneyard.cli.submit_view import open_submit_view
+from tuneyard.cli.submit.view import open_submit_view
 
 tell(open_submit_view(shown=True))
 """

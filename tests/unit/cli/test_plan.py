@@ -10,9 +10,9 @@ import pytest
 from tests.unit.catalog.test_other_gpus import MEASURED
 
 from tuneyard.cli import main
-from tuneyard.cli.plan import _calibration_lines
-from tuneyard.cli.plan_layout import layout_text
-from tuneyard.cli.plan_picture import bar
+from tuneyard.cli.plan.command import _calibration_lines
+from tuneyard.cli.plan.layout import layout_text
+from tuneyard.cli.plan.picture import bar
 
 JOB = """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -337,7 +337,7 @@ def test_on_cpu_no_more_workers_are_planned_than_there_are_cores(
     def counts(*argv: str) -> list[int]:
         return [row["workers"] for row in rows(capsys, str(job), *argv) if row["task"] == "train"]
 
-    monkeypatch.setattr("tuneyard.cli.plan_rows.usable_cores", lambda: 2)
+    monkeypatch.setattr("tuneyard.cli.plan.rows.usable_cores", lambda: 2)
     assert counts("--sku", "cpu") == [1, 2]
     assert counts("--sku", "cpu", "--workers", "4") == [4]
     assert counts("--sku", "h100-80gb") == [1, 2, 4, 8]

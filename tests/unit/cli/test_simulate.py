@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from tuneyard.cli import main
-from tuneyard.cli.simulate_clusters import read_clusters
-from tuneyard.cli.simulate_text import spark
-from tuneyard.cli.simulate_trace import read_trace
+from tuneyard.cli.simulate.clusters import read_clusters
+from tuneyard.cli.simulate.text import spark
+from tuneyard.cli.simulate.trace import read_trace
 
 JOBS = """\
 submit_s,duration_s,gpus,team,priority

@@ -17,10 +17,10 @@ from tests.hub_jobs import make_attempt, make_hub_job, make_running
 from tuneyard.api import TuneyardError
 from tuneyard.cli import entry, terminal
 from tuneyard.cli.commands import COMMANDS
-from tuneyard.cli.job_page import page
-from tuneyard.cli.log_printer import LogPrinter
+from tuneyard.cli.jobs.page import page
+from tuneyard.cli.logs.printer import LogPrinter
 from tuneyard.cli.output import table_lines
-from tuneyard.cli.progress_live import LiveJob
+from tuneyard.cli.progress.live import LiveJob
 from tuneyard.data.visible import visible
 
 CLEAR = "\x1b[2J\x1b[H"

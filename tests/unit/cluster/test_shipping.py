@@ -17,7 +17,7 @@ from tuneyard.api import BadInput, JobSpec, StorageError
 from tuneyard.api.programs import program_files
 from tuneyard.cluster import CannotShip, Parcel, Shipment, shipment_of
 from tuneyard.cluster.uploads import Sent, send
-from tuneyard.runtime.process import working_folder
+from tuneyard.runtime.process.run import working_folder
 from tuneyard.storage import fetch_folder, open_store
 
 OUT = "s3://models/bot"

@@ -9,8 +9,8 @@ from tests.hub_jobs import CREATED, make_attempt, make_held, make_manifest
 
 from tuneyard.api import JobSpec, JobStatus
 from tuneyard.cli.clusters import rows
+from tuneyard.cli.jobs.why import lines
 from tuneyard.cli.usage import facts as usage_facts
-from tuneyard.cli.why import lines
 from tuneyard.cluster import Snapshot, usage_report, waiting_tasks
 from tuneyard.cluster.hub_job import hub_job
 from tuneyard.federation import ask_of

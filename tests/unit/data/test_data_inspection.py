@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tuneyard.api import BadInput
 from tuneyard.cli import main
-from tuneyard.cli.data import app
+from tuneyard.cli.data.command import app
 from tuneyard.data import inspect
 
 

@@ -22,7 +22,7 @@ from tuneyard.api.schedule import ScheduleGoal
 from tuneyard.api.team import TeamGoal
 from tuneyard.catalog.gpu_entries import entries_of
 from tuneyard.cli.checks import check_file
-from tuneyard.cli.simulate_clusters import read_clusters
+from tuneyard.cli.simulate.clusters import read_clusters
 
 _TRAIN = {"model": {"name": "meta-llama/Llama-3.1-8B"}, "data": {"source": "chats.jsonl"}}
 _SCORE = {"model": {"name": "gpt2"}, "data": {"source": "rows.jsonl", "reference": "answer"}}

@@ -25,7 +25,7 @@ from tuneyard.kubernetes import Missing as NoSuchObject
 from tuneyard.kubernetes import NotServed as NoSuchKind
 from tuneyard.kubernetes import Unreachable as Away
 from tuneyard.kubernetes.kinds import ATTEMPT_REPORT, JOBSPEC, RAYJOB
-from tuneyard.runtime import member_api
+from tuneyard.runtime.attempt import member_api
 from tuneyard_operators.kube import Cache, Connection
 
 CANCEL = patch_object(JOBSPEC, "maps", "bot", {"spec": {"cancelled": True}})

@@ -23,7 +23,7 @@ from tuneyard.catalog import canonical_sku, gpu, known_config
 from tuneyard.cli.checks import check_file
 from tuneyard.federation import skus_of, worlds_of
 from tuneyard.planning import plan_of_ranker, resolve
-from tuneyard.runtime.assignment import Assignment
+from tuneyard.runtime.attempt.assignment import Assignment
 from tuneyard.runtime.checks import check_job
 from tuneyard.runtime.models import model_shape
 from tuneyard_operators.hub.goals import goal_of

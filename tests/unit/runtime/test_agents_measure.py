@@ -12,7 +12,7 @@ from tests.unit.catalog.test_other_gpus import MEASURED
 from tuneyard.catalog import gpu, needs_measuring
 from tuneyard.catalog.gpu_entries import entries_of
 from tuneyard.catalog.measured import entry_from, keep_measurement, shown
-from tuneyard.runtime.node_agent import LogTarget, NodeAgent
+from tuneyard.runtime.nodes.agent import LogTarget, NodeAgent
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuneyard.api import BadInput, EnvVar, JobSpec
-from tuneyard.runtime.assignment import Assignment, job_of, pod_environment
+from tuneyard.runtime.attempt.assignment import Assignment, job_of, pod_environment
 
 ENVIRONMENT = {
     "TUNEYARD_TASK": "tune",

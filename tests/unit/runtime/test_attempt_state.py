@@ -12,7 +12,7 @@ from tuneyard.api import BadInput, Blame, FailureKind, JobFailed
 from tuneyard.api.attempt_report import AttemptState, RankPlace
 from tuneyard.api.status import Phase
 from tuneyard.api.wire import read
-from tuneyard.runtime.attempt_state import failed, state_of, stopped, succeeded
+from tuneyard.runtime.attempt.state import failed, state_of, stopped, succeeded
 from tuneyard.tracking import (
     Checkpointed,
     Event,

@@ -14,8 +14,8 @@ from tests.rankers import rank_request, rank_task
 from tuneyard.admission import Machine
 from tuneyard.api import BadInput, Task
 from tuneyard.planning import DataRate, Speed, StepTime
-from tuneyard.runtime import feeding
-from tuneyard.runtime.choices import Choices
+from tuneyard.runtime.tune import feeding
+from tuneyard.runtime.tune.choices import Choices
 from tuneyard.training.request import TrainRequest
 
 FOUR_CORES = Machine("cpu", 4)

@@ -13,7 +13,7 @@ from tests.run_machines import assigned, job_of_commands
 from tuneyard.api import JobFailed, JobSpec, StorageError, TuneyardError
 from tuneyard.runtime import run_job
 from tuneyard.runtime.assigned import run_assigned
-from tuneyard.runtime.log_shipper import LogShipper
+from tuneyard.runtime.attempt.log_shipper import LogShipper
 from tuneyard.tracking import Event, TaskEvent, Warned
 
 Run = Callable[..., str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuneyard.runtime.ingest_master import workers_needed
+from tuneyard.runtime.ingest.master import workers_needed
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tuneyard.api import BadInput, FailureKind, JobSpec
 from tuneyard.api.rules_table import CPU_HEAD_SIZES
 from tuneyard.cli import main
 from tuneyard.runtime.checks import check_job
-from tuneyard.runtime.pool_worker import error_of_worker
+from tuneyard.runtime.score.worker import error_of_worker
 
 ON_CPU = Machine("cpu", 2)
 DIMENSIONS = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 512}

@@ -8,10 +8,10 @@ import pytest
 from tests.run_machines import assigned, here, pods
 
 from tuneyard.api import Blame, FailureKind, JobFailed
+from tuneyard.runtime.gang.mailbox import RankProcess
 from tuneyard.runtime.interrupt import never
 from tuneyard.runtime.machines import Machines, engine_log, process_log, rank_log
-from tuneyard.runtime.mailbox import RankProcess
-from tuneyard.runtime.pod import Pod
+from tuneyard.runtime.nodes.pod import Pod
 
 
 def test_a_log_has_one_name_on_its_machine_and_one_among_the_copies(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuneyard.api import EnvVar
-from tuneyard.runtime.log_shipper import LogShipper, secrets_here, tail_of
+from tuneyard.runtime.attempt.log_shipper import LogShipper, secrets_here, tail_of
 from tuneyard.storage import open_store
 from tuneyard.tracking import LogReader
 

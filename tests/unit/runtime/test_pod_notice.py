@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuneyard.runtime.pod import PodNotice
+from tuneyard.runtime.nodes.pod import PodNotice
 from tuneyard_operators.rendering.container import lifecycle
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tuneyard.api import FailureKind, StorageError
-from tuneyard.runtime.all_reduce import bus_bandwidth
-from tuneyard.runtime.pod import Pod
-from tuneyard.runtime.preflight import Finding, NodeChecks, check_node, clock_findings, gpu_errors, verdict
+from tuneyard.runtime.gang.all_reduce import bus_bandwidth
+from tuneyard.runtime.nodes.pod import Pod
+from tuneyard.runtime.nodes.preflight import Finding, NodeChecks, check_node, clock_findings, gpu_errors, verdict
 
 HERE = Pod("pod-0", "gpu-7")
 THERE = Pod("pod-1", "gpu-8")

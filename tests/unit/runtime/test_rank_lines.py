@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.reports import train_events
 
-from tuneyard.runtime.rank_lines import RankLines
+from tuneyard.runtime.gang.rank_lines import RankLines
 from tuneyard.tracking import Preflighted, Stage
 
 

@@ -18,13 +18,13 @@ from rich.console import Console
 
 import tuneyard
 from tuneyard.api import JobSpec
-from tuneyard.cli.progress_live import LiveProgress
-from tuneyard.cli.progress_notebook import NotebookProgress
-from tuneyard.cli.progress_plain import PlainProgress
+from tuneyard.cli.progress.live import LiveProgress
+from tuneyard.cli.progress.notebook import NotebookProgress
+from tuneyard.cli.progress.plain import PlainProgress
 from tuneyard.cli.summary import comparisons, print_summary
 from tuneyard.runtime import stop_on_interrupt
 from tuneyard.tracking import Checkpointed, Event, Report, SampleShown, Scored, Stage, Step, TaskEvent, Warned
-from tuneyard.tracking.progress_words import clock, share
+from tuneyard.tracking.progress.words import clock, share
 
 JOB = JobSpec.model_validate(
     {

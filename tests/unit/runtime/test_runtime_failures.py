@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.models import cpu_plan
 
 from tuneyard.api import BadInput, Blame, FailureKind, JobFailed, StorageError
-from tuneyard.runtime.failures import Evidence, Lost, could_not_start, explain, shrunk
+from tuneyard.runtime.train.failures import Evidence, Lost, could_not_start, explain, shrunk
 
 
 def test_a_rank_that_died_explains_the_errors_of_its_peers() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuneyard.api import FailureKind, JobFailed, ProcessTask
-from tuneyard.runtime.process import ProcessRequest, expand, run_process
+from tuneyard.runtime.process.run import ProcessRequest, expand, run_process
 from tuneyard.storage import open_store
 from tuneyard.tracking import silent
 

@@ -14,10 +14,10 @@ from tests.unit.runtime.test_attempt_state import STEP
 
 from tuneyard.api import BadInput, FailureKind, JobFailed, Retries, StorageError, Task, TrainTask
 from tuneyard.api.attempt_report import RankPlace
-from tuneyard.runtime import trials
 from tuneyard.runtime.machines import Machines
-from tuneyard.runtime.train_attempt import TrainSetting
-from tuneyard.runtime.trials import Listener, in_its_own_order, run_trial, short
+from tuneyard.runtime.train.attempt import TrainSetting
+from tuneyard.runtime.tune import trials
+from tuneyard.runtime.tune.trials import Listener, in_its_own_order, run_trial, short
 from tuneyard.tracking import Event, Placed, TaskEvent, TimeSplit
 from tuneyard.tuning import Trial
 

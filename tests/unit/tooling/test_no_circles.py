@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGES = (ROOT / "platform" / "tuneyard", ROOT / "operators" / "tuneyard_operators")
 KNOWN = {
-    ("tuneyard.cli.progress", "tuneyard.cli.progress_live", "tuneyard.cli.progress_notebook"),  # the lead removes this line
-    ("tuneyard.runtime.tasks", "tuneyard.runtime.tune"),  # the lead removes this line
+    ("tuneyard.cli.progress.views", "tuneyard.cli.progress.live", "tuneyard.cli.progress.notebook"),  # the lead removes this line
+    ("tuneyard.runtime.tasks", "tuneyard.runtime.tune.run"),  # the lead removes this line
     ("tuneyard.tracking.report", "tuneyard.tracking.report_page"),  # the lead removes this line
 }
 """Circles that are being mended elsewhere."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.reports import make_job, train_events, train_result
 
 from tuneyard.api import Attempt, JobSpec, JobStatus, Phase, TaskStatus
-from tuneyard.cli.progress_plain import PlainLines, PlainProgress
-from tuneyard.runtime.attempt_state import state_of
+from tuneyard.cli.progress.plain import PlainLines, PlainProgress
+from tuneyard.runtime.attempt.state import state_of
 from tuneyard.tracking import (
     Checkpointed,
     Evaluated,
@@ -35,8 +35,8 @@ from tuneyard.tracking import (
     job_of_status,
     task_of_status,
 )
-from tuneyard.tracking.progress import StageProgress
-from tuneyard.tracking.progress_words import attempt_words, began_words, doing, figures, progress_line, read_stage, stage_words
+from tuneyard.tracking.progress.fold import StageProgress
+from tuneyard.tracking.progress.words import attempt_words, began_words, doing, figures, progress_line, read_stage, stage_words
 
 KINDS = {"base": "score", "train": "train", "search": "tune"}
 STEP = next(event for event in train_events(1) if isinstance(event, Step))

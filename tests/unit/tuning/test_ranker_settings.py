@@ -13,7 +13,7 @@ from tuneyard.api import BadInput, JobSpec, Task
 from tuneyard.catalog import gpu
 from tuneyard.cli.tune import with_search
 from tuneyard.planning import Plan, plan_of_ranker
-from tuneyard.runtime.trials import short
+from tuneyard.runtime.tune.trials import short
 from tuneyard.tuning import (
     TUNABLE_OF_RANKERS,
     PlannedExpectation,

@@ -1,0 +1,1 @@
+"""`tuneyard data`: columns of a data set and their roles."""

@@ -1,0 +1,1 @@
+"""`tuneyard init`: a commented JobSpec for the data of a folder."""

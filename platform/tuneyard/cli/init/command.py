@@ -1,0 +1,105 @@
+"""`tuneyard init`: a JobSpec for one's own data, with settings that fit it and a comment on each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuneyard.api import BadInput
+from tuneyard.cli.checks import check_file
+from tuneyard.cli.data.roles import ColumnsOption, roles_of, say_columns
+from tuneyard.cli.init.proposal import TOLERATED_AT_MOST, propose
+
+if TYPE_CHECKING:
+    from tuneyard.data import Inspection
+
+_REPAIR = "repair the file, or give another"
+_READ_ROWS = 20_000
+"""Enough for format and lengths. Reading a whole large data set takes minutes."""
+
+
+def init(
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="data to train on: file, folder, glob, s3://, gs://, hdfs://, hf://; default: the one file here"),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="the JobSpec to write")] = Path("job.yaml"),
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Hugging Face name, or model folder, to start from; default: by the data")
+    ] = None,
+    columns: ColumnsOption = None,
+    force: Annotated[bool, typer.Option("--force", help="write over FILE")] = False,
+) -> None:
+    """Look at data, and write a JobSpec that trains on it: a commented file to read, change and run.
+
+    Example: tuneyard init --data chats.jsonl --model Qwen/Qwen2.5-0.5B-Instruct --out job.yaml
+    """
+    if model == "":
+        raise BadInput("--model names no model", "give a Hugging Face name or a folder, or leave it out")
+    if out.exists() and not force:
+        raise BadInput(f"{out} is there already", "give another --out, or --force to write over it")
+    if not out.parent.is_dir():
+        raise BadInput(f"--out {out}: there is no folder {out.parent}", "make it, or give a file in a folder that exists")
+    roles = roles_of(columns)
+    uri = data or _only_data_here()
+    found = _look(uri, roles)
+    proposal = propose(found, source=_from(out, uri), model=_from(out, model) if model else None, columns=roles)
+    _write(out, proposal.text())
+    lines = [f"{uri}: {found.format}, {proposal.rows_text}; {found.why}", *proposal.notes]
+    print("\n".join(lines), file=sys.stderr)
+    print(f"next: tuneyard plan {out}, then tuneyard run {out} (or tuneyard submit {out})", file=sys.stderr)
+    typer.echo(out)
+
+
+def _look(uri: str, columns: dict[str, str]) -> Inspection:
+    """The inspected data. Raises BadInput if it yields no sample, or too many of its rows are bad."""
+    from tuneyard.data import inspect
+
+    found = inspect(uri, columns=columns or None, limit=_READ_ROWS)
+    if found.format == "unknown":
+        raise BadInput(f"{uri}: {found.why}", say_columns(f"tuneyard init --data {uri}") if found.samples else found.advice or _REPAIR)
+    if not found.samples:
+        cause = f"{uri}: no row can be trained on; {'; '.join(found.bad_examples)}"
+        raise BadInput(cause, found.advice or f"tuneyard data inspect {uri} shows more")
+    rows = found.bad + found.samples
+    if found.bad > TOLERATED_AT_MOST * rows:
+        cause = f"{uri}: {found.bad:,} of {rows:,} rows cannot be used, such as {found.bad_examples[0]}; settings need the other rows too"
+        raise BadInput(cause, found.advice or f"repair these rows, or take them out: `tuneyard data inspect {uri}` shows more")
+    return found
+
+
+def _only_data_here() -> str:
+    """The only data file of the working folder. Raises BadInput if there is none, or more than one."""
+    from tuneyard.data.file_types import COMPRESSED_ENDINGS, ENDINGS
+
+    there = sorted(path.name for path in Path().iterdir() if path.is_file() and not path.name.startswith("."))
+    found = [name for name in there if any(name.removesuffix(packed).endswith(tuple(ENDINGS)) for packed in ("", *COMPRESSED_ENDINGS))]
+    if len(found) != 1:
+        what = f"several files here may be it: {', '.join(found)}" if found else "no file here is data (.jsonl, .csv, .parquet, …)"
+        raise BadInput(f"which data to train on is not clear: {what}", f"tuneyard init --data {found[0] if found else 'FILE'}")
+    return found[0]
+
+
+def _from(out: Path, name: str) -> str:
+    """A local path as it is written in the file: relative to the file's folder. URIs and names stay."""
+    path = Path(name)
+    if "://" in name or path.is_absolute() or not (path.exists() or any(mark in name for mark in "*?[")):
+        return name
+    return os.path.relpath(path, out.parent)
+
+
+def _write(out: Path, text: str) -> None:
+    """Write the file, after a check of its draft."""
+    draft = out.with_name(f".{out.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        check_file(draft)
+        draft.replace(out)
+    except (OSError, UnicodeError) as error:
+        raise BadInput(f"{out} cannot be written: {error}", "give a file in a folder that you may write to") from error
+    finally:
+        draft.unlink(missing_ok=True)

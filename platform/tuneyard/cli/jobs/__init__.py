@@ -1,0 +1,1 @@
+"""Commands about jobs of a hub, and how a job is drawn."""

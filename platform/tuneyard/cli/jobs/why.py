@@ -1,0 +1,105 @@
+"""`tuneyard why`: the scheduler's reasons, and its prediction."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from tuneyard.cli.hub_options import ContextOption, JobArgument, KubeconfigOption, NamespaceOption
+from tuneyard.cli.output import Format, OutputOption, print_json, table_lines
+from tuneyard.cluster import HubJob, Outlook, open_hub, waiting_tasks
+from tuneyard.federation import REFERENCE_SKU, Ask, duration_words
+from tuneyard.tracking.progress.words import age, gang_words, start_words
+
+
+def why(
+    name: JobArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show why a job waits: the obstacle on each cluster, the number of tasks ahead, and the expected start.
+
+    The hub's own scheduler answers, from the present state of the clusters. Durations are predictions.
+
+    Example: tuneyard why support-bot
+    """
+    from tuneyard.admission import ask_of
+
+    hub = open_hub(namespace=namespace, context=context, kubeconfig=kubeconfig)
+    job = hub.job(name)
+    snapshot = hub.snapshot()
+    now = datetime.now(UTC)
+    item = next((each for each in snapshot.jobs if each["metadata"].get("uid") == job.uid), None)
+    read = snapshot.read_job(item) if item is not None else None
+    waiting = waiting_tasks(*read) if read is not None else []
+    asks = [ask_of(read[0], job.created_at.timestamp(), task, read[1], snapshot.skus) for task in waiting] if read is not None else []
+    outlooks = snapshot.outlook(asks, now) if asks else []
+    if output is Format.JSON:
+        print_json({"name": job.name, "namespace": job.namespace, "phase": str(job.phase), "tasks": [facts(each) for each in outlooks]})
+        return
+    for line in lines(job, outlooks, now):
+        typer.echo(line)
+    if snapshot.partial:
+        typer.echo(f"note: {snapshot.partial}")
+
+
+def lines(job: HubJob, outlooks: list[Outlook], now: datetime) -> list[str]:
+    """The page for people."""
+    waited = age((now - job.created_at).total_seconds())
+    found = [f"{job.label}  {job.phase}, submitted {waited} ago"]
+    if not outlooks:
+        found.append(job.status.message or "no task of it waits for a place")
+    for outlook in outlooks:
+        found += ["", *_task(outlook, now)]
+    return found
+
+
+def _task(outlook: Outlook, now: datetime) -> list[str]:
+    if outlook.place is not None:
+        place = outlook.place
+        gang = gang_words(place.workers, place.sku, len(place.nodes))
+        return [f"{outlook.task} can start now on {place.cluster}, {gang} ({outlook.why_there})"]
+    assert outlook.wait is not None
+    wait = outlook.wait
+    found = [f"{outlook.task} waits for {_wanted(wait.ask)}; {outlook.ahead} ahead of it"]
+    if wait.held:
+        found.append(f"  {wait.held}")
+    if wait.reasons:
+        rows = [{"cluster": cluster, "why": reason} for cluster, reason in wait.reasons.items()]
+        found += [f"  {line}" for line in table_lines(("cluster", "why"), rows)]
+    if wait.unchecked:
+        found.append(f"  {wait.unchecked}")
+    found.append(f"  takes {duration_words(wait.ask.seconds, wait.ask.basis)} (on {REFERENCE_SKU})")
+    found.append(f"  expected start: {start_words(wait.starts, now.timestamp())}")
+    return found
+
+
+def _wanted(ask: Ask) -> str:
+    """The possible numbers of GPUs, with the least number of each SKU if it is known."""
+    least = [f"{ask.smallest(sku)} x {sku}" for sku, gpus in ask.least if gpus <= max(ask.worlds)]
+    if least:
+        return ("at least " if len(ask.worlds) > 1 else "") + " or ".join(least)
+    return " or ".join(str(world) for world in ask.worlds[:4]) + " x " + (" or ".join(ask.skus) or "any SKU")
+
+
+def facts(outlook: Outlook) -> dict[str, Any]:
+    """The same for programs."""
+    place, wait = outlook.place, outlook.wait
+    ask = place.ask if place is not None else wait.ask if wait is not None else None
+    return {
+        "task": outlook.task,
+        "ahead": outlook.ahead,
+        "can_start": place is not None,
+        "cluster": place.cluster if place is not None else None,
+        "sku": place.sku if place is not None else None,
+        "held": wait.held if wait is not None else "",
+        "unchecked": ask.fit if ask is not None and not ask.least else "",
+        "reasons": dict(wait.reasons) if wait is not None else {},
+        "duration_s": round(ask.seconds) if ask is not None else None,
+        "duration_from": ask.basis if ask is not None else None,
+        "expected_start": datetime.fromtimestamp(wait.starts, UTC).isoformat() if wait is not None and wait.starts is not None else None,
+    }

@@ -1,0 +1,1 @@
+"""`tuneyard logs`: which logs are read, how they are followed and printed."""

@@ -1,0 +1,187 @@
+"""`tuneyard plan`: how each task would run on each SKU, whether that fits in memory, and how fast it would be. Starts nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated, Any
+
+import typer
+
+from tuneyard.api import BadInput, JobSpec
+from tuneyard.catalog import gpu
+from tuneyard.cli.checks import check_file
+from tuneyard.cli.output import Format, OutputOption, print_json
+from tuneyard.cli.plan.data import data_lines
+from tuneyard.cli.plan.mixture import mixture_lines
+from tuneyard.cli.plan.parallel import PlanCommand, explained, show
+from tuneyard.cli.plan.picture import show_memory
+from tuneyard.cli.plan.rows import Placements, rows_of
+from tuneyard.cli.plan.text import WIDTH, peak_lines, rank_table, score_sentence, score_table, train_sentences, train_table
+from tuneyard.cli.template_files import TemplatesOption, templates_in
+from tuneyard.extras import need
+from tuneyard.planning import DEFAULT, Calibration, DataRate, past_rates
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command("plan", cls=PlanCommand)
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a JobSpec")],
+    sku: Annotated[list[str] | None, typer.Option(help="kind of machine, instead of those in the file; may be repeated")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="ranks, instead of the number in the file")] = None,
+    every: Annotated[bool, typer.Option("--all", help="every plan that fits, fastest first, not only the best of each placement")] = False,
+    price: Annotated[list[str] | None, typer.Option(metavar="SKU=PER_HOUR", help="of one GPU (cpu: of the machine); repeatable")] = None,
+    core_price: Annotated[float | None, typer.Option(metavar="PER_HOUR", help="of one core of a data worker that a service uses")] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs in a machine")] = 8,
+    network_gb_s: Annotated[float | None, typer.Option(help="GB/s between machines; default: what is usual for the SKU")] = None,
+    explain_parallel: Annotated[
+        int | None,
+        typer.Option(
+            metavar="[N]", min=0, help="only show how N ranks share each weight, and why; default N: strategy.tensorParallel of the file"
+        ),
+    ] = None,
+    templates: TemplatesOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say how each train task would run (layout, batch sizes, memory per rank, speed), and what engines of score tasks hold.
+
+    Example: tuneyard plan job.yaml --sku a100-80gb --workers 8 --price a100-80gb=1.8 -o json
+    """
+    if explain_parallel is not None:
+        parts = explained(_job(file, templates), file.parent, explain_parallel)
+        print_json(parts) if output is Format.JSON else show(parts)
+        return
+    past = _past()
+    placements = Placements(
+        skus=[_sku(name) for name in sku] if sku else None,
+        workers=workers,
+        every=every,
+        prices=_prices(price or []),
+        gpus_per_node=gpus_per_node,
+        network_gb_s=network_gb_s,
+        calibration=past.calibration,
+        data_rates=past.data_rates,
+        core_price=_core_price(core_price),
+    )
+    rows = list(rows_of(_job(file, templates), file.parent, placements))
+    for line in _calibration_lines(rows, past.runs):
+        typer.echo(line, err=True)
+    if output is Format.JSON:
+        print_json(rows)
+        return
+    if not rows:
+        typer.echo(f"{file}: no train, rank or score task to plan")
+        return
+    _show(rows)
+    for name in sorted(set(placements.prices) - {row.get("sku") for row in rows}):
+        typer.echo(f"--price {name} is not used: nothing is planned on it; add --sku {name}", err=True)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Task by task: the best choice in a sentence, a table, a picture of memory, and why the rest is not there."""
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        fitting = [row for row in own if row["fits"]]
+        if own[0]["kind"] == "train":
+            said = [*train_sentences(task, fitting), *_length_lines(fitting), *peak_lines(fitting), *data_lines(fitting)]
+            table = train_table(fitting)
+        elif own[0]["kind"] == "rank":
+            said, table = [], rank_table(fitting)
+        else:
+            said, table = [score_sentence(task, fitting)], score_table(fitting)
+        if fitting:
+            prose = (part for sentence in said for part in wrap(sentence, WIDTH, subsequent_indent="  "))
+            typer.echo("\n".join([*prose, "", *table]))
+            show_memory(fitting)
+        for line in mixture_lines(own):
+            typer.echo(line)
+        for reason in dict.fromkeys(row["reason"] for row in own if "reason" in row):
+            typer.echo(reason)
+        if task != rows[-1]["task"]:
+            typer.echo()
+
+
+def _length_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Where the number of steps comes from, or why there is no time."""
+    if not rows:
+        return []
+    first = rows[0]
+    if first["steps"] is None:
+        return [f"how long it takes is not known: {first['length_unknown']}; set steps to see it"]
+    missing = f": {first['length_unknown']}" if first["length_unknown"] else ""
+    rows_of_tokens = f"rows of {first['tokens_per_row']:,} tokens: {first['length_from']}{missing}"
+    return [f"{rows_of_tokens}. Times are those of the steps alone"]
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What this platform's own runs say: shares of peaks, and how many runs that is by SKU; what data workers made, by format."""
+
+    calibration: Calibration = DEFAULT
+    runs: Mapping[str, int] = field(default_factory=dict)
+    data_rates: Mapping[str, DataRate] = field(default_factory=dict)
+
+
+def _past() -> _Past:
+    """Of own runs, where there are any. A client without pandas plans without speeds of them."""
+    from tuneyard.runtime.tune.past import past_attempts
+    from tuneyard.tuning import calibration_of, history_frame
+
+    def say(why: str) -> None:
+        typer.echo(f"planned without history: {why}", err=True)
+
+    attempts = past_attempts(say)
+    if not attempts:
+        return _Past()
+    rates = past_rates(attempts)
+    try:
+        need("train", "calibration by your own runs")
+    except BadInput as error:
+        say(f"{error.cause}: {error.next_step}")
+        return _Past(data_rates=rates)
+    return _Past(*calibration_of(history_frame(attempts)), rates)
+
+
+def _calibration_lines(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, int]) -> list[str]:
+    """A line for each SKU with a speed that own runs have corrected."""
+    planned = dict.fromkeys(row["sku"] for row in rows if row.get("tokens_per_s") is not None)
+    counts = {sku: runs[sku] for sku in planned if runs.get(sku)}
+    return [f"speeds on {sku} are calibrated by {count} run{'' if count == 1 else 's'} of your history" for sku, count in counts.items()]
+
+
+def _job(file: Path, templates: list[Path] | None) -> JobSpec:
+    jobs = [document.resource for document in check_file(file, find=templates_in(templates)) if isinstance(document.resource, JobSpec)]
+    if len(jobs) != 1:
+        raise BadInput(f"{file}: holds {len(jobs)} JobSpecs, one is expected here", "give a file with one JobSpec")
+    return jobs[0]
+
+
+def _prices(given: list[str]) -> dict[str, float]:
+    """Prices by SKU, also where an alias was given. Raises BadInput for what is not SKU=NUMBER, and for an unknown SKU."""
+    prices = {}
+    for entry in given:
+        name, _, figure = entry.partition("=")
+        try:
+            price = float(figure)
+        except ValueError:
+            raise BadInput(f"--price {entry} is not SKU=PER_HOUR", "write it like --price h100-80gb=2.5") from None
+        if not 0 <= price < math.inf:
+            raise BadInput(f"--price {entry} is not a price", "write it like --price h100-80gb=2.5")
+        prices[_sku(name)] = price
+    return prices
+
+
+def _core_price(given: float | None) -> float | None:
+    """Raises BadInput for what is no price."""
+    if given is not None and not 0 <= given < math.inf:
+        raise BadInput(f"--core-price {given} is not a price", "write it like --core-price 0.04")
+    return given
+
+
+def _sku(name: str) -> str:
+    """The name that the catalog has for a SKU. Raises BadInput."""
+    return "cpu" if name.strip().lower() == "cpu" else gpu(name).sku

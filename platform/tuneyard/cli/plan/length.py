@@ -1,0 +1,125 @@
+"""How long the train tasks of a job are, for `tuneyard plan`: their data are counted, where they are there before the job runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tuneyard.api import Task, TrainTask, TuneyardError
+from tuneyard.api.local_files import looks_like_path
+from tuneyard.api.secrets import redact
+from tuneyard.cli.plan.mixture import PlannedPart, planned_parts
+from tuneyard.planning import Interval, Length, length_of, steps_of_epochs
+from tuneyard.runtime.references import named_model, source_of
+from tuneyard.storage import is_local, local_path
+
+TOKENIZER = "tokenizer.json"
+
+
+Streamed = Literal["no", "maybe", "yes"]
+"""Whether rows are made while the task trains; maybe: that depends on a size which is not known."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """`length` None: `why` says why it is not known. Else `how` says where it comes from, for people."""
+
+    length: Length | None
+    how: str = ""
+    why: str = ""
+    streamed: Streamed = "no"
+    kinds: tuple[tuple[str, str], ...] = ()
+    """Format and files of each data set that is streamed, as far as they are known."""
+    parts: tuple[PlannedPart, ...] = ()
+    """Of a mixture whose rows are known."""
+
+
+def known_length(task: Task, model: str | None, base_dir: Path) -> Known:
+    """The length of a train task. `model`: the name of the model that it starts from, whose tokenizer is asked where it is at hand."""
+    assert task.train is not None
+    return _of_mixture(task.train, model, base_dir) if task.train.data.mix else _of_data(task.train, model, base_dir)
+
+
+def _of_mixture(train: TrainTask, model: str | None, base_dir: Path) -> Known:
+    """The length of an epoch of all parts: known where that of each is."""
+    from tuneyard.data.mix_parts import part_data, part_names
+    from tuneyard.data.mixture import Mixture, Part
+
+    names = part_names(train.data.mix)
+    parts = [
+        _of_data(train.model_copy(update={"data": part_data(train.data, part), "steps": None, "epochs": 1.0}), model, base_dir)
+        for part in train.data.mix
+    ]
+    unknown = [f"{name}: {part.why}" for name, part in zip(names, parts, strict=True) if part.length is None or part.length.rows is None]
+    if unknown:
+        return _without_data(train, "; ".join(unknown))
+    known = [part.length for part in parts if part.length is not None]
+
+    def mixture(bound: str) -> Mixture:
+        rows = [max(1, round(getattr(length.rows, bound))) for length in known]
+        given = [Part(name, count, each.weight, each.repeats) for name, count, each in zip(names, rows, train.data.mix, strict=True)]
+        return Mixture(given, exhausted=train.data.when_exhausted, temperature=train.data.temperature)
+
+    likely = mixture("likely")
+    rows = Interval(likely.epoch_rows, mixture("low").epoch_rows, mixture("high").epoch_rows)
+    epochs, batch = train.epochs or 1.0, train.batch.global_
+    steps = Interval(*(steps_of_epochs(epochs, value, batch) for value in (rows.likely, rows.low, rows.high)))
+    lengths = sorted(value for length in known for value in length.sample_tokens)
+    length = Length(steps=Interval.exactly(train.steps) if train.steps else steps, rows=rows, sample_tokens=tuple(lengths))
+    how = "; ".join(f"{name}: {part.how}" for name, part in zip(names, parts, strict=True))
+    streamed = max((part.streamed for part in parts), key=("no", "maybe", "yes").index)
+    kinds = tuple(kind for part in parts for kind in part.kinds)
+    shares = planned_parts(likely, length.steps.likely, batch) if length.steps else ()
+    return Known(length, how, streamed=streamed, kinds=kinds, parts=shares)
+
+
+def _of_data(train: TrainTask, model: str | None, base_dir: Path) -> Known:
+    if train.data.from_task is not None:
+        return _without_data(train, f"task {train.data.from_task} makes its data")
+    from tuneyard.data import count_data
+
+    read = train.model_copy(update={"data": source_of(train.data, base_dir, {})})
+    source = read.data.source or ""
+    if source.startswith("hf://"):
+        return _without_data(train, f"{source} would have to be downloaded first")
+    if not is_local(source):
+        if train.steps is not None:  # what would be learned of the rows is not worth the wait
+            return _without_data(train, f"{source} is not read for a task with steps")
+        print(f"counting {redact(source)}", file=sys.stderr)
+    try:
+        count = count_data(read, tokenizer=_tokenizer(model, train.model.revision, base_dir) if model else None)
+    except TuneyardError as error:
+        return _without_data(train, error.cause.splitlines()[0])
+    if count.samples.exact:
+        how = f"{count.samples.likely:,.0f} {'samples were' if count.samples.likely != 1 else 'sample was'} counted"
+    else:
+        how = f"about {count.samples.likely:,.0f} samples ({count.samples.low:,.0f} to {count.samples.high:,.0f}), by a part of the data"
+    if count.assumed_tokens:
+        how += f", taken to have {count.characters_per_token.likely:g} characters a token"
+    kinds = ((count.format, count.files),) if count.streamed else ()
+    return Known(length_of(train, count), how, streamed="yes" if count.streamed else "no", kinds=kinds)
+
+
+def _without_data(train: TrainTask, why: str) -> Known:
+    length = length_of(train, None)
+    data = train.data
+    prepared = train.objective == "dpo" or data.limit is not None or data.streaming is False
+    streamed: Streamed = "no" if prepared else "yes" if data.streaming else "maybe"
+    return Known(length, "full rows are assumed" if length is not None else "", why, streamed=streamed)
+
+
+def _tokenizer(model: str, revision: str | None, base_dir: Path) -> Path | None:
+    """tokenizer.json of a model, where it lies on this machine already."""
+    uri = named_model(model, base_dir)
+    if is_local(uri) and (local_path(uri) / TOKENIZER).is_file():
+        return local_path(uri) / TOKENIZER
+    if looks_like_path(uri):
+        return None
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return None
+    found = try_to_load_from_cache(model, TOKENIZER, revision=revision)
+    return Path(found) if isinstance(found, str) else None

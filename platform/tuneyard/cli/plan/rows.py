@@ -1,0 +1,350 @@
+"""The rows of `tuneyard plan`: one per task and placement, as DESIGN 16 has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tuneyard.admission import model_origin
+from tuneyard.api import CPU, BadInput, JobSpec, RankTask, Task, WorkerRange, check_task
+from tuneyard.api.worker_counts import worker_counts
+from tuneyard.catalog import Gpu, ModelShape, canonical_sku, gpu, local_sku, needs_measuring, rules_device
+from tuneyard.catalog.cpu import usable_cores
+from tuneyard.catalog.libraries import measured_libraries_gb
+from tuneyard.catalog.measured import known_measurement
+from tuneyard.cli.plan.data import Feeding
+from tuneyard.cli.plan.length import Known, known_length
+from tuneyard.cli.plan.mixture import mixture_fields
+from tuneyard.cli.plan.ranker import known_steps
+from tuneyard.planning import (
+    DEFAULT,
+    LIBRARIES_GB,
+    NOT_PREDICTED,
+    Calibration,
+    DataRate,
+    EnginePlan,
+    Plan,
+    RankerShape,
+    Site,
+    Speed,
+    best,
+    paced,
+    plan_of_program,
+    plan_of_ranker,
+    plans,
+    resolve,
+    resolve_engine_plan,
+    room_gb,
+)
+from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.references import named_model
+from tuneyard.runtime.score.rankers import ranker_of
+
+_AUTO_WORKERS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placements:
+    """Where to plan for, instead of what the file says, and what machines are like. `prices`: of a GPU-hour, by SKU."""
+
+    skus: list[str] | None = None
+    workers: int | None = None
+    every: bool = False
+    prices: Mapping[str, float]
+    gpus_per_node: int = 8
+    network_gb_s: float | None = None
+    calibration: Calibration = DEFAULT
+    """Shares of peaks that machines reach."""
+    data_rates: Mapping[str, DataRate] = field(default_factory=dict)
+    """What data workers have made in past runs, by format."""
+    core_price: float | None = None
+    """Of a core of a data worker, by the hour."""
+
+
+def rows_of(job: JobSpec, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    for task in job.spec.tasks:
+        if task.train is not None:
+            yield from _train_rows(job, task, base_dir, placements)
+        elif task.score is not None:
+            yield from _score_rows(job, task, base_dir, placements)
+        elif task.rank is not None:
+            for sku in _skus(job, task, placements):
+                for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+                    yield _ranker_row(task, task.rank, sku, count, placements, known_steps(task.rank, base_dir))
+
+
+def _train_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    assert task.train is not None
+    if task.train.program is not None:
+        for sku in _skus(job, task, placements):
+            for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+                yield _program_row(task, sku, count)
+        return
+    made_by = _maker(job, task)
+    if made_by is not None:
+        yield {"task": task.name, "kind": "train", "fits": None, "reason": _not_yet(task, made_by)}
+        return
+    shape = _shape(job, task, base_dir)
+    known = known_length(task, _model_name(job, task), base_dir)
+    for sku in _skus(job, task, placements):
+        for count in [placements.workers] if placements.workers else _worker_counts(task, sku):
+            yield from _placed(task, shape, sku, count, placements, known)
+
+
+def _program_row(task: Task, sku: str, workers: int) -> dict[str, Any]:
+    """The layout of a program, without a prediction; or why it cannot run there. Its code is not looked at."""
+    assert task.train is not None
+    head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
+    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
+    if broken:
+        return {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
+    try:
+        found = plan_of_program(task.train, _kind(sku), workers)
+    except BadInput as error:
+        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
+    fields = _plan_fields(found) | {"memory_gb": None, "fits": None}
+    return {**head, **fields, "reason": f"{task.name}: {layout}; {NOT_PREDICTED}"}
+
+
+def _ranker_row(task: Task, rank: RankTask, sku: str, workers: int, placements: Placements, steps: int | None) -> dict[str, Any]:
+    """The layout of a ranker with its memory, speed, time and price. `steps`: None where the number of rows is not known."""
+    head = {"task": task.name, "kind": "rank", "sku": sku, "workers": workers}
+    try:
+        kind = _kind(sku)
+        found = plan_of_ranker(
+            rank,
+            kind,
+            workers,
+            libraries_gb=measured_libraries_gb() or LIBRARIES_GB,
+            gpus_per_node=placements.gpus_per_node,
+            network_gb_s=placements.network_gb_s,
+            calibration=placements.calibration,
+        )
+    except BadInput as error:
+        return {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+    shape, total_gb = RankerShape.of(rank), found.memory.total_gb
+    room = room_gb(kind, workers)
+    fits = total_gb <= room
+    layout = f"{workers} x {sku}, zero {found.zero}, {found.precision}, micro-batch {found.micro_batch} x {found.grad_accum}"
+    tables = f"tables of {shape.table_elements / 1e6:,.1f} M weights over {workers}, {shape.parameters / 1e6:,.2f} M dense parameters"
+    lack = "" if fits else f"; {total_gb:,.1f} GB do not fit into {room:,.1f} GB: take {_less_of_ranker(shape, found, is_cpu=kind.is_cpu)}"
+    priced = _ranker_price_fields(found, steps, placements.prices)
+    return {**head, **_plan_fields(found), **priced, "fits": fits, "reason": f"{task.name}: {layout}; {tables}{lack}"}
+
+
+def _less_of_ranker(shape: RankerShape, found: Plan, *, is_cpu: bool) -> str:
+    """What to take less of, by what fills the memory."""
+    memory = found.memory
+    if memory.activations_gb > max(memory.weights_gb, memory.optimizer_gb):
+        return "a smaller batch.micro, model.width or model.outputs, or strategy.recompute: true"
+    if shape.parameters > shape.table_elements:
+        return "a smaller model.width or model.outputs, or fewer layers"
+    return "fewer table rows, or tables.rows: fp16" if is_cpu else "more workers, tables.rows: fp16, or tables.offload: cpu"
+
+
+def _ranker_price_fields(found: Plan, steps: int | None, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Rows in place of tokens."""
+    speed, price = found.speed, prices.get(found.sku)
+    assert speed is not None
+    per_hour = price * (1 if found.sku == CPU.sku else found.workers) if price is not None else None
+    duration_s = speed.step_s * steps if steps is not None else None
+    return {
+        "tokens_per_s": None,
+        "rows_per_s": speed.tokens_per_s,
+        "steps": {"likely": steps, "low": steps, "high": steps} if steps is not None else None,
+        "duration_s": duration_s,
+        "cost": duration_s / 3600 * per_hour if duration_s is not None and per_hour is not None else None,
+        "cost_per_hour": per_hour,
+        "cost_per_million_rows": 1e6 / speed.tokens_per_s / 3600 * per_hour if per_hour is not None else None,
+    }
+
+
+def _placed(task: Task, shape: ModelShape, sku: str, workers: int, placements: Placements, known: Known) -> Iterator[dict[str, Any]]:
+    """The rows of one placement: its plans, or why there is none."""
+    assert task.train is not None
+    head = {"task": task.name, "kind": "train", "sku": sku, "workers": workers}
+    broken = check_task(_on(task, sku, workers), device=rules_device(sku))
+    if broken:
+        yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
+        return
+    try:
+        kind = _kind(sku)
+        site: Site = {"gpus_per_node": placements.gpus_per_node, "network_gb_s": placements.network_gb_s}
+        site["calibration"] = placements.calibration
+        site["libraries_gb"] = measured_libraries_gb() or LIBRARIES_GB
+        ranked = plans(task.train, shape, kind, workers, **site) or [resolve(task.train, shape, kind, workers, **site)]
+    except BadInput as error:
+        yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+        return
+    for found in ranked if placements.every else [best(ranked)]:
+        tokens = known.length.padded(found.micro_batch, task.train.data.max_length) if known.length else task.train.data.max_length
+        speed = paced(found, task.train, shape, kind, tokens, **site) if found.fits else found.speed
+        fields = {**_plan_fields(found), **_length_fields(known, tokens), **_price_fields(found, speed, known, placements.prices)}
+        feeding = Feeding(rates=placements.data_rates, core_price=placements.core_price, gpus_per_node=placements.gpus_per_node)
+        yield {**head, **fields, **feeding.fields(task.train, found, speed, known)}
+
+
+def _on(task: Task, sku: str, workers: int | None = None) -> Task:
+    """The task as it would be on this kind of machine alone."""
+    resources = {"sku": [sku]} | ({"workers": workers} if workers else {})
+    return task.model_copy(update={"resources": task.resources.model_copy(update=resources)})
+
+
+def _plan_fields(found: Plan) -> dict[str, Any]:
+    memory = {name.removesuffix("_gb"): value for name, value in asdict(found.memory).items()}
+    speed = found.speed
+    return {
+        "sku": found.sku,
+        "workers": found.workers,
+        "strategy": {
+            "zero": found.zero,
+            "offload": {"optimizer": found.offload_optimizer, "parameters": found.offload_parameters},
+            "tensorParallel": found.tensor_parallel,
+            "sequenceParallel": found.sequence_parallel,
+            "contextParallel": found.context_parallel,
+            "shardWithin": found.shard_within,
+            "quantisedAllReduce": found.quantised_all_reduce,
+            "recompute": found.recompute,
+            "precision": found.precision,
+            "liger": found.liger,
+        },
+        "attention": found.attention,
+        "micro_batch": found.micro_batch,
+        "grad_accum": found.grad_accum,
+        "memory_gb": {**memory, "total": found.memory.total_gb},
+        "host_memory_gb": found.host_memory_gb,
+        "fits": found.fits,
+        "tokens_per_s": speed.tokens_per_s if speed else None,
+        "mfu": speed.mfu if speed else None,
+        "peak_from": gpu(found.sku).basis,
+        "step_s": speed.step_s if speed else None,
+        "step_terms_s": {name.removesuffix("_s"): value for name, value in asdict(speed.terms).items()} if speed else None,
+    }
+
+
+def _length_fields(known: Known, tokens: int) -> dict[str, Any]:
+    steps = known.length.steps if known.length is not None else None
+    return {
+        "steps": {"likely": round(steps.likely), "low": round(steps.low), "high": round(steps.high)} if steps is not None else None,
+        "tokens_per_row": tokens if known.length is not None else None,
+        "length_from": known.how or None,
+        "length_unknown": known.why or None,
+        **mixture_fields(known.parts),
+    }
+
+
+def _price_fields(found: Plan, speed: Speed | None, known: Known, prices: Mapping[str, float]) -> dict[str, Any]:
+    """Seconds of the whole task, where its steps are known, and what they cost, where the price is. `speed`: with rows as they are."""
+    steps = known.length.steps if known.length is not None else None
+    price = prices.get(found.sku)
+    rented = 1 if found.sku == "cpu" else found.workers
+    per_hour = price * rented if price is not None else None
+    taken = [speed.step_s * each for each in (steps.likely, steps.low, steps.high)] if speed and steps is not None else None
+    return {
+        "rented": rented,
+        "duration_s": taken[0] if taken else None,
+        "duration_range_s": taken[1:] if taken else None,
+        "cost": taken[0] / 3600 * per_hour if taken and per_hour is not None else None,
+        "cost_per_hour": per_hour,
+        "cost_per_million_tokens": 1e6 / found.speed.tokens_per_s / 3600 * per_hour if found.speed and per_hour is not None else None,
+    }
+
+
+def _score_rows(job: JobSpec, task: Task, base_dir: Path, placements: Placements) -> Iterator[dict[str, Any]]:
+    assert task.score is not None
+    if ranker_of(job.spec, task, base_dir) is not None:
+        reason = f"{task.name}: a ranker on {task.resources.instances} instances; its speed is not predicted"
+        yield {"task": task.name, "kind": "score", "fits": None, "reason": reason}
+        return
+    made_by = _maker(job, task)
+    if made_by is not None:
+        yield {"task": task.name, "kind": "score", "fits": None, "reason": _not_yet(task, made_by)}
+        return
+    for sku in _skus(job, task, placements):
+        head = {"task": task.name, "kind": "score", "sku": sku, "engines": task.resources.instances}
+        try:
+            shape = _shape(job, task, base_dir)
+            broken = check_task(_on(task, sku), device=rules_device(sku), head_size=shape.kernel_head_size)
+            if broken:
+                yield {**head, "fits": False, "reason": f"{sku}: {broken[0].reason}"}
+                continue
+            kind = _kind(sku)
+            found = resolve_engine_plan(task.score, shape, kind, instances=task.resources.instances, gpus_per_node=placements.gpus_per_node)
+        except BadInput as error:
+            yield {**head, "fits": False, "reason": f"{sku}: {error.cause}; {error.next_step}"}
+            continue
+        yield {**head, **_engine_fields(found), **_degree_to_set(found, task.score.engine.tensor_parallel)}
+
+
+def _engine_fields(found: EnginePlan) -> dict[str, Any]:
+    return {
+        "sku": found.sku,
+        "tensorParallel": found.tensor_parallel,
+        "engines_per_node": found.engines_per_node,
+        "precision": found.precision,
+        "max_length": found.max_length,
+        "memory_gb": {"weights": found.weights_gb, "kv_cache": found.kv_gb, "other": found.other_gb, "total": found.total_gb},
+        "kv_bytes_per_token": found.kv_bytes_per_token,
+        "kv_tokens": found.kv_tokens,
+        "sequences": found.max_sequences,
+        "fits": True,
+    }
+
+
+def _degree_to_set(found: EnginePlan, given: int) -> dict[str, str]:
+    """Engines start at the degree of the file, 1 if it names none: what to write where that would not do."""
+    if found.tensor_parallel == given:
+        return {}
+    needed = found.tensor_parallel
+    return {"reason": f"{found.sku}: an engine needs {needed} GPUs for weights and cache; set engine.tensorParallel to {needed}"}
+
+
+def _skus(job: JobSpec, task: Task, placements: Placements) -> list[str]:
+    asked = placements.skus or task.resources.sku or job.spec.placement.skus or [local_sku()]
+    return list(dict.fromkeys(canonical_sku(sku) for sku in asked))
+
+
+def _kind(sku: str) -> Gpu:
+    """The facts of a kind. Says so where they have to be measured first. Raises BadInput."""
+    if needs_measuring(sku) and known_measurement(sku) is None and sku == local_sku() != CPU.sku:
+        typer.echo(f"measuring {sku}, which the catalog lacks: up to a minute, once on this machine", err=True)
+    return gpu(sku)
+
+
+def _worker_counts(task: Task, sku: str) -> list[int]:
+    """Of an open number on `cpu`, those for which this machine has cores."""
+    asked = task.resources.workers
+    counts = worker_counts(task, usual=usable_cores() if sku == CPU.sku else max(_AUTO_WORKERS))
+    if isinstance(asked, WorkerRange):
+        return sorted({counts[-1], counts[0]} if counts else {asked.min, asked.max})
+    return [count for count in counts[::-1] if count in _AUTO_WORKERS or asked != "auto"]
+
+
+def _maker(job: JobSpec, task: Task) -> str | None:
+    """The process task that makes the model, if one does."""
+    source = model_origin(job, task)
+    return source.name if source.train is None and source.score is None else None
+
+
+def _not_yet(task: Task, maker: str) -> str:
+    return f"{task.name}: its model is made by task {maker}; to plan before that has run, set model.name to a model of its shape"
+
+
+def _model_name(job: JobSpec, task: Task) -> str | None:
+    """The name that the model of a task goes back to; None where a process task makes it."""
+    source = model_origin(job, task)
+    body = source.train or source.score
+    return body.model.name if body is not None else None
+
+
+def _shape(job: JobSpec, task: Task, base_dir: Path) -> ModelShape:
+    source = model_origin(job, task)
+    body = source.train or source.score
+    assert body is not None
+    assert body.model.name is not None
+    return model_shape(named_model(body.model.name, base_dir), body.model.revision)

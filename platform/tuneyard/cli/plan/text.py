@@ -1,0 +1,156 @@
+"""What `tuneyard plan` says to people of one task: the best choice in a sentence, then a table that fits a terminal, then the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from tuneyard.cli.output import duration_text, money_text, rounded_text, table_lines
+from tuneyard.cli.plan.layout import layout_text
+from tuneyard.cli.plan.picture import device_gb
+
+WIDTH = 100
+_LEFT_OUT_FIRST = ("mfu", "batch", "gb_per_rank", "layout", "wait", "per_machine")
+"""Columns that a table does without, one after the other, where it would be wider than a terminal."""
+_LAYOUT_WIDTHS = (60, 50, 40, 30, 22)
+"""Of the column, tried from the widest to the narrowest before a column is left out."""
+_AS_CHEAP = 1.02
+"""What comes so near to the cheapest is as cheap, as far as a prediction can tell: of those, the fastest is named."""
+Row = Mapping[str, Any]
+
+
+def train_sentences(task: str, rows: Sequence[Row]) -> list[str]:
+    """The best choice: what is fastest, and what is cheapest (or takes the fewest GPU-hours) where that is another."""
+    if not rows:
+        return [f"{task}: no plan fits"]
+    fastest = min(rows, key=_seconds)
+    priced = all(row["cost_per_hour"] is not None for row in rows)
+    spent = [_seconds(row) * (row["cost_per_hour"] if priced else row["rented"]) for row in rows]
+    cheapest = min((row for row, each in zip(rows, spent, strict=True) if each <= _AS_CHEAP * min(spent)), key=_seconds)
+    if len(rows) == 1:
+        return [f"{task}: {_choice(fastest)}"]
+    saves = "cheapest" if priced else "fewest GPU-hours"
+    if cheapest is fastest:
+        return [f"{task}: fastest, and {saves}: {_choice(fastest)}"]
+    return [f"{task}: {saves}: {_choice(cheapest)}", f"{task}: fastest: {_choice(fastest)}"]
+
+
+def peak_lines(rows: Sequence[Row]) -> list[str]:
+    """Which peaks are not those of a data sheet."""
+    how = {"measured": "mfu is of the measured peak on", "given": "mfu is of the peak that was given by hand for"}
+    skus = {basis: dict.fromkeys(row["sku"] for row in rows if row["peak_from"] == basis) for basis in how}
+    return [f"{words} {', '.join(skus[basis])}" for basis, words in how.items() if skus[basis]]
+
+
+def _seconds(row: Row) -> float:
+    """Time of the task, or of a token where that is not known."""
+    return float(row["duration_s"]) if row["duration_s"] is not None else 1 / row["tokens_per_s"]
+
+
+def _choice(row: Row) -> str:
+    parts = [f"{row['workers']} x {row['sku']}, {layout_text(row)}, micro-batch {row['micro_batch']}"]
+    if row["duration_s"] is not None:
+        steps = row["steps"]
+        amount = f"{steps['likely']:,} step{'s' if steps['likely'] != 1 else ''}"
+        parts.append(f"{amount} in {'about ' if steps['low'] < steps['high'] else ''}{duration_text(row['duration_s'])}")
+    else:
+        parts.append(f"{rounded_text(row['tokens_per_s'])} tokens/s")
+    if row["cost"] is not None:
+        parts.append(f"for {money_text(row['cost'])}")
+    elif row["cost_per_million_tokens"] is not None:
+        parts.append(f"{money_text(row['cost_per_million_tokens'])} for a million tokens")
+    return ", ".join(parts)
+
+
+def train_table(rows: Sequence[Row]) -> list[str]:
+    """At most `WIDTH` wide: a long layout takes several lines; where that is not enough, the columns that matter least are left out."""
+    cells = [
+        {
+            "on": f"{row['workers']} x {row['sku']}",
+            "layout": layout_text(row),
+            "batch": f"{row['micro_batch']} x {row['grad_accum']}",
+            "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
+            "tokens_per_s": rounded_text(row["tokens_per_s"]),
+            "mfu": f"{row['mfu']:.0%}",
+            "wait": f"{row['data']['asked']['stall']:.0%}" if row["data"] is not None else None,
+            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
+            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
+            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+        }
+        for row in rows
+    ]
+    columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
+    if "cost" in columns:
+        columns.remove("cost_per_hour")
+    return _narrow(columns, cells, right=("gb_per_rank", "tokens_per_s", "mfu", "wait", "time", "cost", "cost_per_hour"))
+
+
+def rank_table(rows: Sequence[Row]) -> list[str]:
+    """The layouts of a ranker, with rows in place of tokens."""
+    cells = [
+        {
+            "on": f"{row['workers']} x {row['sku']}",
+            "layout": layout_text(row),
+            "batch": f"{row['micro_batch']} x {row['grad_accum']}",
+            "gb_per_rank": f"{rounded_text(row['memory_gb']['total'])} of {device_gb(row):.0f}",
+            "rows_per_s": rounded_text(row["rows_per_s"]),
+            "time": duration_text(row["duration_s"]) if row["duration_s"] is not None else None,
+            "cost": money_text(row["cost"]) if row["cost"] is not None else None,
+            "cost_per_hour": money_text(row["cost_per_hour"]) if row["cost_per_hour"] is not None else None,
+        }
+        for row in rows
+    ]
+    columns = [name for name in cells[0] if any(cell[name] is not None for cell in cells)] if cells else []
+    if "cost" in columns:
+        columns.remove("cost_per_hour")
+    return _narrow(columns, cells, right=("gb_per_rank", "rows_per_s", "time", "cost", "cost_per_hour"))
+
+
+def score_sentence(task: str, rows: Sequence[Row]) -> str:
+    if not rows:
+        return f"{task}: no plan fits"
+    most = max(rows, key=lambda row: row["kv_tokens"])
+    where = f"{task}: {'most room' if len(rows) > 1 else 'room'} on {most['sku']}"
+    return (
+        f"{where}: an engine's cache holds {rounded_text(most['kv_tokens'])} tokens, "
+        f"{most['sequences']:,} sequences of {most['max_length']:,} tokens at once"
+    )
+
+
+def score_table(rows: Sequence[Row]) -> list[str]:
+    cells = [
+        {
+            "sku": row["sku"],
+            "engines": row["engines"],
+            "gpus": row["tensorParallel"],
+            "per_machine": row["engines_per_node"],
+            "weights_gb": rounded_text(row["memory_gb"]["weights"]),
+            "cache_gb": rounded_text(row["memory_gb"]["kv_cache"]),
+            "kv_tokens": rounded_text(row["kv_tokens"]),
+            "max_length": f"{row['max_length']:,}",
+            "sequences": f"{row['sequences']:,}",
+        }
+        for row in rows
+    ]
+    return _narrow(list(cells[0]) if cells else [], cells, right=("weights_gb", "cache_gb", "kv_tokens", "max_length", "sequences"))
+
+
+def _narrow(columns: list[str], cells: Sequence[Row], right: Sequence[str]) -> list[str]:
+    left_out = iter(_LEFT_OUT_FIRST)
+    whole = cells
+    for width in _LAYOUT_WIDTHS if "layout" in columns else ():
+        if max(map(len, table_lines(columns, cells, right)), default=0) <= WIDTH:
+            break
+        cells = [line for each in whole for line in _wrapped(each, width)]
+    while True:
+        lines = table_lines(columns, cells, right)
+        if max(map(len, lines), default=0) <= WIDTH or (name := next(left_out, None)) is None:
+            return lines
+        columns = [column for column in columns if column != name]
+
+
+def _wrapped(cells: Row, width: int) -> list[Row]:
+    """The row, and a line below it for each further line of its layout."""
+    first, *rest = wrap(cells["layout"], width, subsequent_indent="  ")
+    return [{**cells, "layout": first}, *({**dict.fromkeys(cells, ""), "layout": line} for line in rest)]

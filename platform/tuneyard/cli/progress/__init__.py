@@ -1,0 +1,1 @@
+"""The views of a running job: live, in plain lines, and in a notebook."""

@@ -1,0 +1,1 @@
+"""`tuneyard simulate`: a trace of jobs replayed on clusters, and what it prints."""

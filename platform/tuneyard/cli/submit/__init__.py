@@ -1,0 +1,1 @@
+"""`tuneyard submit`, from a shell, from Python and in a notebook."""

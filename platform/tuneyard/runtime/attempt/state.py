@@ -1,0 +1,109 @@
+"""From the progress of a task to the AttemptState that its hub sees. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from tuneyard.api import FailureKind, TuneyardError
+from tuneyard.api.attempt_report import AttemptState, Failure, StopReason
+from tuneyard.api.status import Phase, Progress
+from tuneyard.tracking import Count, TaskProgress
+from tuneyard.tracking.progress import words as progress_words
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_LONGEST_MESSAGE = 2_000
+_LONGEST_TAIL = 4_000
+
+
+def state_of(task: TaskProgress) -> AttemptState:
+    """The state of an attempt that still runs, or has yet to commit what it did: its phase is never final."""
+    result = task.result if task.state in ("succeeded", "skipped", "stopped") else None
+    measured = {"all_reduce_gb_per_s": task.all_reduce_gb_per_s} if task.all_reduce_gb_per_s is not None else {}
+    # Copied and not validated: a text that is too long is cut where it is sent, and never ends a task.
+    return _with(
+        AttemptState(),
+        phase=Phase.RUNNING if task.begun else Phase.STARTING,
+        message=task.warning[:_LONGEST_MESSAGE],
+        stage=progress_words.stage_words(task.stage) if task.stage is not None else "",
+        progress=_progress(task),
+        ranks=list(task.ranks),
+        world_size=len(task.ranks),
+        checkpoint_step=task.checkpoint_step,
+        resumed_from=task.resumed_from or 0,
+        metrics={**measured, **figures(result or {})},
+        artifacts=artifacts(result or {}),
+    )
+
+
+def _progress(task: TaskProgress) -> Progress:
+    count = task.count or Count("step", 0, 0)
+    return _with(
+        Progress(),
+        step=count.done,
+        of=count.of,
+        eta_s=task.eta_s,
+        loss=task.loss,
+        tokens_per_s=task.tokens_per_s,
+        rows_per_s=task.rows_per_s,
+        mfu=task.mfu,
+        data_wait=task.data_wait,
+        summary=progress_words.doing(task) if task.stage is not None or task.count is not None else "",
+    )
+
+
+def figures(result: Mapping[str, Any]) -> dict[str, float | int]:
+    """What of a task's result is a single number, and the metrics of a score task."""
+    named = {**result, **(result.get("metrics") or {})}
+    return {name: value for name, value in named.items() if _is_number(value)}
+
+
+def artifacts(result: Mapping[str, Any]) -> list[str]:
+    """URIs of what a task has made: weights and adapters, scored rows, files."""
+    made = list((result.get("artifacts") or {}).values())
+    return made or ([result["output"]] if result.get("output") else [])
+
+
+def succeeded(state: AttemptState) -> AttemptState:
+    """The last state of an attempt that did what it was asked."""
+    done = _with(state.progress, eta_s=0.0) if state.progress.of else state.progress
+    return _with(state, phase=Phase.SUCCEEDED, stage="", message="", progress=done)
+
+
+def stopped(state: AttemptState, reason: StopReason) -> AttemptState:
+    """The last state of an attempt that was asked to stop, and did."""
+    kept = f"; its checkpoint of step {state.checkpoint_step} is kept" if state.checkpoint_step else ""
+    message = f"stopped as asked ({reason}){kept}"
+    if reason == "Deadline":
+        failure = Failure(kind=FailureKind.DEADLINE, message=message, next_step="set a later deadline; the next job goes on from there")
+        return _with(state, phase=Phase.FAILED, stage="", message=message, failure=failure)
+    phase = Phase.CANCELLED if reason == "Cancelled" else Phase.PREEMPTED
+    return _with(state, phase=phase, stage="", message=message)
+
+
+def failed(state: AttemptState, error: TuneyardError) -> AttemptState:
+    """The last state of an attempt that failed with `error`, whose texts hold no secret."""
+    blame = error.blame
+    # Where the last lines stand in the message as well, they belong into their own field.
+    message = error.cause.removesuffix(blame.log_tail).rstrip(":;\n ") if blame.log_tail else error.cause
+    failure = Failure(
+        kind=error.kind,
+        message=message[:_LONGEST_MESSAGE],
+        next_step=error.next_step[:_LONGEST_MESSAGE],
+        node=blame.node,
+        rank=blame.rank,
+        log_tail=blame.log_tail[-_LONGEST_TAIL:],
+    )
+    return _with(state, phase=Phase.FAILED, stage="", message=failure.message, failure=failure)
+
+
+def _with(model: ModelT, **changes: Any) -> ModelT:
+    return model.model_copy(update=changes)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

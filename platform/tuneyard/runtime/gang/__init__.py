@@ -1,0 +1,1 @@
+"""The ranks of a gang, their agents, and the messages between them."""

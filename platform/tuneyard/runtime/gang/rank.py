@@ -1,0 +1,122 @@
+"""One rank of a train task: a process of its own, without Ray, that an agent has started (see `rank_agent`).
+
+It hears and answers on a channel: its RankOrder comes first, later `stop`; events go out, and at last a result or an error. When the
+channel ends, its agent is gone, and so is the reason to run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tuneyard.api import TuneyardError
+from tuneyard.runtime.gang.process_log import output_to
+from tuneyard.runtime.gang.rank_lines import RankLines
+from tuneyard.runtime.nodes.pod import this_pod
+from tuneyard.runtime.sessions.stacks import train_stack
+from tuneyard.tracking import Emit, Event, Preflighted, Stage, silent
+from tuneyard.training.request import NetworkChecks, TrainRequest
+from tuneyard.warm import without
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """`number`: of the start within the gang; ranks of different starts never meet in one process group."""
+
+    number: int
+    request: TrainRequest
+    log: str
+
+
+def main() -> None:
+    """Run one rank; the number of the channel's descriptor is the last argument, and torchrun's variables are set."""
+    os.set_inheritable(int(sys.argv[-1]), False)
+    channel = Connection(int(sys.argv[-1]))
+    order: RankOrder = channel.recv()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(channel, stop), name="tuneyard-channel", daemon=True).start()
+    sending = threading.Lock()
+
+    def tell(kind: str, value: object) -> None:
+        with sending:
+            channel.send((kind, value))
+
+    with output_to(Path(order.log), attempt=order.request.attempt):
+        try:
+            tell("result", _run(order, tell, stop))
+        except BaseException as error:  # noqa: BLE001 - told, whatever it is
+            traceback.print_exc()
+            tell("error", error) if isinstance(error, TuneyardError) else tell("raised", f"{type(error).__name__}: {error}")
+    # Without taking a gigabyte of modules apart: nothing of this process is needed any more.
+    os._exit(0)
+
+
+def _listen(channel: Connection, stop: threading.Event) -> None:
+    try:
+        while True:
+            channel.recv()
+            stop.set()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run(order: RankOrder, tell: Any, stop: threading.Event) -> Any:
+    request, rank = order.request, int(os.environ["RANK"])
+    lines = RankLines()
+
+    def emit(event: Event) -> None:
+        tell("event", event)
+        for line in lines.of(event):
+            print(line, flush=True)
+
+    print(f"rank {rank} of {request.plan.workers} on {this_pod()}, attempt {request.attempt}", flush=True)
+    with without(train_stack([request.task]).absent):
+        from tuneyard.training import train
+    _join_group(order)
+    if request.network is not None:
+        _try_network(request, request.network, emit, rank)
+    result = train(request, emit=emit, should_stop=stop.is_set)
+    print(
+        f"{result.status} after {result.steps} steps, peak memory {result.peak_memory_gb[rank]:.2f} GB of"
+        f" {result.planned_memory_gb:.2f} planned",
+        flush=True,
+    )
+    return result
+
+
+def _join_group(order: RankOrder) -> None:
+    """The process group of this start, by the store that agent 0 holds for all starts of the gang (as torchelastic's agents do)."""
+    import torch
+    import torch.distributed as dist
+
+    from tuneyard.training.distributed import COLLECTIVE_TIMEOUT
+
+    on_gpu = order.request.plan.sku != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=COLLECTIVE_TIMEOUT)
+    dist.init_process_group(
+        backend="nccl" if on_gpu else "gloo",
+        store=dist.PrefixStore(f"tuneyard/{order.number}", store),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+
+
+def _try_network(request: TrainRequest, checks: NetworkChecks, emit: Emit, rank: int) -> None:
+    from tuneyard.runtime.gang.all_reduce import try_all_reduce
+
+    say = emit if rank == 0 else silent
+    say(Stage(task=request.name, name="preflight: all-reduce"))
+    measured = try_all_reduce(on_gpu=request.plan.sku != "cpu", promised_gb_per_s=checks.promised_gb_per_s)
+    if rank != 0 and measured.gb_per_s is not None:
+        print(f"all-reduce between the ranks: {measured.gb_per_s:.2f} GB/s", flush=True)
+    say(Preflighted(task=request.name, seconds=checks.before_s + measured.seconds, all_reduce_gb_per_s=measured.gb_per_s))

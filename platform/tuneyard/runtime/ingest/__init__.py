@@ -1,0 +1,1 @@
+"""The data service of a job: master, workers and fetchers on Ray."""

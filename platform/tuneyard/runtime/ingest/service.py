@@ -1,0 +1,80 @@
+"""The ingestion service of a train task, after Meta's DPP (Zhao et al. 2022), on Ray: a master, data workers, a fetcher on each machine.
+
+A fetcher reads which window the ranks of its machine read, asks the master for the shards of the next ones, and puts them where the
+ranks look. The master leases splits to workers in the order in which they are asked for, takes leases back from workers that are slow or
+gone, and has as many workers as the ranks need. All of them may be killed: a shard is a pure function of its split, so it is built again
+and is equal, and the cursors are in the ranks' checkpoints. A rank that waits too long builds its shard itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from tuneyard.api import DataService
+from tuneyard.runtime.ingest.fetcher import ANSWER_LIMIT_S, Fetcher
+from tuneyard.runtime.ingest.master import Account, IngestMaster
+from tuneyard.runtime.ingest.worker import TABLES, TOKENIZERS, DataWorker
+from tuneyard.runtime.sessions.stacks import DATA_RESOURCE
+
+__all__ = ["TABLES", "TOKENIZERS", "Account", "Fetcher", "Ingestion"]
+
+
+class Ingestion:
+    """The master of a train task, from its first attempt to its last. `name`: how agents find it."""
+
+    def __init__(self, job: str, task: str, service: DataService, *, loads: str = TOKENIZERS) -> None:
+        """Ray must be initialised. The master stays on this machine: that of a data worker may go at any time. `loads`: what data
+        workers need for their first split."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self.name = f"tuneyard-data-{sha256(f'{job}/{task}'.encode()).hexdigest()[:12]}-{os.getpid()}"
+        options = _placed(ray.cluster_resources())
+        master = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here)(IngestMaster)
+        self.master = master.options(name=self.name, get_if_exists=True).remote(service, _WorkerMaker(options, loads))
+
+    def report(self) -> Account | None:
+        """What it came to; None where the master does not answer."""
+        import ray
+
+        try:
+            account: Account = ray.get(self.master.report.remote(), timeout=ANSWER_LIMIT_S)
+        except ray.exceptions.RayError:
+            return None
+        return account
+
+    def close(self) -> None:
+        """End the master; its workers go with it."""
+        import ray
+
+        with contextlib.suppress(Exception):
+            ray.kill(self.master)
+
+
+@dataclass(frozen=True)
+class _WorkerMaker:
+    """Makes data workers, in the process of the master: they end with it."""
+
+    options: Mapping[str, Any]
+    loads: str
+
+    def __call__(self) -> Any:
+        import ray
+
+        from tuneyard.data.cache import cache_root
+
+        return ray.remote(**self.options)(DataWorker).remote(str(cache_root() / "shards"), self.loads)
+
+
+def _placed(resources: Mapping[str, float]) -> dict[str, Any]:
+    """Ray's options of a data worker: one on each node that is there for them. Where the cluster has none, workers share the nodes of the
+    ranks, and take no CPU of Ray's from them: a gang that starts again could not be placed."""
+    if resources.get(DATA_RESOURCE, 0) > 0:
+        return {"num_cpus": 0, "resources": {DATA_RESOURCE: 1}}
+    return {"num_cpus": 0, "scheduling_strategy": "SPREAD"}

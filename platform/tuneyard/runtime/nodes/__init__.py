@@ -1,0 +1,1 @@
+"""The machines of an attempt: their agents, checks, losses and memory."""

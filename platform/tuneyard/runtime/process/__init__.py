@@ -1,0 +1,1 @@
+"""Process tasks: a command of the author."""

@@ -1,0 +1,1 @@
+"""Score tasks: engines, their pool, and rankers."""

@@ -1,0 +1,46 @@
+"""A worker of a score task on a machine of a cluster: its output goes to a log that can be followed, and it says where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuneyard.runtime.gang.mailbox import RankProcess, this_process
+from tuneyard.runtime.gang.process_log import output_to
+from tuneyard.scoring import PartWorker
+from tuneyard.scoring.ranker.worker import RankerWorker
+
+
+@dataclass(frozen=True)
+class EngineLogs:
+    """`folder`: on each machine, for logs; `on_place` is told where an engine runs, whenever one has started."""
+
+    folder: Path
+    on_place: Callable[[RankProcess], None]
+
+
+class _Logged:
+    """Of a worker whose process writes to `log`, with all that it starts; comes before the worker among the base classes."""
+
+    def __init__(self, order: Any, rank: int, log: Path) -> None:
+        self._place = this_process(rank, str(log))
+        self._log = ExitStack()
+        self._log.enter_context(output_to(log, attempt=1))
+        super().__init__(order)  # type: ignore[call-arg]  # the worker's
+
+    def place(self) -> RankProcess:
+        return self._place
+
+
+class LoggedEngine(_Logged, PartWorker):
+    """A PartWorker with a log."""
+
+
+class LoggedRanker(_Logged, RankerWorker):
+    """A RankerWorker with a log."""
+
+
+LOGGED: Mapping[type, type] = {PartWorker: LoggedEngine, RankerWorker: LoggedRanker}

@@ -1,0 +1,63 @@
+"""A score task on the machines: its request, its engines, and where they run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tuneyard.api import Task
+from tuneyard.api.attempt_report import RankPlace
+from tuneyard.runtime.gang.mailbox import RankProcess
+from tuneyard.runtime.machines import engine_log
+from tuneyard.runtime.references import Start, resolved
+from tuneyard.runtime.task_context import Attempts, Result, TaskContext
+from tuneyard.scoring.request import ScoreRequest
+from tuneyard.tracking import Placed
+
+
+def run_score(task: Task, context: TaskContext, attempts: Attempts) -> Result:
+    """Score until all rows are committed, or a stop was asked for. Raises TuneyardError, also where all machines are lost."""
+    from tuneyard.ranking import holds_ranker
+    from tuneyard.runtime.score.engine import EngineLogs
+    from tuneyard.runtime.score.pool import score
+
+    request = score_request(*resolved(task, context.base_dir, context.results), context)
+    machines = context.machines
+    machines.use_ray()
+    attempts.begin()
+    server = None if holds_ranker(request.model_uri) else machines.warm.engines()
+
+    def should_stop() -> bool:
+        machines.check_living()
+        return context.should_stop()
+
+    logs = EngineLogs(machines.logs, EnginePlaces(task.name, context))
+    return asdict(score(request, emit=context.emit, should_stop=should_stop, logs=logs, server=server))
+
+
+class EnginePlaces:
+    """Follows engines as they start, and tells where all of them are."""
+
+    def __init__(self, task: str, context: TaskContext) -> None:
+        self._task, self._context = task, context
+        self._places: dict[int, RankPlace] = {}
+
+    def __call__(self, engine: RankProcess) -> None:
+        self._context.machines.follow(engine, engine_log(self._task, engine.rank))
+        self._places[engine.rank] = RankPlace(rank=engine.rank, pod=engine.pod.name, node=engine.pod.node)
+        self._context.emit(Placed(task=self._task, ranks=tuple(place for _, place in sorted(self._places.items()))))
+
+
+def score_request(task: Task, start: Start, context: TaskContext) -> ScoreRequest:
+    """The request of a score task whose references are resolved."""
+    assert task.score is not None
+    return ScoreRequest(
+        job=context.job.metadata.name,
+        name=task.name,
+        task=task.score,
+        model_uri=start.model_uri,
+        adapter_uri=start.adapter_uri,
+        output=context.output.task_uri(task.name),
+        scratch=str(context.scratch / task.name),
+        instances=task.resources.instances,
+        sku=context.machine.sku,
+    )

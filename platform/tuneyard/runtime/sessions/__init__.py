@@ -1,0 +1,1 @@
+"""Ray sessions, and fork servers that load libraries ahead of the ranks."""

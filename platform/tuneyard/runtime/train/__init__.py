@@ -1,0 +1,1 @@
+"""Train and rank tasks: the request, its attempts, and what follows a failure."""

@@ -1,0 +1,130 @@
+"""What a tune task can choose here: each point as a task, its plan for this machine, and the row of history that running it would make.
+
+A rank task makes no row: history learns from shapes of language models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from tuneyard.admission import Machine, choose_workers
+from tuneyard.api import BadInput, EmbeddingTables, Task, check_task
+from tuneyard.api.worker_counts import worker_counts
+from tuneyard.catalog import gpu
+from tuneyard.planning import DataRate, refuse_without_room
+from tuneyard.runtime.models import model_shape
+from tuneyard.runtime.tune.feeding import Feeding
+from tuneyard.training.request import TrainRequest
+from tuneyard.tuning import (
+    DATA_WORKERS,
+    TUNABLE_OF_RANKERS,
+    WORKERS,
+    Space,
+    applied,
+    default_settings,
+    default_settings_of_ranker,
+    listed_settings,
+    refuse_without_effect,
+    settings_row,
+)
+
+Plans = Callable[[Task], TrainRequest]
+"""Plans a train or rank task for this machine. Raises BadInput where it cannot run."""
+
+
+class Choices:
+    """Points over a train or rank task; the empty point is the task as its file has it. What the planner says is remembered."""
+
+    def __init__(self, task: Task, machine: Machine, plan: Plans, rates: Mapping[str, DataRate]) -> None:
+        """`rates`: of data workers in past runs, by format. Raises BadInput where the task itself cannot run here."""
+        self._task, self._machine, self._plan = task, machine, plan
+        self._facts = gpu(machine.sku)
+        own = self._planned(task)
+        self._requests: dict[str, TrainRequest | None] = {"{}": own}
+        self.feeding = Feeding(own, machine, rates)
+
+    def space(self, listed: Mapping[str, Any]) -> Space:
+        """Of the settings that a JobSpec lists, or else of all that a device has. Raises BadInput."""
+        if self._task.rank is not None:
+            return Space(self._settings_of_ranker(listed), self._is_another_ranker)
+        settings = listed_settings(listed)
+        if DATA_WORKERS in settings and (why := self.feeding.no_choice()):
+            raise BadInput(f"{DATA_WORKERS} cannot matter for task {self._task.name}: {why}", f"leave {DATA_WORKERS} out of the space")
+        settings = settings or default_settings(
+            self._task,
+            data_workers=self.feeding.choices(),
+            workers=self._worker_counts(),
+            is_cpu=self._facts.is_cpu,
+            flash=find_spec("flash_attn") is not None,
+            liger=find_spec("liger_kernel") is not None,
+        )
+        return Space(settings, lambda point: self._find(point) is not None)
+
+    def _is_another_ranker(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point can work, and is not what the file amounts to: `auto` written out would be compared with itself."""
+        found, own = self._find(point), self.request({})
+        return found is not None and (found.plan, _tables_of(found)) != (own.plan, _tables_of(own))
+
+    def _settings_of_ranker(self, listed: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        if settings := listed_settings(listed, TUNABLE_OF_RANKERS):
+            own, at_once = self.workers({}), max(1, self._machine.devices)
+            most = max([own, *(count for count in settings.get(WORKERS, ()) if isinstance(count, int))])
+            refuse_without_effect(self._task, settings, workers=own, hosts=-(-most // at_once), is_cpu=self._facts.is_cpu)
+            return settings
+        return default_settings_of_ranker(self._task, workers=self._worker_counts(), is_cpu=self._facts.is_cpu)
+
+    def request(self, point: Mapping[str, Any]) -> TrainRequest:
+        """Raises BadInput where these settings cannot work or do not fit."""
+        found = self._find(point)
+        if found is None:
+            raise BadInput(f"{dict(point)} cannot work here", "take one of the combinations that can")
+        return found
+
+    def workers(self, point: Mapping[str, Any]) -> int:
+        return self.request(point).plan.workers
+
+    def fed(self, point: Mapping[str, Any]) -> float:
+        """Share of the time in which its ranks do not wait for rows, as the planner expects it."""
+        return 1.0 if self._task.rank is not None else 1 - self.feeding.stall(self.request(point))
+
+    def planned(self, point: Mapping[str, Any]) -> float | None:
+        """Tokens/s over all workers, or rows/s of a ranker, as planned."""
+        speed = self.request(point).plan.speed
+        return speed.tokens_per_s if speed is not None else None
+
+    def row(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a train task."""
+        request = self.request(point)
+        shape = model_shape(request.model_uri, request.task.model.revision)
+        return settings_row(request.task, shape, request.plan, gpus_per_node=max(1, self._machine.devices))
+
+    def _find(self, point: Mapping[str, Any]) -> TrainRequest | None:
+        key = json.dumps(point, sort_keys=True)
+        if key not in self._requests:
+            try:
+                self._requests[key] = self._planned(applied(self._task, point))
+            except BadInput:
+                self._requests[key] = None
+        return self._requests[key]
+
+    def _planned(self, task: Task) -> TrainRequest:
+        here = task.model_copy(update={"resources": task.resources.model_copy(update={"sku": [self._facts.sku]})})
+        broken = check_task(here, device=self._facts.device)
+        if broken:
+            raise BadInput(broken[0].reason, "take one of the combinations that work")
+        found = self._plan(task)
+        if found.rank is not None:
+            refuse_without_room(found.plan, self._facts)
+        return found
+
+    def _worker_counts(self) -> list[int]:
+        """All numbers of workers that the task allows here, the smallest first."""
+        most = choose_workers(self._task, self._machine)
+        return sorted(count for count in worker_counts(self._task, usual=most, limit=most) if count <= most)
+
+
+def _tables_of(request: TrainRequest) -> EmbeddingTables | None:
+    return request.rank.tables if request.rank is not None else None
