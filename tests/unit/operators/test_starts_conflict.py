@@ -12,7 +12,7 @@ from tests.api_servers import Answer, refusal, scripted
 from tests.attempts import attempt, goal, job, train
 
 from tuneyard.api import Cluster, PlacementStatus
-from tuneyard_operators.hub import doing
+from tuneyard_operators.hub import attempt_objects
 from tuneyard_operators.hub.settings import Settings
 from tuneyard_operators.kube import Conflict, Connection
 from tuneyard_operators.rendering import Defaults
@@ -29,11 +29,12 @@ def start(answers: list[Answer]) -> tuple[list[str], list[Any], str]:
 
     async def run(url: str) -> None:
         connection = Connection(client.Configuration(host=url))
-        member = SimpleNamespace(cluster=EAST, isolates=True, connection=connection, rayjobs=SimpleNamespace(put=taken.append))
+        caches = SimpleNamespace(isolates=True, rayjobs=SimpleNamespace(put=taken.append))
+        member = SimpleNamespace(cluster=EAST, connection=connection, caches=caches)
         wanted = goal(job(tasks=[train("train", 2)]))
         try:
             settings = Settings(defaults=Defaults(image="registry/tuneyard:1"))
-            await doing.start(wanted, attempt(1, "train", placement=ON), "s3://models/bot", cast(Any, member), connection, settings)
+            await attempt_objects.start(wanted, attempt(1, "train", placement=ON), "s3://models/bot", cast(Any, member), connection, settings)
         finally:
             await connection.close()
 
