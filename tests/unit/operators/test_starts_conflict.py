@@ -34,7 +34,8 @@ def start(answers: list[Answer]) -> tuple[list[str], list[Any], str]:
         wanted = goal(job(tasks=[train("train", 2)]))
         try:
             settings = Settings(defaults=Defaults(image="registry/tuneyard:1"))
-            await attempt_objects.start(wanted, attempt(1, "train", placement=ON), "s3://models/bot", cast(Any, member), connection, settings)
+            own = attempt(1, "train", placement=ON)
+            await attempt_objects.start(wanted, own, "s3://models/bot", cast(Any, member), connection, settings)
         finally:
             await connection.close()
 
