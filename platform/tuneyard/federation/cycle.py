@@ -152,7 +152,7 @@ class Cycle:
     def _would_borrow(self, queue: Queue, feasibility: Feasibility) -> bool:
         """Whether the team has no quota of its own left, on any SKU of a queue. An ask that takes the last of it and borrows the rest does
         not count, unless the policy counts whole asks: large asks of a team stay before small ones."""
-        if not self._policy.borrowing_s:
+        if not self._policy.borrowing_s or self._teams[queue.team].team.quota is None:
             return False
         gpus = queue.shape.ask.worlds[0] if self._policy.borrows_whole else 1
         return self._teams.would_borrow(queue.team, feasibility.skus, gpus)

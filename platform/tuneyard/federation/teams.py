@@ -197,7 +197,7 @@ class Teams:
 
     def would_borrow(self, name: str, skus: Iterable[str], gpus: int) -> bool:
         """Whether a team with a quota would borrow some of so many more GPUs on each of the SKUs."""
-        return self[name].team.quota is not None and not any(self.within_quota(name, sku, gpus) for sku in skus)
+        return not any(self.within_quota(name, sku, gpus) for sku in skus)
 
     def within_quota(self, name: str, sku: str, gpus: int) -> bool:
         """Whether a team stays within its own quota with `gpus` more GPUs."""
