@@ -58,16 +58,24 @@ class Candidates:
 
     def exist_from(self, ask: Ask) -> float:
         """When an ask may have candidates: `-inf` for now, `inf` for never. This costs little, and no pool is looked at."""
+        alike = self.exist_for_shape(ask)
+        return self.exist_for_team(ask) if alike is None else alike
+
+    def exist_for_shape(self, ask: Ask) -> float | None:
+        """The answer of `exist_from` for all asks of one shape and priority; None where it depends on each ask."""
         if not self.policy.preempts or ask.worlds[-1] == 0:
             return math.inf
-        mine = PRIORITIES[ask.priority]
-        if any(count for priority, count in self.pools.preemptible.items() if priority < mine):
+        mine, preemptible = PRIORITIES[ask.priority], self.pools.preemptible
+        if any(count for priority, count in preemptible.items() if priority < mine):
             return -math.inf
-        if not self.pools.preemptible[mine]:
-            return math.inf
-        if self.has_starved(ask):
-            return -math.inf
-        if self.teams[ask.team].team.quota is None or not any(self.may_reclaim(ask, sku) for sku in self.pools.layout.by_sku):
+        return None if preemptible[mine] else math.inf
+
+    def exist_for_team(self, ask: Ask) -> float:
+        """The answer of `exist_from` where only attempts of the ask's own priority may be preempted: by a gang that has starved, or by a
+        team that reclaims its quota."""
+        if self.teams[ask.team].team.quota is None:
+            return -math.inf if self.has_starved(ask) else math.inf
+        if not any(self.may_reclaim(ask, sku) for sku in self.pools.layout.by_sku):
             return math.inf
         return -math.inf if self.is_patient(ask) else self._patient_at(ask)
 

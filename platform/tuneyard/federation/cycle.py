@@ -89,6 +89,7 @@ class Cycle:
         self._allocate = allocate
         self._decisions: list[Place | Preempt | Infeasible] = []
         self._penalties = self._penalties_of_teams()
+        self._with_quota = teams.with_quota() if policy.borrowing_s else frozenset()
         self._reservations = Reservations(teams)
         self._finder = Finder(policy, pools, self._layout, teams, self._reservations, now)
         self._preemption_made: Preemption | None = None
@@ -146,14 +147,14 @@ class Cycle:
         entry = queue.entries[at]
         rank = entry.rank
         if entry.ask.owed_since is None:
-            rank += self._penalties.get(queue.team, 0.0) + (self._policy.borrowing_s if self._would_borrow(queue, feasibility) else 0.0)
+            rank += self._penalties.get(queue.team, 0.0)
+            if queue.team in self._with_quota and self._would_borrow(queue, feasibility):
+                rank += self._policy.borrowing_s
         return _Head(rank, entry.created, entry.job, entry.task, at, queue, feasibility)
 
     def _would_borrow(self, queue: Queue, feasibility: Feasibility) -> bool:
         """Whether the team has no quota of its own left, on any SKU of a queue. An ask that takes the last of it and borrows the rest does
         not count, unless the policy counts whole asks: large asks of a team stay before small ones."""
-        if not self._policy.borrowing_s or self._teams[queue.team].team.quota is None:
-            return False
         gpus = queue.shape.ask.worlds[0] if self._policy.borrows_whole else 1
         return self._teams.would_borrow(queue.team, feasibility.skus, gpus)
 
@@ -177,9 +178,9 @@ class Cycle:
         self._blocked.add(shape)
         preempting: list[_Head] = []
         others: list[_Head] = []
-        is_possible = self._preemption.is_possible
-        for head, queue in zip(heads, queues, strict=True):
-            (preempting if is_possible(queue.entries[0].ask) else others).append(head)
+        possible = self._preemption.are_possible([queue.entries[0].ask for queue in queues])
+        for head, may_preempt in zip(heads, possible, strict=True):
+            (preempting if may_preempt else others).append(head)
         if others and self._may_reserve():
             others.sort(reverse=True)
             preempting.append(others.pop()._replace(behind=others))

@@ -113,7 +113,16 @@ class Preemption:
 
     def is_possible(self, ask: Ask) -> bool:
         """Whether a search for victims makes sense now."""
-        at = self.candidates.exist_from(ask)
+        return self._is_now(self.candidates.exist_from(ask))
+
+    def are_possible(self, asks: Sequence[Ask]) -> list[bool]:
+        """`is_possible` of asks of one shape and priority."""
+        alike = self.candidates.exist_for_shape(asks[0])
+        if alike is not None:
+            return [self._is_now(alike)] * len(asks)
+        return [at == -math.inf or self._is_now(at) for at in map(self.candidates.exist_for_team, asks)]
+
+    def _is_now(self, at: float) -> bool:
         if at > self._now:
             self.again_at = min(self.again_at, at)
         return at <= self._now

@@ -61,6 +61,10 @@ class Teams:
             found = self._accounts[name] = Account(Team(name=name))
         return found
 
+    def with_quota(self) -> frozenset[str]:
+        """Names of the teams that have a quota."""
+        return frozenset(name for name, account in self._accounts.items() if account.team.quota is not None)
+
     def set_team(self, team: Team) -> None:
         """Set a team. Its usage is taken where it is later than the known usage."""
         account = self[team.name]

@@ -56,7 +56,7 @@ async def _leads(server: OneLease, then: Callable[[], None]) -> tuple[bool, bool
     before = one.may_act()
     then()
     at_once = one.may_act()
-    holding = asyncio.create_task(one.hold())
+    holding = asyncio.create_task(one.renew())
     await asyncio.sleep(0.7)
     holding.cancel()
     await asyncio.gather(holding, return_exceptions=True)
