@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 from uuid import uuid4
 
-from tuneyard_operators.kube import Conflict, Kind, Missing
+from tuneyard_operators.kube import AlreadyExists, Conflict, Kind, Missing
 from tuneyard_operators.kube.cache import Key, Object, key_of
 
 Watcher = tuple[str, asyncio.Queue[tuple[str, Object]]]
@@ -67,7 +67,7 @@ class MemoryApi:
             metadata["namespace"] = namespace
         await self._arrive("create", kind, "", metadata["name"])
         if key_of(item) in self._all(kind):
-            raise Conflict(409, "it exists")
+            raise AlreadyExists(409, "it exists")
         return self._store("ADDED", kind, item)
 
     async def patch(
