@@ -1,4 +1,8 @@
-"""Memory and speed of a task on a placement, and the choice of a plan that fits. Pure: no clock, network or threads."""
+"""Estimates of memory and speed for a task on a placement, and the search for a plan that fits. Pure: no clock, network or threads.
+
+A `Setup` describes one training step. `memory` and `speed` estimate it, `search` enumerates the layouts that fit, `resolve` returns the
+best plan, and `refusing` explains why no plan fits and proposes the smallest change.
+"""
 
 from tuneyard.planning.calibrating import calibrated
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
