@@ -1,4 +1,4 @@
-"""Where the samples of a task come from, and which columns mean what."""
+"""Sources of a task's samples, and the roles of their columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "
 
 
 class Source(Fields):
-    """A data set: a URI, or a path inside what an earlier task of the job made."""
+    """A data set: a URI, or a path inside the output of an earlier task of the job."""
 
     source: str | None = Field(
         default=None,
@@ -54,14 +54,14 @@ Exhausted = Literal["repeat", "leave", "stop"]
 
 
 class MixPart(Source):
-    """One data set of a mixture. What it leaves out is as the mixture's own."""
+    """One data set of a mixture. Unset fields take the mixture's values."""
 
     name: Name | None = Field(default=None, description="how reports call the part; default: by its source")
     weight: float | None = Field(
         default=None, gt=0, le=1e9, description="its share of the rows, relative to the other parts; default: its number of rows"
     )
     repeats: int | None = Field(
-        default=None, ge=1, description="how often its rows may be seen; default: without end with whenExhausted: repeat, else once"
+        default=None, ge=1, description="passes over its rows, at most; default: no limit with whenExhausted: repeat, else one"
     )
     format: Format | None = Field(default=None, description="as data.format; default: the mixture's")
     loss_on: LossOn | None = Field(default=None, description="as data.lossOn; default: the mixture's")
@@ -73,7 +73,7 @@ DataWorkerCount = Annotated[int, Field(ge=0, le=256)]
 
 
 class DataService(Fields):
-    """Data workers away from the machines of the ranks: they read, tokenise and pack, and hand rows over."""
+    """Data workers on other machines than the ranks. They read, tokenise and pack, and send rows to the ranks."""
 
     min_workers: int = Field(default=1, ge=1, le=256, description="data workers that are always there")
     max_workers: int = Field(default=4, ge=1, le=256, description="data workers at most; there are more while the ranks wait for rows")
@@ -101,8 +101,8 @@ class TrainData(Source):
     )
     when_exhausted: Exhausted = Field(
         default="repeat",
-        description="when all rows of a part of a mixture were seen `repeats` times: repeat it (where it has no `repeats`), leave it out "
-        "and go on, or stop the epoch",
+        description="after `repeats` passes over a part of a mixture: repeat it (if it has no `repeats`), continue without it, or stop "
+        "the epoch",
     )
     format: Format = Field(default="auto", description="what a sample is; auto: detected from the columns, and shown")
     pack: bool = Field(default=False, description="join samples into rows of maxLength tokens, without attention across samples")
@@ -136,7 +136,7 @@ class TrainData(Source):
     )
 
     def check_place(self) -> None:
-        """Raises ValueError unless exactly one place is named, or a mixture whose parts can be told apart."""
+        """Raises ValueError unless the place is exactly one source, one task, or a mixture with distinct names."""
         if not self.mix:
             return super().check_place()
         if self.source is not None or self.from_task is not None:
@@ -154,12 +154,12 @@ class TrainData(Source):
         return None
 
     def sources(self) -> dict[str, Source]:
-        """Each data set by the path of its field inside: `` (of the data themselves), `mix.0`, `validation`."""
+        """Each data set by the path of its field inside these data: `` (the data themselves), `mix.0`, `validation`."""
         own: dict[str, Source] = {f"mix.{index}": part for index, part in enumerate(self.mix)} if self.mix else {"": self}
         return own | ({"validation": self.validation} if self.validation is not None else {})
 
     def with_sources(self, change: Callable[[Source], Source]) -> Self:
-        """The same with `change(source)` in place of each data set."""
+        """A copy with `change(source)` in place of each data set."""
         parts = [change(part) for part in self.mix]
         own = self.model_copy(update={"mix": parts}) if self.mix else change(self)
         assert isinstance(own, type(self))
