@@ -1,4 +1,4 @@
-"""Rows by their place in the stream, and micro-batches made of them by the program's collate."""
+"""Rows by their place in the stream, and micro-batches that the program's collate makes of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED = ("tokens", "squares")
 
 @dataclass(frozen=True)
 class RowsInOrder:
-    """A map-style data set from places in the endless stream of all epochs to rows. `order` None: held-out rows, as they lie."""
+    """A map-style data set from places in the endless stream of all epochs to rows. `order` None: held-out rows, in stored order."""
 
     rows: Any
     seed: int
@@ -41,12 +41,12 @@ class RowsInOrder:
 
 @dataclass(frozen=True)
 class ProgramCollator:
-    """Rows -> a checked batch, with the account that every batch of the trainer carries: rows, and `count`."""
+    """Rows -> a checked batch, with the account of every batch of the trainer: rows, and `count`."""
 
     loaded: Loaded
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Raises BadInput where collate fails, or returns something else than named tensors."""
+        """Raises BadInput if collate fails, or returns anything but named tensors."""
         name = self.loaded.name
         advice = "make all tensors of a batch equally long: pad or cut the rows in collate"
         with blamed(f"collate of {name}", self.loaded.folder, advice):
