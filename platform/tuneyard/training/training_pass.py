@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 from tuneyard.api import BadInput
 from tuneyard.parallel.plan import token_inputs
 from tuneyard.parallel.recording import Event, Recording, Ref, record
-from tuneyard.parallel.watching import WithoutDropout
+from tuneyard.parallel.watcher import WithoutDropout
 
 _REMEDY = "set strategy.tensorParallel to 1 and strategy.zero to 3, or have the model's code do the same in both modes"
 
