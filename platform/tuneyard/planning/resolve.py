@@ -9,7 +9,7 @@ from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.change import Question
 from tuneyard.planning.plan import Plan, Speed
-from tuneyard.planning.refusing import refusal
+from tuneyard.planning.refusal import refusal
 from tuneyard.planning.site import Site, search_of
 from tuneyard.planning.speed import estimate_speed
 
