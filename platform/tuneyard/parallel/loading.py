@@ -199,7 +199,7 @@ def _check(info: Any, model: Any, folder: str | Path) -> None:
     if info.conversion_errors:
         name, words = next(iter(info.conversion_errors.items()))
         raise BadInput(
-            f"{name} of {folder} cannot be converted: {words.strip().splitlines()[-1]}", "save the model anew with save_pretrained"
+            f"{name} of {folder} cannot be converted: {words.strip().splitlines()[-1]}", "save the model again with save_pretrained"
         )
     if info.mismatched_keys:
         name, there, here = sorted(info.mismatched_keys)[0]

@@ -37,7 +37,7 @@ class SparseFeature:
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS or not isinstance(self.name, str) or not (type(self.rows) is type(self.length) is int):
             raise BadInput(
-                f"the feature {self.name} is none: {self}", f"rows and length are whole numbers, pooling {' or '.join(POOLINGS)}"
+                f"the feature {self.name} is invalid: {self}", f"rows and length are whole numbers, pooling {' or '.join(POOLINGS)}"
             )
         if self.rows < 1:
             raise BadInput(f"the table of {self.name} has {self.rows} rows", "give a table at least one row")

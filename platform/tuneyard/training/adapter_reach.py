@@ -64,7 +64,7 @@ def refuse_shared_weights(adapted: Any) -> None:
     weights = [layer.weight for layer in layers]
     if len({id(weight) for weight in weights}) < len(weights):
         raise BadInput(
-            "the adapter cannot be merged: layers of this model share weights, and each layer has an adapter of its own",
+            "the adapter cannot be merged: layers of this model share weights, and each layer has its own adapter",
             "set merge to false, and use the adapter beside its model",
         )
 

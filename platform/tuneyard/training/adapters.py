@@ -48,7 +48,7 @@ def _lora_config(request: TrainRequest, model: Any) -> Any:
     settings = method.adapter
     assert settings is not None
     if settings.rank < 1:
-        raise BadInput(f"an adapter of rank {settings.rank} holds nothing", "set the rank to at least 1; 8 to 64 are usual")
+        raise BadInput(f"an adapter of rank {settings.rank} has no weights", "set the rank to at least 1; 8 to 64 are usual")
     return LoraConfig(
         task_type="CAUSAL_LM",
         r=settings.rank,

@@ -220,7 +220,7 @@ def _loading_advice(plan: Plan, error: BaseException) -> str:
         slower = "sdpa or eager" if plan.attention == "flash" else "eager"
         return f"if this is about its attention: set model.attention to {slower}"
     if isinstance(error, ImportError):
-        return "install what it names beside Tuneyard; for a job, in its image or by spec.setup"
+        return "install the package that it names beside Tuneyard; for a job, in its image or by spec.setup"
     if "Unrecognized configuration class" in str(error):
         return "train a causal language model; of a model for images, save its language part as one (AutoModelForCausalLM) first"
     return "check that the folder holds a causal language model that this version of transformers knows"

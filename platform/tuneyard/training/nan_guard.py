@@ -29,7 +29,7 @@ def check_loss(step: int, loss: float, *, learning_rate: float, precision: str, 
 def refuse_predictions(step: int, *, learning_rate: float, table_rate: float) -> None:
     """Raise JobFailed for a ranker whose predictions for held-out rows are not finite."""
     raise JobFailed(
-        f"after step {step} some predictions of held-out rows are no numbers (learning rate {learning_rate:.3g}, of tables "
+        f"after step {step} some predictions of held-out rows are not finite (learning rate {learning_rate:.3g}, of tables "
         f"{table_rate:.3g}); nothing was saved since",
         "lower optimizer.learningRate or tables.learningRate. The last committed checkpoint is untouched",
         kind=FailureKind.USER_ERROR,

@@ -139,7 +139,7 @@ class StreamedTable:
         if dict(cursor) != self.cursor(0):
             raise BadInput(
                 f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
-                "put the table back as it was, or start anew without the checkpoint",
+                "put the table back as it was, or start again without the checkpoint",
             )
 
     def _tell(self, place: Place) -> None:

@@ -242,7 +242,7 @@ def _damage_of(store: Store, checkpoint: str, progress: Progress, file: Manifest
         return _reason(error, store, inside(checkpoint, file.path))
     if size_bytes != file.size_bytes:
         return f"has {size_bytes} bytes instead of {file.size_bytes}"
-    return "" if digest.hexdigest() == file.sha256 else "has other content than was committed (SHA-256)"
+    return "" if digest.hexdigest() == file.sha256 else "differs from the committed content (SHA-256)"
 
 
 def _reason(error: StorageError, store: Store, path: str) -> str:

@@ -247,7 +247,7 @@ class Checkpoints:
             if not missing:
                 return [found[rank] for rank in sorted(found)]
             if self._abandoned.is_set() or time.monotonic() > deadline:
-                raise not_written(missing[0], "it was not heard of again")
+                raise not_written(missing[0], "its index did not arrive")
             there = {file.path for file in patiently(lambda: self._store.list(name), total_s=patience_s)}
             for rank in missing:
                 path = inside(name, index_name(rank))
@@ -377,7 +377,7 @@ class Checkpoints:
             changes = ", ".join(f"{name} was {before.get(name)!r} and is {self._made_by[name]!r}" for name in different)
             raise BadInput(
                 f"the checkpoint of step {restored.step} in {self._store.url(FOLDER)} was made by another task: {changes}",
-                "go back to those settings, or start anew with another output folder",
+                "go back to those settings, or start again with another output folder",
             )
 
     # Shared

@@ -71,7 +71,7 @@ def convert(
     folder for temporary files. Raises BadInput if `target` is not empty, StorageError if the checkpoint is damaged.
     """
     if open_store(target).list():
-        raise BadInput(f"{target} is not empty", "give another folder, or remove what is in it")
+        raise BadInput(f"{target} is not empty", "give another folder, or empty it")
     commit = commit_of(store, step)
     manifest = read_manifest(store, commit)
     indices = read_indices(store, commit, manifest)

@@ -37,7 +37,7 @@ def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
     reader = restored.reader
     if reader.opaque_keys and not restored.fits_opaque:
         raise BadInput(
-            f"the state of this optimizer cannot be cut anew, and the layout was {restored.extra['layout']}",
+            f"the state of this optimizer cannot be re-cut, and the layout was {restored.extra['layout']}",
             "resume with as many workers and the same ZeRO stage; the state of optimizer.name: adamw fits any layout",
         )
     with torch.no_grad():
@@ -71,5 +71,5 @@ def _check_kinds(piece: Piece, reader: Reader) -> None:
     if there and there != here:
         raise BadInput(
             f"the checkpoint has {', '.join(sorted(there))} of {piece.name}, and this optimizer keeps {', '.join(sorted(here))}",
-            "resume with the optimizer it was made with, or start anew with another output folder",
+            "resume with the optimizer it was made with, or start again with another output folder",
         )

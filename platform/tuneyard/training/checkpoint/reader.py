@@ -107,7 +107,7 @@ class Reader:
         if name not in self._pieces:
             raise BadInput(
                 f"the checkpoint has no parameter {name}: it is of another model or method",
-                "resume with the model and method it was made with, or start anew with another output folder",
+                "resume with the model and method it was made with, or start again with another output folder",
             )
         return self._pieces[name]
 
@@ -144,5 +144,5 @@ def _slices(overlap: Box, frame: Box) -> tuple[slice, ...]:
 def _incomplete(name: str, kind: str) -> BadInput:
     return BadInput(
         f"the checkpoint has no complete {kind} of {name}",
-        "resume with the layout and optimizer it was made with, or start anew with another output folder",
+        "resume with the layout and optimizer it was made with, or start again with another output folder",
     )

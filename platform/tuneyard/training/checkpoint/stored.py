@@ -55,7 +55,7 @@ def _read(store: Store, path: str, sha256: str) -> bytes:
     content = store.get(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise Damaged(
-            f"{store.url(path)} is not what was committed",
+            f"{store.url(path)} differs from the committed file",
             "use another step: `tuneyard checkpoints verify` says which are whole, --step takes one of them",
         )
     return content

@@ -67,7 +67,7 @@ def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
     before = {key: value.detach().clone() for key, value in model.named_buffers()}
     trained = {key: value for key, value in model.named_parameters() if value.requires_grad}
     if not trained:
-        raise BadInput(f"no parameter of the model of {name} is trained", "set requires_grad of what is to be trained to True")
+        raise BadInput(f"no parameter of the model of {name} is trained", "set requires_grad to True for the parameters to train")
     device = next(model.parameters()).device
     with kept_generators():
         module.train()
@@ -81,7 +81,7 @@ def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
     if changed:
         raise BadInput(
             f"the model of {name} changes {_some(changed)} while it trains, and checkpoints hold parameters alone",
-            "use GroupNorm or LayerNorm in place of BatchNorm (or track_running_stats=False), and make what else must be kept a parameter",
+            "use GroupNorm or LayerNorm in place of BatchNorm (or track_running_stats=False), and make other state a parameter",
         )
     lost = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
     if lost:

@@ -110,7 +110,7 @@ class ProgramModule(nn.Module):
         if not loss.requires_grad:
             raise BadInput(
                 f"loss of {name} depends on no trained parameter: it has no gradient",
-                "compute it from what model(…) returns, without detach(), item() or no_grad(); see requires_grad of the parameters",
+                "compute it from the result of model(…), without detach(), item() or no_grad(); see requires_grad of the parameters",
             )
 
 

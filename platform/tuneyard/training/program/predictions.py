@@ -57,6 +57,6 @@ def _lines(predicted: Any, numbers: Sequence[int], loaded: Loaded) -> list[tuple
         return [(number, json.dumps({"row": number, **each})) for number, each in zip(numbers, predicted, strict=True)]
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"predict of {loaded.name} returned what JSON cannot hold: {error}",
+            f"predict of {loaded.name} returned a value that JSON cannot hold: {error}",
             "return numbers, texts and lists: tensor.tolist(), float(x)",
         ) from error

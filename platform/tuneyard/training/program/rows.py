@@ -62,9 +62,7 @@ class ProgramCollator:
     def _check(self, key: Any, value: Any) -> None:
         name = self.loaded.name
         if not isinstance(key, str) or key in RESERVED:
-            raise BadInput(
-                f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are those of the account"
-            )
+            raise BadInput(f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are reserved")
         if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
             shapes = ", ".join(str(list(each.shape)) for each in value[:3])
             raise BadInput(
@@ -73,7 +71,7 @@ class ProgramCollator:
         if not torch.is_tensor(value):
             raise BadInput(f"collate of {name} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
         if value.requires_grad:
-            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute what is trained in loss, and detach the rest")
+            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute trained values in loss, and detach the rest")
 
 
 def _count(value: Any, name: str) -> float:

@@ -47,7 +47,7 @@ class ProgramTrainer(SteppedTrainer):
         if not total:
             raise BadInput(
                 f"the loss of step {self.state.global_step + 1} is a mean over nothing: count is 0 in the whole batch",
-                "raise batch.global, or leave rows out that have nothing to learn from",
+                "raise batch.global, or leave out rows without anything to learn",
             )
         return total
 
