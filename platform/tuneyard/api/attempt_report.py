@@ -32,7 +32,7 @@ class StopRequest(StatusFields):
 class AttemptGoal(Fields):
     """The hub's requests to the attempt."""
 
-    stop: StopRequest | None = Field(default=None, description="commit a checkpoint and end; absent: go on")
+    stop: StopRequest | None = Field(default=None, description="commit a checkpoint and end; absent: continue")
 
 
 class RankPlace(StatusFields):
@@ -46,9 +46,9 @@ class RankPlace(StatusFields):
 class Failure(StatusFields):
     """Cause of an attempt's end without success."""
 
-    kind: FailureKind = Field(description="kind of failure, which decides what follows")
-    message: str = Field(description="what happened, for people")
-    next_step: str = Field(default="", description="what a person can do about it")
+    kind: FailureKind = Field(description="kind of failure, which decides the reaction")
+    message: str = Field(description="cause, for people")
+    next_step: str = Field(default="", description="next step for a person")
     node: str = Field(default="", description="the node to blame, if any: the next attempt avoids it")
     rank: int | None = Field(default=None, description="rank that failed first; absent: not known")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")

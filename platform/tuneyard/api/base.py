@@ -92,7 +92,7 @@ class KeyRef(Fields):
         pattern=DNS_SUBDOMAIN, max_length=253, description="name of the Secret; for local runs only `key` is looked up, in the environment"
     )
     key: str = Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253, description="key inside the Secret")
-    optional: bool = Field(default=False, description="start without the variable where the Secret or the key does not exist")
+    optional: bool = Field(default=False, description="start without the variable if the Secret or the key does not exist")
 
 
 class ValueFrom(Fields):
@@ -113,7 +113,7 @@ class EnvVar(Fields):
     def _leaves_rays_token_alone(cls, name: str) -> str:
         """KubeRay keeps a container's own setting of these variables, and Ray would then accept requests without a token."""
         if name.startswith(RAY_TOKEN_VARIABLES):
-            raise ValueError("an attempt's Ray has a token of its own: leave this variable out")
+            raise ValueError("an attempt's Ray has its own token: leave this variable out")
         return name
 
     @model_validator(mode="after")

@@ -40,11 +40,11 @@ class Sku(Fields):
     gpu_resource: str | None = Field(
         default=None,
         min_length=1,
-        description="Kubernetes resource that counts these GPUs; on `cpu` slots are counted by it only where nodes have it; "
+        description="Kubernetes resource that counts these GPUs; on `cpu`, only nodes with this resource count their slots by it; "
         "default: amd.com/gpu for AMD's kinds, nvidia.com/gpu for all others",
     )
     cpu_per_gpu: float | None = Field(
-        default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot; default: none are asked for"
+        default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot; default: no request"
     )
     memory_per_gpu: Size | None = Field(
         default=None, description="host memory that a worker pod asks for, and is held to, per GPU or slot; default: no request, no limit"
@@ -111,7 +111,7 @@ class ClusterGoal(Fields):
     )
     namespace: Name = Field(default="tuneyard", description="namespace of the RayJobs")
     head: Head = Field(default_factory=Head)
-    image: str | None = Field(default=None, min_length=1, description="image of jobs that name none; default: the hub's")
+    image: str | None = Field(default=None, min_length=1, description="image of jobs without their own; default: the hub's")
     image_pull_secrets: list[str] = Field(default_factory=list, description="Secrets of the member's namespace")
     shared_memory: Size = Field(default=8 * 1024**3, description="/dev/shm of a worker pod")
     scratch_storage_class: str | None = Field(default=None, description="StorageClass of the scratch volumes; default: the node's own disk")
@@ -150,7 +150,7 @@ class ClusterStatus(StatusFields):
     heartbeat: Moment | None = Field(default=None, description="last time the member answered (RFC 3339); absent: never")
     nodes: list[NodeInventory] = Field(default_factory=list, description="nodes that belong to a SKU of the Cluster")
     returned_at: list[Moment] = Field(default_factory=list, description="when it came back from outages lately, the latest last")
-    free: str = Field(default="", description="for tables: what others leave of each SKU, such as `h100-80gb 24/32`")
+    free: str = Field(default="", description="for tables: GPUs of each SKU without pods of others, such as `h100-80gb 24/32`")
     conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
 
 
@@ -159,4 +159,4 @@ class Cluster(Resource):
 
     kind: Literal["Cluster"] = Field(default="Cluster", description="always Cluster")
     spec: ClusterGoal
-    status: ClusterStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: ClusterStatus | None = Field(default=None, description="the hub's report; not written by hand")

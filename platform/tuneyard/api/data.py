@@ -31,7 +31,7 @@ class Source(Fields):
     file_type: FileType = Field(default="auto", description="by file ending unless given; hf: folders that `save_to_disk` made, as arrow")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="role -> column, where detection would guess wrong: messages, system, tools, prompt, input, completion, chosen, "
+        description="role -> column, if detection guesses wrong: messages, system, tools, prompt, input, completion, chosen, "
         "rejected, text",
     )
     limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
@@ -46,7 +46,7 @@ class Source(Fields):
         if (self.source is None) == (self.from_task is None):
             raise ValueError("give exactly one of source and from")
         if self.path is not None and self.from_task is None:
-            raise ValueError("path goes with from; put it into source instead")
+            raise ValueError("path needs from; put it into source instead")
 
 
 LossOn = Literal["auto", "assistant", "completion", "all"]
@@ -104,12 +104,12 @@ class TrainData(Source):
         description="after `repeats` passes over a part of a mixture: repeat it (if it has no `repeats`), continue without it, or stop "
         "the epoch",
     )
-    format: Format = Field(default="auto", description="what a sample is; auto: detected from the columns, and shown")
+    format: Format = Field(default="auto", description="kind of sample; auto: detected from the columns, and shown")
     pack: bool = Field(default=False, description="join samples into rows of maxLength tokens, without attention across samples")
     max_length: int = Field(default=2048, ge=8, description="tokens per row; longer samples are cut, or dropped: see overlong")
-    overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="what happens to a sample longer than maxLength")
+    overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="treatment of a sample longer than maxLength")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of samples held out for evaluation")
-    validation: Source | None = Field(default=None, description="a data set of its own for evaluation, instead of a share; default: none")
+    validation: Source | None = Field(default=None, description="a separate data set for evaluation, instead of a share; default: none")
     loss_on: LossOn = Field(
         default="auto", description="tokens that count: assistant turns (chat), the completion, or all; auto: by format"
     )
@@ -186,7 +186,7 @@ class ScoreData(Source):
         default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
     )
     keep: list[str] = Field(
-        default_factory=list, description="columns copied into the output; default: all of them, or none where a ranker scores a table"
+        default_factory=list, description="columns copied into the output; default: all of them, or none if a ranker scores a table"
     )
     chat: bool | None = Field(
         default=None,

@@ -53,7 +53,7 @@ def index_page(kinds: Iterable[str]) -> str:
         parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
     parts.append(
         "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md),\n"
-        "[architectures](models.md): what each of transformers' causal models does here; [chat templates](templates.md) likewise.\n"
+        "[architectures](models.md): behaviour of each of transformers' causal models; [chat templates](templates.md) likewise.\n"
     )
     return "\n".join(parts)
 
@@ -88,7 +88,7 @@ def metrics_page() -> str:
         "# Metrics of score tasks\n",
         _GENERATED,
         "`score.metrics` of a [JobSpec](jobspec.md) names them; `metrics.json`, the report and `tuneyard status` have their figures.",
-        "Of several references of a row the closest to the output counts. Rows without what a metric needs are not in it.\n",
+        "Of several references of a row the closest to the output counts. A metric leaves out rows without its inputs.\n",
         "| metric | what it is | needs of a row | column of the output |",
         "|---|---|---|---|",
     ]

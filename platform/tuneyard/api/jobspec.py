@@ -26,11 +26,11 @@ ONE_CLUSTER = (
 class Retries(Fields):
     """Reaction to each kind of failure."""
 
-    max: int = Field(default=3, ge=0, le=100, description="failed attempts of a task that are followed by another; 0: none")
+    max: int = Field(default=3, ge=0, le=100, description="retries of a task after failed attempts; 0: none")
     on_out_of_memory: Literal["shrink", "stop"] = Field(default="shrink", description="shrink: smaller micro-batch, same global batch")
     on_node_failure: Literal["elsewhere", "retry", "stop"] = Field(
         default="elsewhere",
-        description="a machine or its network failed. elsewhere: other machines where there are any; retry: any machine",
+        description="a machine or its network failed. elsewhere: other machines, if there are any; retry: any machine",
     )
     on_user_error: Literal["stop", "retry"] = Field(default="stop", description="the job's own code, data or settings failed")
 
@@ -95,7 +95,7 @@ class Job(Fields):
     )
     expected_duration: Duration | None = Field(
         default=None,
-        description="your guess for one task on a100-80gb: orders the queue; nothing ends by it; default: the hub's assumption",
+        description="your guess for one task on a100-80gb: orders the queue, and limits nothing; default: the hub's assumption",
     )
     ttl_after_finished: Duration | None = Field(
         default=None, description="the JobSpec is removed this long after its end; storage stays; default: never"
@@ -111,7 +111,7 @@ class Job(Fields):
     storage: Storage = Field(default_factory=Storage)
     tracking: Tracking = Field(default_factory=Tracking)
     suspend: bool = Field(default=False, description="hold the job in the queue; a running one is stopped at a checkpoint first")
-    cancelled: bool = Field(default=False, description="end the job, keep its checkpoints; what `tuneyard cancel` sets, for good")
+    cancelled: bool = Field(default=False, description="end the job for good, keep its checkpoints; set by `tuneyard cancel`")
     tasks: list[Task] = Field(min_length=1, max_length=64, description="the steps of the job, 1 to 64, which may depend on each other")
 
     @field_validator("template")
@@ -211,11 +211,11 @@ def _no_task(name: str, others: Sequence[str]) -> str:
 
 
 class JobSpec(Resource):
-    """A job: tasks that fine-tune and score language models, and what they may run on."""
+    """A job: tasks that fine-tune and score language models, and the resources that they may use."""
 
     kind: Literal["JobSpec"] = Field(default="JobSpec", description="always JobSpec")
     spec: Job
-    status: JobStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: JobStatus | None = Field(default=None, description="the hub's report; not written by hand")
 
     @property
     def team(self) -> str:

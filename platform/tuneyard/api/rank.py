@@ -77,14 +77,14 @@ class RankTask(Fields):
 
     table: Source = Field(description="Parquet with the features and labels in columns")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their features")
-    validation: Source | None = Field(default=None, description="a table of its own for evaluation, such as the next day; default: none")
+    validation: Source | None = Field(default=None, description="a separate table for evaluation, such as the next day; default: none")
     transforms: list[Transform] = Field(
         default_factory=list, max_length=1000, description="steps that make features from columns; the ranker keeps them for scoring"
     )
     features: RankFeatures
     label: Column = Field(default="label", description="column with 0 or 1 that is predicted")
     more_labels: list[Column] = Field(
-        default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by an output of its own"
+        default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by its own output"
     )
     negative_rate: float = Field(
         default=1.0, gt=0, le=1, description="share of the rows with label 0 to train on; probabilities stay those of all rows"
@@ -101,9 +101,13 @@ class RankTask(Fields):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     slices: list[Column] = Field(
-        default_factory=list, max_length=16, description="columns by whose values held-out rows are judged apart; needs held-out rows"
+        default_factory=list,
+        max_length=16,
+        description="columns whose values divide held-out rows into slices; needs held-out rows",
     )
-    shuffle: bool = Field(default=True, description="a new order of rows in each epoch, by the seed; false: as they lie, such as by time")
+    shuffle: bool = Field(
+        default=True, description="a new order of rows in each epoch, by the seed; false: in stored order, such as by time"
+    )
     streaming: bool | None = Field(
         default=None,
         description="read the table while the task trains, window by window, instead of before; default: where there is a service",

@@ -25,7 +25,7 @@ class JobTemplate(Fields):
 
     labels: dict[str, str] = Field(default_factory=dict, description="labels of each JobSpec, beside that of the Schedule")
     spec: Job = Field(
-        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to a folder of its own, RUN, below storage.output"
+        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to its own folder, RUN, below storage.output"
     )
 
 
@@ -85,7 +85,7 @@ class Schedule(Resource):
 
     kind: Literal["Schedule"] = Field(default="Schedule", description="always Schedule")
     spec: ScheduleGoal
-    status: ScheduleStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: ScheduleStatus | None = Field(default=None, description="the hub's report; not written by hand")
 
 
 class ModelTemplateGoal(Fields):
@@ -103,7 +103,7 @@ class ModelTemplateGoal(Fields):
     fixed: list[FixedPath] = Field(
         default_factory=list,
         max_length=100,
-        description="which of these defaults a job may not change, such as job.image, train.method or resources.sku",
+        description="defaults that a job may not change, such as job.image, train.method or resources.sku",
     )
 
 

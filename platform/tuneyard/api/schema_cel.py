@@ -43,7 +43,7 @@ def _without_template(task: str, fields: str, *needs: str) -> CelRule:
 
 _PLACE = (
     _at_most_one("has(self.source)", "has(self.from)"),
-    _rule("!has(self.path) || has(self.from)", "path goes with from; put it into source instead"),
+    _rule("!has(self.path) || has(self.from)", "path needs from; put it into source instead"),
     _rule("!has(self.source) || self.source.contains('://') || self.source.startsWith('/')", f"source: a path beside the file: {ADVICE}"),
 )
 
@@ -97,13 +97,13 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "EnvVar": (
         _exactly_one("value", "valueFrom"),
         *(
-            _rule(f"!self.name.startsWith('{start}')", "an attempt's Ray has a token of its own: leave this variable out")
+            _rule(f"!self.name.startsWith('{start}')", "an attempt's Ray has its own token: leave this variable out")
             for start in RAY_TOKEN_VARIABLES
         ),
     ),
     "ModelRef": (
         _at_most_one("has(self.name)", "has(self.from)"),
-        _rule("!has(self.path) || has(self.from)", "path goes with from; put it into name instead"),
+        _rule("!has(self.path) || has(self.from)", "path needs from; put it into name instead"),
         _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
     ),
     "ProcessTask": (

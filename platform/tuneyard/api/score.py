@@ -60,7 +60,7 @@ class Windows(Fields):
         default=None,
         min_length=1,
         max_length=512,
-        description="numbers or timestamps by which rows are in windows; of timestamps `every` is in seconds; default: the rows' order",
+        description="column of numbers or timestamps that assigns rows to windows (`every` in seconds); default: the rows' order",
     )
 
 
@@ -69,17 +69,15 @@ class RankerScoring(Fields):
 
     batch: int = Field(default=4096, ge=1, le=1 << 20, description="rows that are scored at a time, per instance")
     slices: list[Annotated[str, StringConstraints(min_length=1, max_length=512)]] = Field(
-        default_factory=list, max_length=16, description="columns by whose values rows are judged apart"
+        default_factory=list, max_length=16, description="columns whose values divide rows into slices with their own figures"
     )
-    slice_values: int = Field(
-        default=32, ge=1, le=1000, description="values of each of these columns that are judged apart: the most frequent ones"
-    )
-    windows: Windows | None = Field(default=None, description="judge rows apart as they come, or by time; default: all together")
+    slice_values: int = Field(default=32, ge=1, le=1000, description="slices per column, for its most frequent values")
+    windows: Windows | None = Field(default=None, description="figures by window of rows or of time; default: all rows together")
     base_rate: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="rate of positive labels, such as in training, whose constant prediction figures are compared with; default: none",
+        description="rate of positive labels, such as in training; its constant prediction is the reference of figures; default: none",
     )
 
 
@@ -91,7 +89,7 @@ class ScoreTask(Fields):
     generation: Generation = Field(default_factory=Generation)
     engine: Engine = Field(default_factory=Engine)
     metrics: list[MetricName] = Field(
-        default_factory=list, max_length=MOST_METRICS, description=f"what is computed; {_needs_reference()} data.reference"
+        default_factory=list, max_length=MOST_METRICS, description=f"metrics to compute; {_needs_reference()} data.reference"
     )
     ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
     rows_per_part: Count | Auto = Field(

@@ -31,7 +31,7 @@ class Phase(StrEnum):
 class Condition(StatusFields):
     """Kubernetes' own form of a condition."""
 
-    type: str = Field(description="what is judged, such as Accepted")
+    type: str = Field(description="judged property, such as Accepted")
     status: str = Field(pattern="^(True|False|Unknown)$", description="True, False or Unknown")
     reason: str = Field(default="", description="cause in one word, for programs")
     message: str = Field(default="", description="cause in a sentence, for people")
@@ -94,14 +94,14 @@ class Attempt(StatusFields):
     started_at: Moment | None = Field(default=None, description="when its ranks began (RFC 3339)")
     stop_asked_at: Moment | None = Field(default=None, description="when it was asked to stop (RFC 3339)")
     ended_at: Moment | None = Field(default=None, description="when it ended (RFC 3339)")
-    cleaned: bool = Field(default=False, description="nothing of it is left on the member")
+    cleaned: bool = Field(default=False, description="all its objects are removed from the member")
     resumed_from: int = Field(default=0, ge=0, description="step at which it started")
     last_step: int = Field(default=0, ge=0, description="last step that it reported")
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
-    checkpoint_at: Moment | None = Field(default=None, description="when the hub first heard of that checkpoint")
+    checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
     failure: str | None = Field(default=None, description="failure kind")
-    message: str = Field(default="", description="what happened, for people")
-    next_step: str = Field(default="", description="what a person can do about it")
+    message: str = Field(default="", description="cause, for people")
+    next_step: str = Field(default="", description="next step for a person")
     failed_node: str = Field(default="", description="node to blame, which later attempts avoid")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")
 
@@ -131,7 +131,7 @@ class Usage(StatusFields):
     """Resources used by all attempts together."""
 
     gpu_hours: float = Field(default=0.0, description="GPU-hours (slot-hours on cpu)")
-    cost: float = Field(default=0.0, description="price of those, in the currency of the Clusters")
+    cost: float = Field(default=0.0, description="price of these GPU-hours, in the currency of the Clusters")
 
 
 _ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned")
@@ -152,7 +152,7 @@ class JobStatus(StatusFields):
     )
 
     phase: Phase = Field(default=Phase.PENDING, description="phase of the job")
-    message: str = Field(default="", description="current activity, and what a person can do about it")
+    message: str = Field(default="", description="current activity, and the next step for a person")
     observed_generation: int | None = Field(default=None, description="generation of the JobSpec that the hub has seen")
     conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
     placement: PlacementStatus | None = Field(default=None, description="placement of the newest attempt")

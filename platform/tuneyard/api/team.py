@@ -42,7 +42,7 @@ class TeamStatus(StatusFields):
         default_factory=dict, description="SKU -> GPU-seconds that count for fair share, halved every week"
     )
     usage_at: Moment | None = Field(default=None, description="moment up to which usage is counted (RFC 3339)")
-    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` where the hub cannot read the team, with the reason")
+    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` if the hub cannot read the team, with the reason")
 
 
 class Team(Resource):
@@ -50,4 +50,4 @@ class Team(Resource):
 
     kind: Literal["Team"] = Field(default="Team", description="always Team")
     spec: TeamGoal
-    status: TeamStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: TeamStatus | None = Field(default=None, description="the hub's report; not written by hand")

@@ -70,7 +70,7 @@ def _shown(value: Any) -> str:
     try:
         return json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError):
-        return "what cannot be shown"
+        return "a value that cannot be shown"
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -179,7 +179,7 @@ def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     if size > LARGEST_BYTES:
         return [(("spec",), f"{size:,} bytes as JSON, and {LARGEST_BYTES:,} is the most")]
     found: list[tuple[Path, str]] = [
-        (("spec", "job", key), f"a template does not give it: {', '.join(JOB_FIELDS)} are what it may")
+        (("spec", "job", key), f"not a field of a template, which may give: {', '.join(JOB_FIELDS)}")
         for key in goal.job
         if key not in JOB_FIELDS
     ]
@@ -207,9 +207,11 @@ def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
         wrong = explain(error, JobSpec, value)
     else:
         wrong = [(violation.path, violation.reason) for violation in check_rules(job)]
-        wrong += [(file.path, f"{file.text} lies beside a file, and a template beside none: name a URI") for file in local_files(job.spec)]
+        wrong += [
+            (file.path, f"{file.text} is a path beside a file, and a template has no file: name a URI") for file in local_files(job.spec)
+        ]
         if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
-            wrong.append((("spec", "storage", "output"), "is a folder beside a file, and a template lies beside none: name a URI"))
+            wrong.append((("spec", "storage", "output"), "is a folder beside a file, and a template has no file: name a URI"))
     return list({_in_template(path, kinds): reason for path, reason in wrong}.items())
 
 

@@ -45,7 +45,7 @@ class ModelRef(Fields):
         if (self.name is None) == (self.from_task is None):
             raise ValueError("give exactly one of name and from")
         if self.path is not None and self.from_task is None:
-            raise ValueError("path goes with from; put it into name instead")
+            raise ValueError("path needs from; put it into name instead")
         return self
 
     @property
@@ -82,7 +82,7 @@ class Method(Fields):
     full: Full | None = Field(default=None, description="all weights: write `full: {}`")
     lora: Adapter | None = Field(default=None, description="a low-rank adapter (Hu et al. 2021)")
     qlora: QuantizedAdapter | None = Field(default=None, description="a low-rank adapter on weights kept in 4 bits (Dettmers et al. 2023)")
-    dora: Adapter | None = Field(default=None, description="a low-rank adapter that learns magnitudes apart (Liu et al. 2024)")
+    dora: Adapter | None = Field(default=None, description="a low-rank adapter that learns magnitudes separately (Liu et al. 2024)")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -147,8 +147,8 @@ class Batch(Fields):
 class Offload(Fields):
     """States that are kept outside the memory of the GPU."""
 
-    optimizer: OffloadTarget = Field(default="none", description="where optimizer states live; needs ZeRO >= 1 (nvme: ZeRO 3)")
-    parameters: OffloadTarget = Field(default="none", description="where parameters live; needs ZeRO 3")
+    optimizer: OffloadTarget = Field(default="none", description="place of optimizer states; needs ZeRO >= 1 (nvme: ZeRO 3)")
+    parameters: OffloadTarget = Field(default="none", description="place of parameters; needs ZeRO 3")
     nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
 
 
@@ -227,7 +227,7 @@ class TrainTask(Fields):
     program: Program | None = Field(
         default=None,
         max_length=512,
-        description="module:object of your own Python code, an object with collate, loss and predict that says what training is "
+        description="module:object of your own Python code, an object with collate, loss and predict that defines the training "
         "(docs/program.md); default: fine-tuning of a language model",
     )
     program_dir: str | None = Field(
@@ -264,7 +264,7 @@ class TrainTask(Fields):
         if self.program is None and not self.model.is_given:
             raise located("required field is missing", "model")
         if self.program is None and self.program_dir is not None:
-            raise ValueError("programDir goes with program: name the module and object in it")
+            raise ValueError("programDir needs program: name the module and object in it")
         return self
 
     @model_validator(mode="after")

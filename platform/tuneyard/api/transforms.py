@@ -70,7 +70,7 @@ PARAMETERS: Mapping[str, Parameters] = {
 class Transform(Fields):
     """A step that makes a feature from one or two others, or that drops rows (`sampling`). Operations: docs/tables.md, Transform."""
 
-    op: Operation = Field(description="what the step does")
+    op: Operation = Field(description="operation of the step")
     inputs: list[Column] = Field(default_factory=list, max_length=2, description="columns of the table, or outputs of earlier steps")
     output: Column | None = Field(
         default=None, description="name of the feature that is made, or of an input, which it replaces; default: none, for sampling"
