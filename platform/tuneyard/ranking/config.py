@@ -103,7 +103,7 @@ class RankerConfig:
 
     def build(self, tables: Tables | None = None) -> Ranker:
         """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from torch's seed."""
-        from tuneyard.ranking.ranker import Ranker  # imported late: a ranker needs torch, its configuration does not
+        from tuneyard.ranking.ranker import Ranker  # late: a ranker needs torch, its configuration does not
 
         return Ranker(self, tables)
 

@@ -52,11 +52,11 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 
 def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
     if request.rank is not None:
-        from tuneyard.training.rank.attempt import RankAttempt  # imported late: loads modules that only rankers need
+        from tuneyard.training.rank.attempt import RankAttempt  # late: only rankers need its modules
 
         return RankAttempt
     if request.task.program is None:
         return Attempt
-    from tuneyard.training.program.attempt import ProgramAttempt  # imported late: loads modules that only programs need
+    from tuneyard.training.program.attempt import ProgramAttempt  # late: only programs need its modules
 
     return ProgramAttempt
