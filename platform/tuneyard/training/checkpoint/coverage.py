@@ -51,8 +51,8 @@ def _is_inside(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _any_overlap(boxes: Iterable[Box]) -> bool:
-    """Whether any two boxes overlap. In the order of first indices, each box is compared only with earlier boxes that reach beyond its start,
-    because the experts of a layer are many boxes.
+    """Whether any two boxes overlap. In the order of first indices, each box is compared only with earlier boxes that reach beyond its
+    start, because the experts of a layer are many boxes.
     """
     reaching: list[Box] = []
     for box in sorted(boxes):
