@@ -1,7 +1,7 @@
 """The JobSpec and its companions as pydantic models: the single source of the CRDs, the JSON schema, the docs and the YAML errors.
 
-This room imports nothing of ours but the table of metrics, and nothing heavy: it is what `tuneyard validate`, the operators and every
-other room share.
+`tuneyard validate`, the operators and every other room share this room. It imports no other room but the table of metrics, and no heavy
+library.
 """
 
 from tuneyard.api.attempt_report import STOP_GRACE_S, AttemptReport, AttemptState, Failure, RankPlace, StopRequest

@@ -1,7 +1,7 @@
-"""AttemptReport: what an attempt says about itself on its member, and the one thing the hub asks of it there, to stop.
+"""AttemptReport: the state of an attempt on its member, and the hub's only request to it there, to stop.
 
-The hub creates none and the attempt keeps one: a small object beside its RayJob, with the same name. Its writer may touch objects of
-this kind and nothing else, so a job can at worst misreport itself.
+The attempt maintains the report, a small object beside its RayJob with the same name; the hub never creates one. Its writer may touch only
+objects of this kind, so a job can at worst misreport itself.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from tuneyard.api.status import Phase, Progress
 
 StopReason = Literal["Cancelled", "Preempted", "Deadline"]
 STOP_GRACE_S = 120.0
-"""What an attempt has to end its step and commit a checkpoint, where the hub's chart says nothing else; clouds give a reclaimed machine
-30 to 120 s. The hub's value travels from its settings to pods, reports and ranks."""
+"""Seconds for an attempt to end its step and commit a checkpoint, unless the hub's chart sets another value; clouds give a reclaimed
+machine 30 to 120 s. The hub's settings pass the value to pods, reports and ranks.
+"""
 
 
 class StopRequest(StatusFields):
-    """The hub's wish: commit a checkpoint and end. After `grace_s` the RayJob is deleted."""
+    """The hub's request to commit a checkpoint and end. After `grace_s` the RayJob is deleted."""
 
     reason: StopReason = Field(description="why it is asked to stop")
     grace_s: float = Field(default=STOP_GRACE_S, ge=0, description="seconds for the last checkpoint")
 
 
 class AttemptGoal(Fields):
-    """What the hub asks of the attempt."""
+    """The hub's requests to the attempt."""
 
-    stop: StopRequest | None = Field(default=None, description="commit a checkpoint and end; absent: go on")
+    stop: StopRequest | None = Field(default=None, description="commit a checkpoint and end; absent: continue")
 
 
 class RankPlace(StatusFields):
-    """Where a rank, or an engine of a score task, runs."""
+    """Place of a rank, or of an engine of a score task."""
 
     rank: int = Field(ge=0, description="number of the rank or engine, from 0")
     pod: str = Field(description="name of its pod")
@@ -43,31 +44,31 @@ class RankPlace(StatusFields):
 
 
 class Failure(StatusFields):
-    """Why an attempt ended without success."""
+    """Cause of an attempt's end without success."""
 
-    kind: FailureKind = Field(description="kind of failure, which decides what follows")
-    message: str = Field(description="what happened, for people")
-    next_step: str = Field(default="", description="what a person can do about it")
-    node: str = Field(default="", description="the node that is to blame, where one is: the next attempt goes elsewhere")
+    kind: FailureKind = Field(description="kind of failure, which decides the reaction")
+    message: str = Field(description="cause, for people")
+    next_step: str = Field(default="", description="next step for a person")
+    node: str = Field(default="", description="the node to blame, if any: the next attempt avoids it")
     rank: int | None = Field(default=None, description="rank that failed first; absent: not known")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")
 
 
 class AttemptState(StatusFields):
-    """Replaced whole every few seconds while the attempt lives."""
+    """State of the attempt. The attempt replaces it as a whole every few seconds."""
 
-    phase: Phase = Field(default=Phase.STARTING, description="where the attempt stands")
-    message: str = Field(default="", description="what is going on, for people")
+    phase: Phase = Field(default=Phase.STARTING, description="phase of the attempt")
+    message: str = Field(default="", description="current activity, for people")
     observed_at: MomentOrEmpty = Field(default="", description="RFC 3339; by the clock of the head pod")
-    stage: str = Field(default="", description="what goes on outside the steps: loading model, tokenising, preflight")
+    stage: str = Field(default="", description="work outside the steps: loading model, tokenising, preflight")
     progress: Progress = Field(default_factory=Progress)
-    ranks: list[RankPlace] = Field(default_factory=list, description="where ranks or engines run")
+    ranks: list[RankPlace] = Field(default_factory=list, description="places of ranks or engines")
     world_size: int = Field(default=0, ge=0, description="number of ranks; 0: not started yet")
     checkpoint_step: int = Field(default=0, ge=0, description="step of the newest committed checkpoint")
-    resumed_from: int = Field(default=0, ge=0, description="step that this attempt started at")
-    failure: Failure | None = Field(default=None, description="why it failed; absent: it has not")
+    resumed_from: int = Field(default=0, ge=0, description="step at which this attempt started")
+    failure: Failure | None = Field(default=None, description="the failure; absent: none")
     metrics: dict[str, Any] = Field(default_factory=dict, description="the task's figures in report.json that are single numbers")
-    artifacts: list[str] = Field(default_factory=list, description="URIs of what it made")
+    artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")
 
 
 class AttemptReport(Resource):
@@ -75,4 +76,4 @@ class AttemptReport(Resource):
 
     kind: Literal["AttemptReport"] = Field(default="AttemptReport", description="always AttemptReport")
     spec: AttemptGoal = Field(default_factory=AttemptGoal)
-    status: AttemptState | None = Field(default=None, description="what the attempt says")
+    status: AttemptState | None = Field(default=None, description="the attempt's report of its state")

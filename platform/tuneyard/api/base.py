@@ -1,4 +1,4 @@
-"""What every kind shares: strict fields in camelCase, object metadata, references to secrets."""
+"""Base classes of all kinds: strict fields in camelCase, object metadata, references to secrets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 NAME_DESCRIPTION = "unique within the namespace; lower-case letters, digits and '-'"
 RAY_TOKEN_VARIABLES = ("RAY_AUTH_", "RAY_ENABLE_K8S_TOKEN_AUTH")
-"""How the names begin by which Ray is told whom it lets in."""
+"""Prefixes of the variables that configure Ray's token authentication."""
 Name = Annotated[str, StringConstraints(pattern=DNS_LABEL, max_length=63)]
 
 
 class Fields(BaseModel):
-    """A group of fields: camelCase in YAML, snake_case in Python; unknown names are refused, and what no object could hold (`limits`)."""
+    """A group of fields: camelCase in YAML, snake_case in Python. Unknown names, and values that no object can hold (`limits`), are
+    refused.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
         extra="forbid",
         validate_default=True,
-        allow_inf_nan=False,  # JSON, and so an API server, has neither
+        allow_inf_nan=False,  # JSON, and thus an API server, has neither
     )
 
     longest_text: ClassVar[int] = LONGEST_TEXT
@@ -44,14 +46,15 @@ class Fields(BaseModel):
         return limits
 
     def to_yaml_dict(self) -> dict[str, Any]:
-        """The object as YAML would hold it: camelCase names, nothing that was left to its default."""
+        """The object as in YAML: camelCase names, without fields at their default."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class StatusFields(Fields):
-    """A group of fields that programs write: of a status, or of a report. What a newer version has added is kept, and written back.
+    """A group of fields that programs write, in a status or a report. Unknown fields of a newer version are kept and written back.
 
-    `vital`: the places, such as `attempts.*.token`, that decisions hang on: an object in which one cannot be read is left alone (`wire`).
+    `vital`: paths of fields, such as `attempts.*.token`, that decisions depend on. An object with an unreadable vital field is left alone
+    (`wire`).
     """
 
     model_config = ConfigDict(extra="allow")
@@ -61,13 +64,13 @@ class StatusFields(Fields):
 
 
 class Metadata(Fields):
-    """Kubernetes object metadata, as much of it as Tuneyard reads."""
+    """The part of Kubernetes object metadata that Tuneyard reads."""
 
     model_config = ConfigDict(extra="ignore")
 
     @classmethod
     def _with_limits(cls, schema: CoreSchema) -> CoreSchema:
-        return schema  # API servers have limits of their own for it
+        return schema  # API servers have their own limits for metadata
 
     name: Name = Field(description=NAME_DESCRIPTION)
     namespace: Name = Field(default="default", description="also the default team")
@@ -89,11 +92,11 @@ class KeyRef(Fields):
         pattern=DNS_SUBDOMAIN, max_length=253, description="name of the Secret; for local runs only `key` is looked up, in the environment"
     )
     key: str = Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253, description="key inside the Secret")
-    optional: bool = Field(default=False, description="start without the variable where the Secret or the key does not exist")
+    optional: bool = Field(default=False, description="start without the variable if the Secret or the key does not exist")
 
 
 class ValueFrom(Fields):
-    """Where the value of a variable comes from."""
+    """Source of the value of a variable."""
 
     secret_key_ref: KeyRef
 
@@ -108,9 +111,9 @@ class EnvVar(Fields):
     @field_validator("name")
     @classmethod
     def _leaves_rays_token_alone(cls, name: str) -> str:
-        """KubeRay changes nothing that a container says of it itself: Ray would then ask for no token."""
+        """KubeRay keeps a container's own setting of these variables, and Ray would then accept requests without a token."""
         if name.startswith(RAY_TOKEN_VARIABLES):
-            raise ValueError("an attempt's Ray has a token of its own: leave this variable out")
+            raise ValueError("an attempt's Ray has its own token: leave this variable out")
         return name
 
     @model_validator(mode="after")
@@ -121,7 +124,7 @@ class EnvVar(Fields):
 
 
 def located(reason: str, *path: str | int) -> PydanticCustomError:
-    """The error of a validator that looks at a whole group and knows which field below it is wrong; `path` starts at the group."""
+    """The error of a validator that sees a whole group and knows the wrong field below it. `path` starts at the group."""
     return PydanticCustomError(LOCATED, "{reason}", {"reason": reason, "path": path})
 
 

@@ -40,11 +40,11 @@ class Sku(Fields):
     gpu_resource: str | None = Field(
         default=None,
         min_length=1,
-        description="Kubernetes resource that counts these GPUs; on `cpu` slots are counted by it only where nodes have it; "
+        description="Kubernetes resource that counts these GPUs; on `cpu`, only nodes with this resource count their slots by it; "
         "default: amd.com/gpu for AMD's kinds, nvidia.com/gpu for all others",
     )
     cpu_per_gpu: float | None = Field(
-        default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot; default: none are asked for"
+        default=None, gt=0, description="cores that a worker pod asks for, per GPU or slot; default: no request"
     )
     memory_per_gpu: Size | None = Field(
         default=None, description="host memory that a worker pod asks for, and is held to, per GPU or slot; default: no request, no limit"
@@ -55,7 +55,7 @@ class Sku(Fields):
 
 
 class Network(Fields):
-    """The network between the machines of a gang."""
+    """The network between the hosts of a gang."""
 
     interface: str | None = Field(
         default=None, description="interface for collectives, such as eth0 or bond0; default: chosen by NCCL and gloo"
@@ -77,7 +77,7 @@ class Taint(Fields):
 
 
 class Endpoint(Fields):
-    """How the hub reaches the member. Without fields: the hub's own cluster, by its service account."""
+    """The hub's access to the member. Without fields: the hub's own cluster, by its service account."""
 
     server: str | None = Field(
         default=None, description="URL of the API server, for people; the hub takes that of the kubeconfig; default: not told"
@@ -88,7 +88,7 @@ class Endpoint(Fields):
 
 
 class Head(Fields):
-    """What the head pod of an attempt asks for; it has no GPU, and runs none of the work."""
+    """Resources of the head pod of an attempt. It has no GPU, and runs none of the work."""
 
     cpu: float = Field(default=0.5, gt=0, description="cores that it asks for")
     memory: Size = Field(default=2 * 1024**3, description="memory that it asks for, and is held to")
@@ -98,7 +98,7 @@ class Head(Fields):
 
 
 class ClusterGoal(Fields):
-    """What the member is, and what the hub may do there."""
+    """Properties of the member, and limits of the hub there."""
 
     endpoint: Endpoint = Field(default_factory=Endpoint)
     skus: list[Sku] = Field(min_length=1, description="kinds of machine; a node belongs to the first that matches it")
@@ -109,9 +109,9 @@ class ClusterGoal(Fields):
     local_queue: str | None = Field(
         default=None, description="LocalQueue of Kueue, in `namespace`, that admits RayJobs; default: none, RayJobs start at once"
     )
-    namespace: Name = Field(default="tuneyard", description="where RayJobs are created")
+    namespace: Name = Field(default="tuneyard", description="namespace of the RayJobs")
     head: Head = Field(default_factory=Head)
-    image: str | None = Field(default=None, min_length=1, description="image of jobs that name none; default: the hub's")
+    image: str | None = Field(default=None, min_length=1, description="image of jobs without their own; default: the hub's")
     image_pull_secrets: list[str] = Field(default_factory=list, description="Secrets of the member's namespace")
     shared_memory: Size = Field(default=8 * 1024**3, description="/dev/shm of a worker pod")
     scratch_storage_class: str | None = Field(default=None, description="StorageClass of the scratch volumes; default: the node's own disk")
@@ -143,14 +143,14 @@ class NodeInventory(StatusFields):
 
 
 class ClusterStatus(StatusFields):
-    """What the hub sees of the member."""
+    """State of the member, as the hub sees it."""
 
     healthy: bool = Field(default=False, description="the hub reaches the member, and can use it")
-    message: str = Field(default="", description="why it cannot be used, or what is wrong there")
+    message: str = Field(default="", description="why it is not usable, or a problem there")
     heartbeat: Moment | None = Field(default=None, description="last time the member answered (RFC 3339); absent: never")
     nodes: list[NodeInventory] = Field(default_factory=list, description="nodes that belong to a SKU of the Cluster")
     returned_at: list[Moment] = Field(default_factory=list, description="when it came back from outages lately, the latest last")
-    free: str = Field(default="", description="for tables: what others leave of each SKU, such as `h100-80gb 24/32`")
+    free: str = Field(default="", description="for tables: GPUs of each SKU without pods of others, such as `h100-80gb 24/32`")
     conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
 
 
@@ -159,4 +159,4 @@ class Cluster(Resource):
 
     kind: Literal["Cluster"] = Field(default="Cluster", description="always Cluster")
     spec: ClusterGoal
-    status: ClusterStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: ClusterStatus | None = Field(default=None, description="the hub's report; not written by hand")

@@ -1,4 +1,4 @@
-"""Where the samples of a task come from, and which columns mean what."""
+"""Sources of a task's samples, and the roles of their columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FileType = Literal["auto", "parquet", "jsonl", "json", "csv", "text", "arrow", "
 
 
 class Source(Fields):
-    """A data set: a URI, or a path inside what an earlier task of the job made."""
+    """A data set: a URI, or a path inside the output of an earlier task of the job."""
 
     source: str | None = Field(
         default=None,
@@ -31,7 +31,7 @@ class Source(Fields):
     file_type: FileType = Field(default="auto", description="by file ending unless given; hf: folders that `save_to_disk` made, as arrow")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="role -> column, where detection would guess wrong: messages, system, tools, prompt, input, completion, chosen, "
+        description="role -> column, if detection guesses wrong: messages, system, tools, prompt, input, completion, chosen, "
         "rejected, text",
     )
     limit: int | None = Field(default=None, ge=1, description="use the first N samples only; default: all")
@@ -46,7 +46,7 @@ class Source(Fields):
         if (self.source is None) == (self.from_task is None):
             raise ValueError("give exactly one of source and from")
         if self.path is not None and self.from_task is None:
-            raise ValueError("path goes with from; put it into source instead")
+            raise ValueError("path needs from; put it into source instead")
 
 
 LossOn = Literal["auto", "assistant", "completion", "all"]
@@ -54,14 +54,14 @@ Exhausted = Literal["repeat", "leave", "stop"]
 
 
 class MixPart(Source):
-    """One data set of a mixture. What it leaves out is as the mixture's own."""
+    """One data set of a mixture. Unset fields take the mixture's values."""
 
     name: Name | None = Field(default=None, description="how reports call the part; default: by its source")
     weight: float | None = Field(
         default=None, gt=0, le=1e9, description="its share of the rows, relative to the other parts; default: its number of rows"
     )
     repeats: int | None = Field(
-        default=None, ge=1, description="how often its rows may be seen; default: without end with whenExhausted: repeat, else once"
+        default=None, ge=1, description="passes over its rows, at most; default: no limit with whenExhausted: repeat, else one"
     )
     format: Format | None = Field(default=None, description="as data.format; default: the mixture's")
     loss_on: LossOn | None = Field(default=None, description="as data.lossOn; default: the mixture's")
@@ -73,7 +73,7 @@ DataWorkerCount = Annotated[int, Field(ge=0, le=256)]
 
 
 class DataService(Fields):
-    """Data workers away from the machines of the ranks: they read, tokenise and pack, and hand rows over."""
+    """Data workers on other machines than the ranks. They read, tokenise and pack, and send rows to the ranks."""
 
     min_workers: int = Field(default=1, ge=1, le=256, description="data workers that are always there")
     max_workers: int = Field(default=4, ge=1, le=256, description="data workers at most; there are more while the ranks wait for rows")
@@ -101,15 +101,15 @@ class TrainData(Source):
     )
     when_exhausted: Exhausted = Field(
         default="repeat",
-        description="when all rows of a part of a mixture were seen `repeats` times: repeat it (where it has no `repeats`), leave it out "
-        "and go on, or stop the epoch",
+        description="after `repeats` passes over a part of a mixture: repeat it (if it has no `repeats`), continue without it, or stop "
+        "the epoch",
     )
-    format: Format = Field(default="auto", description="what a sample is; auto: detected from the columns, and shown")
+    format: Format = Field(default="auto", description="kind of sample; auto: detected from the columns, and shown")
     pack: bool = Field(default=False, description="join samples into rows of maxLength tokens, without attention across samples")
     max_length: int = Field(default=2048, ge=8, description="tokens per row; longer samples are cut, or dropped: see overlong")
-    overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="what happens to a sample longer than maxLength")
+    overlong: Literal["truncate", "drop", "error"] = Field(default="truncate", description="treatment of a sample longer than maxLength")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of samples held out for evaluation")
-    validation: Source | None = Field(default=None, description="a data set of its own for evaluation, instead of a share; default: none")
+    validation: Source | None = Field(default=None, description="a separate data set for evaluation, instead of a share; default: none")
     loss_on: LossOn = Field(
         default="auto", description="tokens that count: assistant turns (chat), the completion, or all; auto: by format"
     )
@@ -136,7 +136,7 @@ class TrainData(Source):
     )
 
     def check_place(self) -> None:
-        """Raises ValueError unless exactly one place is named, or a mixture whose parts can be told apart."""
+        """Raises ValueError unless the place is exactly one source, one task, or a mixture with distinct names."""
         if not self.mix:
             return super().check_place()
         if self.source is not None or self.from_task is not None:
@@ -154,12 +154,12 @@ class TrainData(Source):
         return None
 
     def sources(self) -> dict[str, Source]:
-        """Each data set by the path of its field inside: `` (of the data themselves), `mix.0`, `validation`."""
+        """Each data set by the path of its field inside these data: `` (the data themselves), `mix.0`, `validation`."""
         own: dict[str, Source] = {f"mix.{index}": part for index, part in enumerate(self.mix)} if self.mix else {"": self}
         return own | ({"validation": self.validation} if self.validation is not None else {})
 
     def with_sources(self, change: Callable[[Source], Source]) -> Self:
-        """The same with `change(source)` in place of each data set."""
+        """A copy with `change(source)` in place of each data set."""
         parts = [change(part) for part in self.mix]
         own = self.model_copy(update={"mix": parts}) if self.mix else change(self)
         assert isinstance(own, type(self))
@@ -186,7 +186,7 @@ class ScoreData(Source):
         default=None, description="column with the expected answer, or a list of them, for metrics; default: none"
     )
     keep: list[str] = Field(
-        default_factory=list, description="columns copied into the output; default: all of them, or none where a ranker scores a table"
+        default_factory=list, description="columns copied into the output; default: all of them, or none if a ranker scores a table"
     )
     chat: bool | None = Field(
         default=None,

@@ -1,6 +1,6 @@
-"""The reference pages, from the models and the rules themselves: `python -m tuneyard.api.docs docs/reference` writes them.
+"""The reference pages, generated from the models and the rules: `python -m tuneyard.api.docs docs/reference` writes them.
 
-A test fails where a committed page is not what this module writes.
+A test fails if a committed page differs from the output of this module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
 
 
 def index_page(kinds: Iterable[str]) -> str:
-    """One row per kind."""
+    """A table with one row per kind."""
     parts = [
         "# Reference\n",
         _GENERATED,
@@ -53,13 +53,13 @@ def index_page(kinds: Iterable[str]) -> str:
         parts.append(f"| [{kind}]({kind.lower()}.md) | `{names['shortNames'][0]}` | {_SCOPES[scope]} | {about} |")
     parts.append(
         "\nAlso: [metrics](metrics.md), [combinations that cannot work](combinations.md), [values of the charts](charts.md),\n"
-        "[architectures](models.md): what each of transformers' causal models does here; [chat templates](templates.md) likewise.\n"
+        "[architectures](models.md): behaviour of each of transformers' causal models; [chat templates](templates.md) likewise.\n"
     )
     return "\n".join(parts)
 
 
 def kind_page(kind: str) -> str:
-    """Every field of a kind: what people write under `spec`, and what is reported under `status`, one table per group."""
+    """Every field of a kind: those that people write under `spec`, and those that are reported under `status`, in one table per group."""
     schema = defaults_schema(kind)
     text = KIND_TEXTS[kind]
     columns = crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]
@@ -83,12 +83,12 @@ def kind_page(kind: str) -> str:
 
 
 def metrics_page() -> str:
-    """Every metric that a score task may ask for, and the figures that come of it."""
+    """Every metric that a score task may ask for, with its figures."""
     parts = [
         "# Metrics of score tasks\n",
         _GENERATED,
         "`score.metrics` of a [JobSpec](jobspec.md) names them; `metrics.json`, the report and `tuneyard status` have their figures.",
-        "Of several references of a row the closest to the output counts. Rows without what a metric needs are not in it.\n",
+        "Of several references of a row the closest to the output counts. A metric leaves out rows without its inputs.\n",
         "| metric | what it is | needs of a row | column of the output |",
         "|---|---|---|---|",
     ]
@@ -103,7 +103,7 @@ def metrics_page() -> str:
 
 
 def combinations_page() -> str:
-    """Every rule: what is refused, why, and what works instead."""
+    """Every rule: the refused combination, the reason, and a combination that works."""
     parts = [
         "# Combinations that cannot work\n",
         _GENERATED,
@@ -135,7 +135,7 @@ def _settings(fix: Fix) -> str:
 
 
 def _groups(schema: dict[str, Any], name: str, path: str, seen: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Groups of fields in the order in which a file nests them, each at the first path where it stands."""
+    """Groups of fields in the order in which a file nests them, each at its first path."""
     seen.add(name)
     group = schema["$defs"][name]
     yield path, group
@@ -154,7 +154,7 @@ def _references(node: dict[str, Any]) -> list[str]:
 
 
 def _is_word(definition: dict[str, Any]) -> bool:
-    """True for an enumeration, which is one value and no group of fields."""
+    """True for an enumeration, which is one value, not a group of fields."""
     return "enum" in definition
 
 
@@ -196,7 +196,7 @@ def _type(node: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 
 _OF_ALL = (LARGEST_INTEGER, LARGEST_NUMBER)
-"""Limits of every number, which a table need not repeat."""
+"""Limits of every number, which tables omit."""
 
 
 def _bounds(node: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the reference says about each kind beside its fields: what it is for, who writes it, and an example."""
+"""Text of the reference about each kind: its purpose, its author, and an example."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ spec:
 """,
     ),
     "Cluster": KindText(
-        "A member cluster, as the hub sees it. Whoever runs the hub writes it; the chart `tuneyard-member` prints one to start from.\n"
+        "A member cluster, as the hub sees it. The hub's operator writes it; the chart `tuneyard-member` prints one to start from.\n"
         "How cordoning, taints and queues work: [members](../members.md).",
         """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -50,7 +50,7 @@ spec:
 """,
     ),
     "Team": KindText(
-        "The owner of quota. Whoever runs the hub writes it. A job belongs to the team that `spec.team` names, else to the team with the\n"
+        "The owner of quota. The hub's operator writes it. A job belongs to the team that `spec.team` names, else to the team with the\n"
         "name of its namespace. How quota, borrowing and fair share work: [scheduling](../scheduling.md#teams).",
         """\
 apiVersion: tuneyard.dev/v1alpha1
@@ -63,8 +63,8 @@ spec:
 """,
     ),
     "Schedule": KindText(
-        "A JobSpec that the hub creates again and again, such as nightly scoring. Each run is named after the minute in which it is\n"
-        "due. If several runs were missed, only the last one is made up for.",
+        "A JobSpec that the hub creates repeatedly, such as nightly scoring. Each run is named after the minute in which it is\n"
+        "due. After several missed runs, the hub starts only the last one.",
         """\
 apiVersion: tuneyard.dev/v1alpha1
 kind: Schedule
@@ -84,7 +84,7 @@ spec:
 """,
     ),
     "ModelTemplate": KindText(
-        "Defaults that a platform team shares. A JobSpec takes them by naming the template in `spec.template`; what the JobSpec says wins.",
+        "Defaults that a platform team shares. A JobSpec takes them by naming the template in `spec.template`. Its own fields win.",
         """\
 apiVersion: tuneyard.dev/v1alpha1
 kind: ModelTemplate
@@ -97,7 +97,7 @@ spec:
 """,
     ),
     "AttemptReport": KindText(
-        "What an attempt says about itself, on the member that runs it. The attempt keeps it, the hub reads it and writes `spec.stop`.\n"
-        "Nobody writes it by hand.",
+        "The state of an attempt, on the member that runs it. The attempt writes it; the hub reads it and writes `spec.stop`.\n"
+        "People never write it.",
     ),
 }

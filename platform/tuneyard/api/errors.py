@@ -1,6 +1,6 @@
-"""The errors that Tuneyard shows people: each names a cause and the next step, and carries its exit code.
+"""Errors that Tuneyard shows people. Each has a cause, a next step and an exit code.
 
-Anything else that escapes is a bug in Tuneyard; `cli` prints it as one and asks for a report.
+Any other exception is a bug in Tuneyard; `cli` prints it as one and asks for a report.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed; `retries` in the JobSpec says what each kind leads to."""
+    """Cause of an attempt's failure. `retries` in the JobSpec decides what follows each kind."""
 
     USER_ERROR = "UserError"
     OUT_OF_MEMORY = "OutOfMemory"
@@ -26,16 +26,18 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Blame:
-    """Where an attempt failed first, as far as that is known: the next one can go elsewhere, and a person can read its last lines."""
+    """Place of an attempt's first failure, as far as it is known: the next attempt can avoid the node, and a person can read the last
+    lines.
+    """
 
     rank: int | None = None
     node: str = ""
-    """Kubernetes' name of the node that is to blame; empty where no node is."""
+    """Kubernetes' name of the node to blame; empty if no node is to blame."""
     log_tail: str = ""
 
 
 class TuneyardError(Exception):
-    """An error for people. `cause` says what happened, `next_step` what to do about it, `blame` where."""
+    """An error for people: the cause, the next step, and the place of the failure (`blame`)."""
 
     exit_code = 1
     default_kind = FailureKind.INTERNAL
@@ -48,7 +50,7 @@ class TuneyardError(Exception):
         super().__init__(f"{cause}\n  next: {next_step}" if next_step else cause)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions cross process borders by pickle, which by default would replay `args` alone.
+        # Exceptions cross process borders by pickle, which by default replays only `args`.
         return _rebuild, (type(self), self.cause, self.next_step, self.kind, self.blame)
 
 
@@ -57,7 +59,7 @@ def _rebuild(cls: type[TuneyardError], cause: str, next_step: str, kind: Failure
 
 
 class BadInput(TuneyardError):
-    """The input cannot work as it is written: exit code 2, and nothing was started."""
+    """The input cannot work as written: exit code 2; nothing was started."""
 
     exit_code = 2
     default_kind = FailureKind.USER_ERROR
@@ -71,6 +73,6 @@ class JobFailed(TuneyardError):
 
 
 class StorageError(JobFailed):
-    """Output storage refused or lost a write: nothing half-written counts as committed."""
+    """Output storage refused or lost a write. Partial writes do not count as committed."""
 
     default_kind = FailureKind.STORAGE

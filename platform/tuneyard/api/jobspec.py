@@ -1,4 +1,4 @@
-"""JobSpec: the goal state of a job, and the one file that a data scientist writes."""
+"""JobSpec: the goal state of a job, in the one file that a data scientist writes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tuneyard.api.tasks import Task
 
 Priority = Literal["low", "normal", "high", "urgent"]
 STORED: Mapping[str, bool] = {"stored": True}
-"""pydantic's `context` for an object that an API server has stored. Values that only older versions accepted are read, not refused."""
+"""pydantic's `context` for an object from an API server. It admits values that older versions accepted."""
 ONE_CLUSTER = (
     "a gang runs in one cluster, because its ranks cannot reach ranks in another: leave spread out, "
-    "and name several clusters in placement.clusters where any of them will do"
+    "and list several clusters in placement.clusters if the job may run in any of them"
 )
 
 
 class Retries(Fields):
-    """What each kind of failure leads to."""
+    """Reaction to each kind of failure."""
 
-    max: int = Field(default=3, ge=0, le=100, description="failed attempts of a task that are followed by another; 0: none")
+    max: int = Field(default=3, ge=0, le=100, description="retries of a task after failed attempts; 0: none")
     on_out_of_memory: Literal["shrink", "stop"] = Field(default="shrink", description="shrink: smaller micro-batch, same global batch")
     on_node_failure: Literal["elsewhere", "retry", "stop"] = Field(
         default="elsewhere",
-        description="a machine or its network failed. elsewhere: other machines where there are any; retry: any machine",
+        description="a machine or its network failed. elsewhere: other machines, if there are any; retry: any machine",
     )
     on_user_error: Literal["stop", "retry"] = Field(default="stop", description="the job's own code, data or settings failed")
 
 
 class Placement(Fields):
-    """Limits to the hub's choice; all optional."""
+    """Optional limits to the hub's choice of placement."""
 
     clusters: list[Name] = Field(default_factory=list, description="names of the members that may run the job; empty: any")
     skus: list[str] = Field(
@@ -51,13 +51,13 @@ class Placement(Fields):
     def _one_cluster(cls, value: Any, info: ValidationInfo) -> Any:
         if value == "allowed":
             if info.context is STORED:
-                return "never"  # which it has always meant
+                return "never"  # the meaning that other values always had
             raise ValueError(ONE_CLUSTER)
         return value
 
 
 class Storage(Fields):
-    """Where the job writes."""
+    """Places to which the job writes."""
 
     output: str | None = Field(
         default=None,
@@ -77,13 +77,13 @@ class Comet(Fields):
 
 
 class Tracking(Fields):
-    """Where metrics go, beside the report and the run history."""
+    """Targets for metrics, beside the report and the run history."""
 
     comet: Comet | None = None
 
 
 class Job(Fields):
-    """What the job does, and what it may use."""
+    """The work of the job, and the resources that it may use."""
 
     team: Name | None = Field(default=None, description="the team whose quota counts; default: the namespace")
     priority: Priority = Field(default="normal", description="higher ones start first, and may preempt lower ones")
@@ -95,7 +95,7 @@ class Job(Fields):
     )
     expected_duration: Duration | None = Field(
         default=None,
-        description="your guess for one task on a100-80gb: orders the queue; nothing ends by it; default: the hub's assumption",
+        description="your guess for one task on a100-80gb: orders the queue, and limits nothing; default: the hub's assumption",
     )
     ttl_after_finished: Duration | None = Field(
         default=None, description="the JobSpec is removed this long after its end; storage stays; default: never"
@@ -111,13 +111,13 @@ class Job(Fields):
     storage: Storage = Field(default_factory=Storage)
     tracking: Tracking = Field(default_factory=Tracking)
     suspend: bool = Field(default=False, description="hold the job in the queue; a running one is stopped at a checkpoint first")
-    cancelled: bool = Field(default=False, description="end the job, keep its checkpoints; what `tuneyard cancel` sets, for good")
+    cancelled: bool = Field(default=False, description="end the job for good, keep its checkpoints; set by `tuneyard cancel`")
     tasks: list[Task] = Field(min_length=1, max_length=64, description="the steps of the job, 1 to 64, which may depend on each other")
 
     @field_validator("template")
     @classmethod
     def _is_filled_in(cls, value: str | None) -> str | None:
-        """Whoever reads a JobSpec fills its template in before (`templates.filled`): the models know of none."""
+        """The reader of a JobSpec applies its template first (`templates.filled`). The models know no templates."""
         if value is not None:
             raise ValueError(f"the defaults of the ModelTemplate {value} are not filled in")
         return value
@@ -138,7 +138,7 @@ class Job(Fields):
         return self
 
     def _check_start(self, task: Task, index: int) -> None:
-        """A program's weights are loaded by a program alone, and a ranker scores tables alone."""
+        """Only a program loads a program's weights, and a ranker scores only tables."""
         body = task.train or task.score
         if body is None or body.model.from_task is None:
             return
@@ -154,9 +154,9 @@ class Job(Fields):
             raise located(reason, "tasks", index, task.kind, "model", "from")
 
     def task_order(self) -> list[Task]:
-        """Tasks in an order that runs upstream first, in file order where that leaves a choice.
+        """Tasks with upstream tasks first, otherwise in file order.
 
-        Raises ValueError on doubled names, unknown names and cycles.
+        Raises ValueError on duplicate names, unknown names and cycles.
         """
         by_name = {task.name: task for task in self.tasks}
         if len(by_name) != len(self.tasks):
@@ -179,7 +179,7 @@ class Job(Fields):
         return sorted(self.tasks, key=lambda task: (depth[task.name], position[task.name]))
 
     def needed_for(self, name: str) -> set[str]:
-        """A task and all that must come before it, by name."""
+        """Names of a task and of all tasks that must precede it."""
         found: set[str] = set()
         waiting = [name]
         while waiting:
@@ -188,13 +188,15 @@ class Job(Fields):
         return found
 
     def needs(self, task: Task) -> list[str]:
-        """Names of tasks that must come before: a tune task runs on what the tuned task reads, and that one takes what it has found."""
+        """Names of the tasks that must precede `task`. A tune task needs the inputs of the tuned task, and the tuned task needs the
+        result.
+        """
         if task.tune is not None:
             return [*task.upstream(), *(name for name in self.task(task.tune.task).upstream() if name != task.name)]
         return [*task.upstream(), *(other.name for other in self.tasks if other.tune is not None and other.tune.task == task.name)]
 
     def gang_of(self, task: Task) -> Task:
-        """The task whose ranks an attempt of `task` starts: the tuned one of a search, else itself."""
+        """The task whose ranks an attempt of `task` starts: for a tune task the tuned one, else itself."""
         return self.task(task.tune.task) if task.tune is not None else task
 
     def task(self, name: str) -> Task:
@@ -209,11 +211,11 @@ def _no_task(name: str, others: Sequence[str]) -> str:
 
 
 class JobSpec(Resource):
-    """A job: tasks that fine-tune and score language models, and what they may run on."""
+    """A job: tasks that fine-tune and score language models, and the resources that they may use."""
 
     kind: Literal["JobSpec"] = Field(default="JobSpec", description="always JobSpec")
     spec: Job
-    status: JobStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: JobStatus | None = Field(default=None, description="the hub's report; not written by hand")
 
     @property
     def team(self) -> str:

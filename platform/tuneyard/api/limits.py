@@ -1,5 +1,5 @@
-"""How much a field may hold that names no limit of its own. A number, text or list beyond these is a mistake or an attack: it would
-overflow a float, or outgrow what an API server stores.
+"""Limits of fields that declare no limit. A larger number, text or list is a mistake or an attack: it would overflow a float, or exceed the
+size of an object in an API server.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from typing import Any
 
 LONGEST_TEXT = 65_536
 LONGEST_MESSAGE = 4_096
-"""Characters of a text in a status or report: an object of many of them still fits into 1.5 MB, which is what etcd takes."""
+"""Characters of a text in a status or report. An object with many such texts still fits into 1.5 MB, etcd's limit."""
 MOST_ITEMS = 10_000
 LARGEST_INTEGER = 2**53
-"""JSON readers keep whole numbers exactly up to here."""
+"""The largest range of whole numbers that JSON readers keep exactly."""
 LARGEST_NUMBER = 1e15
 """A product of several such numbers is still finite."""
 
@@ -24,7 +24,7 @@ _SAME_SIDE = {"le": "lt", "ge": "gt"}
 
 
 def limited(schema: Any, model: type, longest_text: int = LONGEST_TEXT) -> Any:
-    """pydantic's core schema of `model` with a limit wherever a field has none. Models inside it have limits of their own."""
+    """pydantic's core schema of `model` with a limit for each field without one. Nested models have their own limits."""
     if isinstance(schema, list | tuple):
         for item in schema:
             limited(item, model, longest_text)

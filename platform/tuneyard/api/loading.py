@@ -1,4 +1,9 @@
-"""Files to models: everything that is wrong with a file is told at once, each with its line, its path and what would be right."""
+"""From files to models. All problems of a file are reported at once, each with its line, its path and the expected value.
+
+1. `loading_yaml` reads the YAML with the place of each value.
+2. The defaults of the ModelTemplate are filled in.
+3. pydantic validates, and `loading_reasons` puts its errors into words.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +34,13 @@ KINDS: dict[str, type[Resource]] = {
     "ModelTemplate": ModelTemplate,
 }
 _ROOTS: dict[str, tuple[str, ...]] = {"JobSpec": ("spec",), "Schedule": ("spec", "template", "spec")}
-"""Where a kind holds the spec of a job."""
-MAX_FILE_BYTES = 1_000_000  # an API server refuses objects of about 1.5 MB; nobody writes one by hand
+"""Path of a job's spec, by kind."""
+MAX_FILE_BYTES = 1_000_000  # an API server refuses objects of about 1.5 MB
 
 
 @dataclass(frozen=True)
 class Document:
-    """One object of a file, with the lines that it came from. `tree` is as written, `value` with its template's defaults filled in."""
+    """One object of a file, with its lines. `tree` is as written; `value` has its template's defaults."""
 
     filename: str
     resource: Resource
@@ -43,14 +48,14 @@ class Document:
     value: Any
 
     def complaint(self, path: Path, reason: str) -> str:
-        """`file:line:col: path: reason`, for what is only known to be wrong outside of `api`, such as a SKU nobody has."""
+        """`file:line:col: path: reason`, for problems that only other rooms can find, such as an unknown SKU."""
         return Problem(self.tree.place(path), path, reason).line(self.filename)
 
 
 def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
-    """The JobSpec in a file, with the defaults of its template, which may stand in the same file; else `find` is asked for it.
+    """The JobSpec in a file, with the defaults of its template. The template is in the same file, or comes from `find`.
 
-    Raises BadInput whose cause holds one line per problem: `file:line:col: path: reason (did you mean …?)`.
+    Raises BadInput. Its cause has one line per problem: `file:line:col: path: reason (did you mean …?)`.
     """
     documents = [document for document in load_documents(path, find) if not isinstance(document.resource, ModelTemplate)]
     if not documents:
@@ -65,7 +70,7 @@ def load_jobspec(path: FilePath, find: FindTemplate = no_template) -> JobSpec:
 
 
 def load_resource(path: FilePath) -> Resource:
-    """The one object in a file. Raises BadInput as `load_jobspec` does, and where the file holds several."""
+    """The only object in a file. Raises BadInput as `load_jobspec` does, and for a file with several objects."""
     documents = load_documents(path)
     if len(documents) > 1:
         kinds = ", ".join(_kind_of(document.resource) for document in documents)
@@ -79,7 +84,7 @@ def load_documents(path: FilePath, find: FindTemplate = no_template) -> list[Doc
 
 
 def load_templates(path: FilePath) -> dict[str, ModelTemplate]:
-    """The ModelTemplates in a file by name; objects of other kinds are passed over. Raises BadInput as `load_jobspec` does."""
+    """The ModelTemplates in a file by name; other kinds are skipped. Raises BadInput as `load_jobspec` does."""
     trees, problems = read_trees(read_file(path))
     found, wrong = _templates_in(trees)
     _refuse(problems + wrong, str(path))
@@ -87,13 +92,14 @@ def load_templates(path: FilePath) -> dict[str, ModelTemplate]:
 
 
 def parse(text: str, filename: str) -> list[Resource]:
-    """All objects in `text`; `filename` is what errors name. Raises BadInput as `load_jobspec` does."""
+    """All objects in `text`. Errors name `filename`. Raises BadInput as `load_jobspec` does."""
     return [document.resource for document in parse_documents(text, filename)]
 
 
 def parse_documents(text: str, filename: str, find: FindTemplate = no_template) -> list[Document]:
-    """All objects in `text` with their lines; at least one. Templates that stand in it come before `find`. Raises BadInput as
-    `load_jobspec` does."""
+    """All objects in `text` with their lines; at least one. Templates in `text` take precedence over `find`. Raises BadInput as
+    `load_jobspec` does.
+    """
     trees, problems = read_trees(text)
     if not trees and not problems:
         raise BadInput(f"{filename}: the file is empty", "start from an example in jobspecs/, such as jobspecs/quickstart.yaml")
@@ -103,10 +109,10 @@ def parse_documents(text: str, filename: str, find: FindTemplate = no_template) 
     for tree in trees:
         value, template, wrong = _filled(tree.value, lambda name: here[name] if name in here else find(name))
         if wrong and template is None and unusable:
-            continue  # what is wrong with the template is told at its own lines
+            continue  # problems of the template are reported at its own lines
         problems += [Problem(tree.place(path), path, reason) for path, reason in wrong]
         if wrong and template is None:
-            continue  # without its template nothing is known of what is missing
+            continue  # without its template, missing fields are unknown
         resource, wrong_too = _validate(tree, value, template)
         problems += wrong_too
         if resource is not None:
@@ -116,7 +122,7 @@ def parse_documents(text: str, filename: str, find: FindTemplate = no_template) 
 
 
 def _refuse(problems: list[Problem], filename: str) -> None:
-    """Raises BadInput with a line for each problem, where there are any."""
+    """Raises BadInput with a line for each problem, if there are any."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.place.line, problem.place.column))
         lines = dict.fromkeys(problem.line(filename) for problem in ordered)
@@ -145,7 +151,7 @@ def _templates_in(trees: list[Tree]) -> tuple[dict[str, ModelTemplate], list[Pro
 
 
 def _filled(value: Any, find: FindTemplate) -> tuple[Any, ModelTemplate | None, list[tuple[Path, str]]]:
-    """An object with its template's defaults, that template, and what is wrong with that."""
+    """An object with its template's defaults, that template, and the problems of filling it in."""
     kind = value.get("kind") if isinstance(value, dict) else None
     root = _ROOTS.get(kind, ()) if isinstance(kind, str) else ()
     spec: Any = value
@@ -164,13 +170,13 @@ def _filled(value: Any, find: FindTemplate) -> tuple[Any, ModelTemplate | None, 
 
 
 def _with(value: dict[str, Any], root: tuple[str, ...], inner: Any) -> dict[str, Any]:
-    """A copy of `value` with `inner` in place of what stands at `root`."""
+    """A copy of `value` with `inner` at `root`."""
     first, *rest = root
     return {**value, first: _with(value[first], tuple(rest), inner) if rest else inner}
 
 
 def read_file(path: FilePath) -> str:
-    """The text of a file. Raises BadInput where there is none to read."""
+    """The text of a file. Raises BadInput if it cannot be read."""
     if path.is_dir():
         found = sorted(entry.name for entry in path.iterdir() if entry.suffix in (".yaml", ".yml"))
         hint = f"give one of its files: {', '.join(found[:5])}" if found else "give the path of a YAML file"
@@ -199,7 +205,7 @@ def read_file(path: FilePath) -> str:
 
 
 def rule_violations(resource: Resource, devices: Mapping[str, Device] | None = None) -> list[Violation]:
-    """What the rules say of an object's job: of a JobSpec, or of a Schedule's template. Paths start at the top of the object."""
+    """Violations of the rules by the job of an object: a JobSpec, or a Schedule's template. Paths start at the top of the object."""
     if isinstance(resource, JobSpec):
         return check_rules(resource, devices)
     if isinstance(resource, Schedule):
@@ -209,7 +215,7 @@ def rule_violations(resource: Resource, devices: Mapping[str, Device] | None = N
 
 
 def _validate(tree: Tree, value: Any, template: ModelTemplate | None) -> tuple[Resource | None, list[Problem]]:
-    """The object that `value` describes, which is the tree's with what `template` gave; or what keeps it from being one."""
+    """The object for `value` (the tree's value with the defaults of `template`), or the problems that prevent it."""
     problems = list(tree.problems)
 
     def refuse(path: Path, reason: str) -> None:
@@ -238,7 +244,7 @@ def _validate(tree: Tree, value: Any, template: ModelTemplate | None) -> tuple[R
 
 
 def _origin(tree: Tree, template: ModelTemplate | None, path: Path) -> str:
-    """Words for what is wrong with a value that stands in no line of the file."""
+    """Description of the place of a wrong value that is in no line of the file."""
     if template is None:
         return ""
     root = _ROOTS[tree.value["kind"]]
@@ -249,7 +255,7 @@ def _origin(tree: Tree, template: ModelTemplate | None, path: Path) -> str:
 
 
 def _model_for(value: dict[str, Any], refuse: Callable[[Path, str], None]) -> type[Resource] | None:
-    """The model of a document's kind; where none fits, `refuse` is told why."""
+    """The model of a document's kind. If there is none, `refuse` gets the reason."""
     version, kind = value.get("apiVersion"), value.get("kind")
     if version != API_VERSION:
         refuse(("apiVersion",), f"missing: write {API_VERSION}" if version is None else f"{version!r} is unknown: write {API_VERSION}")

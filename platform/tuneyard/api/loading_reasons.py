@@ -1,4 +1,4 @@
-"""pydantic's complaints in words that a person who has never seen the code can act on, one per field."""
+"""pydantic's errors as sentences for a person who has never seen the code, one per field."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ _TYPES = {
 class _Complaint:
     path: Path
     branch: bool
-    """It is about one way of several to write the value (`auto`, a number, a group)."""
+    """Whether the error is about one of several forms of the value (`auto`, a number, a group)."""
     error: ErrorDetails
 
 
 def explain(error: ValidationError, model: type[BaseModel], value: Any) -> list[tuple[Path, str]]:
-    """Path and reason of each wrong field, in the order of pydantic. `value` is what was validated against `model`."""
+    """Path and reason of each wrong field, in the order of pydantic. `value` is the validated input of `model`."""
     complaints = [_complaint(details, value) for details in error.errors(include_url=False)]
     found: dict[Path, list[ErrorDetails]] = {}
     for complaint in complaints:
         deeper = any(c.branch and len(c.path) > len(complaint.path) and c.path[: len(complaint.path)] == complaint.path for c in complaints)
         if complaint.branch and deeper:
-            continue  # another way to write this value was meant: its own complaints are the ones that help
+            continue  # the value has another form, whose own complaints help
         found.setdefault(complaint.path, []).append(complaint.error)
     return [(path, _reason(errors, path, model)) for path, errors in found.items()]
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """The known word that `word` was probably meant to be."""
+    """The known word that `word` is probably a misspelling of."""
     by_lower = {name.lower().replace("_", "").replace("-", ""): name for name in known}
     close = get_close_matches(str(word).lower().replace("_", "").replace("-", ""), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """` (did you mean x?)`, or nothing where no known word is near."""
+    """` (did you mean x?)`, or empty if no known word is near."""
     best = nearest(word, known)
     return f" (did you mean {best}?)" if best is not None else ""
 
 
 def _complaint(details: ErrorDetails, value: Any) -> _Complaint:
-    """pydantic's location without the names of union branches that it puts in between."""
+    """pydantic's location, without the names of union branches that pydantic inserts."""
     path: list[str | int] = []
     branch = False
     here = value
@@ -88,7 +88,7 @@ def _holds(value: Any, part: str | int) -> bool:
 
 
 def _reason(errors: list[ErrorDetails], path: Path, model: type[BaseModel]) -> str:
-    # A value that was understood, and is wrong in itself.
+    # A value of the right type with an invalid content.
     own = [error for error in errors if error["type"] in ("value_error", LOCATED, *_BOUNDS)]
     if len(errors) == 1 or own:
         return _single((own or errors)[0], path, model)
@@ -173,7 +173,7 @@ def _show(value: Any) -> str:
 
 
 def _suggest_field(path: Path, model: type[BaseModel]) -> str:
-    """The nearest field of the same group; else the same name one group further in or out."""
+    """The nearest field of the same group, else the same name one group further in or out."""
     unknown = str(path[-1])
     group = list(_groups_at(model, path[:-1]))
     names = [name for candidate in group for name, _ in _fields(candidate)]
@@ -197,12 +197,12 @@ def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
 
 
 def _groups_at(model: type[BaseModel], path: Path) -> Iterator[type[BaseModel]]:
-    """The models that may stand at `path`: several where a value can be written in several ways."""
+    """The models at `path`: several if a value has several forms."""
     if not path:
         yield model
         return
     if isinstance(path[0], int):
-        yield from _groups_at(model, path[1:])  # list items have the type that _models already looked through to
+        yield from _groups_at(model, path[1:])  # list items have the type that _models has already unwrapped
         return
     for name, annotation in _fields(model):
         if name == path[0]:

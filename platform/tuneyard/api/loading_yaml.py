@@ -1,7 +1,7 @@
-"""YAML text as plain values plus the place of each of them, so that every later complaint can name a line.
+"""YAML text as plain values with the place of each value, so that a complaint can name a line.
 
-The values are those that `kubectl` would send: YAML 1.1 booleans, but dates stay text and `2e-4` is a number. What a
-Kubernetes object cannot hold (doubled keys, custom tags, a value that contains itself) is refused here.
+The values are those that `kubectl` sends: YAML 1.1 booleans, but dates stay text and `2e-4` is a number. Content that a Kubernetes object
+cannot hold (duplicate keys, custom tags, a value that contains itself) is refused here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INT = re.compile(r"^[-+]?(?:0b[01_]+|0o?[0-7_]*|0x[0-9a-fA-F_]+|[1-9][0-9_]*)$"
 
 @dataclass(frozen=True)
 class Place:
-    """Line and column, both from 1."""
+    """Line and column, counted from 1."""
 
     line: int
     column: int
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a file. `path` is empty where the text itself cannot be read."""
+    """One problem of a file. `path` is empty if the text itself cannot be read."""
 
     place: Place
     path: Path
@@ -44,14 +44,14 @@ class Problem:
 
 @dataclass
 class Tree:
-    """One YAML document: its value, where each key stands, and what is wrong with it already."""
+    """One YAML document: its value, the place of each key, and the problems found so far."""
 
     value: Any
     places: dict[Path, Place]
     problems: list[Problem] = field(default_factory=list)
 
     def place(self, path: Path) -> Place:
-        """Where `path` stands; for what is not in the file, the nearest group around it."""
+        """The place of `path`; for an absent path, that of the nearest group around it."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
@@ -72,7 +72,7 @@ def show_path(path: Path) -> str:
 
 
 def read_trees(text: str) -> tuple[list[Tree], list[Problem]]:
-    """All documents of `text` that hold something, or the one syntax error that keeps it from being read."""
+    """All non-empty documents of `text`, or the one syntax error that prevents reading it."""
     try:
         too_deep = _too_deep(text)
         if too_deep is not None:
@@ -135,7 +135,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
 
 
 class _Builder:
-    """Turns one document's nodes into values. Goes on after a problem, so that all are found at once."""
+    """Builds the value of one document from its nodes. It continues after a problem, so that all problems are found at once."""
 
     def __init__(self) -> None:
         self._places: dict[Path, Place] = {}
@@ -193,7 +193,7 @@ class _Builder:
         return {**merged, **own}
 
     def _merge_sources(self, node: yaml.Node, path: Path) -> Iterator[dict[str, Any]]:
-        """The mappings that `<<` names, each built at `path`: the first one wins over later ones."""
+        """The mappings that `<<` names, each built at `path`. The first one wins."""
         for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(source, yaml.MappingNode):
                 self._refuse(node, path, "`<<` needs a mapping, or a list of mappings")

@@ -1,6 +1,7 @@
-"""Which values of a job name files beside its JobSpec: there on the machine of its author, and nowhere on a cluster.
+"""Values of a job that name files beside its JobSpec. Such files exist on the author's machine, and on no cluster.
 
-`tuneyard submit` ships those files and puts URIs in their place (docs/design/064); who applies with kubectl is refused with that advice.
+`tuneyard submit` ships those files and replaces the values by URIs (docs/design/064). A job applied with kubectl is refused, with the
+advice to use `submit`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tuneyard.api.programs import module_of
 from tuneyard.api.tasks import ProcessTask, Task
 
 SHIPPED = "_shipped"
-"""Folder of shipped files below a job's output; no task can have this name."""
+"""Folder of shipped files below a job's output. No task can have this name."""
 ADVICE = "`tuneyard submit FILE` ships it, kubectl does not: use a URI such as s3://bucket/file, or an absolute path that clusters mount"
 _SCRIPTS = (".py", ".sh")
 What = Literal["data", "model", "template", "folder", "script", "program"]
@@ -26,7 +27,7 @@ What = Literal["data", "model", "template", "folder", "script", "program"]
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A value that names a file or folder: `path` leads to the field, `text` is what it says."""
+    """A value that names a file or folder. `path` leads to the field, `text` is its value."""
 
     path: Path
     text: str
@@ -34,7 +35,7 @@ class LocalFile:
 
 
 def local_files(job: Job) -> Iterator[LocalFile]:
-    """Every value that cannot be anything else than a path relative to the JobSpec. Paths of fields start at the top of the JobSpec."""
+    """Every value that can only be a path relative to the JobSpec. Paths of fields start at the top of the JobSpec."""
     for index, task in enumerate(job.tasks):
         root: Path = ("spec", "tasks", index)
         yield from _of_task(task, root)
@@ -48,17 +49,17 @@ def local_files(job: Job) -> Iterator[LocalFile]:
 
 
 def is_relative(text: str) -> bool:
-    """Whether a path or URI means another file on another machine or in another folder."""
+    """Whether a path or URI depends on the machine or folder."""
     return "://" not in text and not text.startswith("/")
 
 
 def looks_like_path(name: str) -> bool:
-    """True for what cannot be the Hugging Face name (`owner/name` or `name`) of a model."""
+    """True unless `name` can be the Hugging Face name (`owner/name` or `name`) of a model."""
     return name.startswith((".", "/", "~")) or "://" in name or name.count("/") > 1 or os.sep == name[-1:]
 
 
 def is_template_path(template: str) -> bool:
-    """Whether a chat template is the path of one: Jinja has braces."""
+    """Whether a chat template is a path to one: a Jinja template has braces."""
     return "{" not in template
 
 
@@ -82,7 +83,9 @@ def _of_task(task: Task, root: Path) -> Iterator[LocalFile]:
 
 
 def _scripts(process: ProcessTask, root: Path) -> Iterator[LocalFile]:
-    """Words that are scripts by their ending. An image of the job's own may hold them in its working folder; the platform's does not."""
+    """Scripts among the words of the command, by their ending. The job's own image may hold them in its working folder; the platform's does
+    not.
+    """
     for index, word in enumerate(process.command):
         if PurePosixPath(word).suffix in _SCRIPTS and is_relative(word) and not word.startswith("$") and " " not in word:
             yield LocalFile((*root, index), word, "script")

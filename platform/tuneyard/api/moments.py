@@ -1,4 +1,4 @@
-"""Moments as Kubernetes writes them: RFC 3339, in a year that a clock could show."""
+"""Moments in Kubernetes' format: RFC 3339, within the years 1970 to 2999."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RFC_3339 = rf"(19[7-9][0-9]|2[0-9]{{3}})-[0-9]{{2}}-[0-9]{{2}}T{_TIME}(Z|[+-][0
 
 
 def moment_of(text: str) -> datetime:
-    """The moment that an RFC 3339 text means. Raises ValueError on anything else, and on years before 1970 or after 2999."""
+    """The moment of an RFC 3339 text. Raises ValueError on anything else, and on years before 1970 or after 2999."""
     if not re.fullmatch(_RFC_3339, text):
         raise ValueError(f"{text[:40]!r} is not a time: write it like 2026-11-22T18:30:00Z")
     return datetime.fromisoformat(text).astimezone(UTC)

@@ -1,7 +1,7 @@
-"""The files that the code of a job needs. The command of a process task names them, or they are the module of a training program; Python
-modules that they import belong to them. They are read, and never run.
+"""Files of a job's code: the files in the command of a process task, or the module of a training program, and the Python modules that they
+import. They are read, and never run.
 
-`os.path` is asked, and not pathlib, which raises where a word is too long to be a name.
+This module uses `os.path`, because pathlib raises for a word that is too long to be a name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NOT_SHIPPED = ("__pycache__",)
 
 
 def program_files(command: Sequence[str], folder: Path) -> set[Path]:
-    """Paths below `folder`, or leading out of it, where the command says so. Words that name nothing there are left alone.
+    """Paths below `folder`, or outside of it where the command says so. Other words are ignored.
 
-    A folder is meant where a word has a `/` in it. What a program opens by itself cannot be known: `workingDir` ships a whole folder.
+    A word with a `/` may name a folder. Files that a program opens by itself are unknown: `workingDir` ships a whole folder.
     """
     found: set[Path] = set()
     for token in _tokens(command):
@@ -42,8 +42,9 @@ def module_of(program: str) -> str:
 
 
 def module_files(program: str, folder: Path) -> set[Path]:
-    """The module of a training program (`module:object`), the package it lies in, and what these import, below `folder`; none where the
-    module lies elsewhere, such as in an installed package."""
+    """Files below `folder` of a training program (`module:object`): its module, the package of that module, and their imports. Empty if the
+    module is elsewhere, such as in an installed package.
+    """
     name = module_of(program)
     own = set(_module(name, folder))
     if not (_source(name, folder)):
@@ -54,8 +55,9 @@ def module_files(program: str, folder: Path) -> set[Path]:
 
 
 def missing_object(program: str, folder: Path) -> str | None:
-    """Why `module:object` cannot be found below `folder`, by its source alone; None where it is there, or cannot be judged: the module is
-    an installed one, or gets its names by `from … import *`."""
+    """Why `module:object` is not below `folder`, judged by its source alone. None if it is there or cannot be judged: the module is
+    installed, or gets its names by `from … import *`.
+    """
     name, _, wanted = program.partition(":")
     path = _source(name, folder)
     if path is None:
@@ -80,7 +82,7 @@ def _source(module: str, folder: Path) -> Path | None:
 
 
 def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Names that statements bind at the top of a module, those inside of `if`, `try` and `with` included."""
+    """Names that statements bind at the top of a module, including those inside `if`, `try` and `with`."""
     for node in body:
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -101,7 +103,7 @@ def named_files(line: str, folder: Path) -> list[str]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """What a folder holds, but for hidden files and Python's caches. Links to folders are not followed: they are given as they are."""
+    """Files of a folder, without hidden files and Python's caches. Links to folders are returned as links, not followed."""
     for here, folders, names in os.walk(folder):
         linked = [name for name in folders if Path(here, name).is_symlink()]
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_SHIPPED and name not in linked]
@@ -109,7 +111,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def _tokens(command: Sequence[str]) -> Iterator[str]:
-    """Words that may be paths: as they stand, after `--option=`, and in the lines of a shell."""
+    """Words that may be paths: plain words, values of `--option=`, and words of shell lines."""
     for word in command:
         for token in (word, *(_shell_words(word) if any(map(str.isspace, word)) else ())):
             for part in (token, token.partition("=")[2]):
@@ -140,7 +142,7 @@ def _imported(script: Path) -> Iterator[str]:
     try:
         tree = ast.parse(script.read_bytes())
     except (SyntaxError, ValueError, OSError):
-        return  # Python will say so
+        return  # Python will report the error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -149,7 +151,7 @@ def _imported(script: Path) -> Iterator[str]:
 
 
 def _module(name: str, root: Path) -> Iterator[Path]:
-    """The file of a module, or all of its package: what lies beside its modules may belong to them."""
+    """The file of a module, or all files of its package: data beside its modules may belong to them."""
     top = root / name.partition(".")[0]
     if not top.name.isidentifier():
         return

@@ -1,4 +1,4 @@
-"""Durations (`2d`, `90m`) and sizes (`3Ti`, `500M`) as people write them in YAML, as plain numbers in Python."""
+"""Durations (`2d`, `90m`) and sizes (`3Ti`, `500M`): text in YAML, plain numbers in Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_LONGEST_S = 1e9  # some 31 years; KubeRay and Kubernetes keep seconds in 32 bits
+_LONGEST_S = 1e9  # about 31 years; KubeRay and Kubernetes keep seconds in 32 bits
 _MOST_BYTES = 1024**6
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{prefix}i": 1024**power for power, prefix in enumerate("KMGTP", start=1)
@@ -43,7 +43,7 @@ def parse_size_bytes(value: Any) -> Any:
 
 
 UNITS = {DURATION_PATTERN: "seconds, or a duration such as 90s, 15m, 2h, 2d", SIZE_PATTERN: "bytes, or a size such as 500M, 40Gi, 3Ti"}
-"""How each quantity is written, by the pattern of its text: schemas and pages say it beside the description of a field."""
+"""Format of each quantity, by the pattern of its text. Schemas and pages append it to the description of a field."""
 
 
 def size_text(size_bytes: int) -> str:
@@ -63,7 +63,7 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size_bytes:.1f} TiB"
 
 
-# `minimum` binds numbers only and `pattern` text only, so both may stand beside each other.
+# `minimum` binds only numbers and `pattern` only text, so both may be present.
 _INT_OR_STRING = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}], "minimum": 0}
 Duration = Annotated[
     float,

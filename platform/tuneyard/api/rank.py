@@ -14,22 +14,22 @@ from tuneyard.api.transforms import Column, Transform, check_steps, leak
 InteractionName = Literal["dlrm", "attention", "convolution", "linear", "dcn"]
 Size = Annotated[int, Field(ge=1, le=65536)]
 _PROGRAM = "tuneyard.ranking:RankerProgram"
-"""Stands in `TrainTask.program`, which says that the model is no language model."""
+"""Value of `TrainTask.program` that marks the model as no language model."""
 
 
 class SparseColumn(Fields):
-    """A column with an id, or a list of ids, and the embedding table that it looks them up in."""
+    """A column with an id, or a list of ids, and its embedding table."""
 
     name: Column = Field(description="name of the column, or of an entry of a map column: `id_features[7]`")
     rows: int = Field(
-        default=100_000, ge=1, le=1 << 40, description="rows of its table; an id from 0 to rows - 1 has its own, any other is hashed to one"
+        default=100_000, ge=1, le=1 << 40, description="rows of its table; an id from 0 to rows - 1 has its own, others are hashed to one"
     )
     pooling: Literal["mean", "sum"] = Field(default="mean", description="how the embeddings of a list become one")
-    length: int = Field(default=0, ge=0, le=65536, description="above 0: the column is a sequence; its last `length` ids count, in order")
+    length: int = Field(default=0, ge=0, le=65536, description="above 0: the column is a sequence, of which the last `length` ids count")
 
 
 class RankFeatures(Fields):
-    """What the ranker sees of a row."""
+    """Inputs of the ranker from a row."""
 
     dense: list[Column] = Field(default_factory=list, max_length=4096, description="columns with numbers; null and NaN are missing values")
     sparse: list[SparseColumn] = Field(default_factory=list, max_length=4096, description="columns with ids, lists of ids, or sequences")
@@ -60,12 +60,14 @@ class RankModel(Fields):
 
 
 class EmbeddingTables(Fields):
-    """How the tables are kept and trained. They are sharded over the ranks; each row is updated by row-wise Adagrad."""
+    """Storage and training of the tables. They are sharded over the ranks; row-wise Adagrad updates each row."""
 
     learning_rate: float = Field(default=0.05, gt=0, description="of the rows, in the schedule of the optimizer")
-    rows: Literal["fp32", "fp16"] = Field(default="fp32", description="what rows are kept in; fp16 halves them, rounded at random")
+    rows: Literal["fp32", "fp16"] = Field(
+        default="fp32", description="dtype of the rows; fp16 needs half the memory, with stochastic rounding"
+    )
     sharding: Literal["table", "row", "column"] | Auto = Field(
-        default="auto", description="what of a table a rank keeps: all of it, rows or columns; auto: by measured cost, as memory allows"
+        default="auto", description="share of a table per rank: whole tables, rows or columns; auto: by measured cost, as memory allows"
     )
     offload: Literal["none", "cpu"] = Field(default="none", description="cpu: tables of a GPU's rank stay in the memory of its host")
 
@@ -75,14 +77,14 @@ class RankTask(Fields):
 
     table: Source = Field(description="Parquet with the features and labels in columns")
     validation_fraction: float = Field(default=0.0, ge=0.0, lt=1.0, description="share of rows held out for evaluation, by their features")
-    validation: Source | None = Field(default=None, description="a table of its own for evaluation, such as the next day; default: none")
+    validation: Source | None = Field(default=None, description="a separate table for evaluation, such as the next day; default: none")
     transforms: list[Transform] = Field(
         default_factory=list, max_length=1000, description="steps that make features from columns; the ranker keeps them for scoring"
     )
     features: RankFeatures
     label: Column = Field(default="label", description="column with 0 or 1 that is predicted")
     more_labels: list[Column] = Field(
-        default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by an output of its own"
+        default_factory=list, max_length=64, description="further columns with 0 or 1, each predicted by its own output"
     )
     negative_rate: float = Field(
         default=1.0, gt=0, le=1, description="share of the rows with label 0 to train on; probabilities stay those of all rows"
@@ -99,9 +101,13 @@ class RankTask(Fields):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     slices: list[Column] = Field(
-        default_factory=list, max_length=16, description="columns by whose values held-out rows are judged apart; needs held-out rows"
+        default_factory=list,
+        max_length=16,
+        description="columns whose values divide held-out rows into slices; needs held-out rows",
     )
-    shuffle: bool = Field(default=True, description="a new order of rows in each epoch, by the seed; false: as they lie, such as by time")
+    shuffle: bool = Field(
+        default=True, description="a new order of rows in each epoch, by the seed; false: in stored order, such as by time"
+    )
     streaming: bool | None = Field(
         default=None,
         description="read the table while the task trains, window by window, instead of before; default: where there is a service",
@@ -160,7 +166,7 @@ class RankTask(Fields):
 
     @property
     def named(self) -> list[str]:
-        """All that is read of the rows once they are transformed, each once."""
+        """All columns that are read from the transformed rows, without duplicates."""
         return list(dict.fromkeys([*self.features.names, *self.labels, *self.slices]))
 
     def sources(self) -> dict[str, Source]:
@@ -168,7 +174,7 @@ class RankTask(Fields):
         return {"table": self.table} | ({"validation": self.validation} if self.validation is not None else {})
 
     def as_training(self) -> TrainTask:
-        """What ranks, placement and checkpoints see of it: a training whose rows are not texts."""
+        """The rank task as ranks, placement and checkpoints see it: a training whose rows are not texts."""
         place = {"source": self.table.source, "from_task": self.table.from_task, "path": self.table.path}
         data = TrainData(
             **place,
@@ -177,7 +183,7 @@ class RankTask(Fields):
             validation=self.validation,
             validation_fraction=self.validation_fraction,
             shuffle=self.shuffle,
-            # Of a table the rows before a limit are known, so that it may be streamed too.
+            # The rows before a table's limit are known, so a limited table can be streamed too.
             streaming=(True if self.table.limit is None else None) if self.is_streamed else False,
             service=self.service,
         )

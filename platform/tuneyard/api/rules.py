@@ -1,8 +1,7 @@
-"""Combinations of settings that cannot work: what is refused, why, and the nearest combination that works.
+"""Combinations of settings that cannot work, each with the reason and the nearest combination that works.
 
-The rules themselves are one table (`rules_table.RULES`), which also makes the page docs/reference/combinations.md. A rule
-sees one task at a time, beside what is known of the device and the model; what is still `auto` breaks no rule, so that the
-planner can ask again with each of its candidates.
+The rules are one table (`rules_table.RULES`), which also makes the page docs/reference/combinations.md. A rule sees one task at a time,
+with known facts about its device and model. A setting at `auto` breaks no rule, so the planner can check each of its candidates in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tuneyard.api.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """A rule that a job breaks, and where: `path` starts at the top of the file."""
+    """A rule that a job breaks, and the field: `path` starts at the top of the file."""
 
     rule: Rule = field(repr=False)
     path: Path
@@ -47,9 +46,8 @@ def check_rules(
 ) -> list[Violation]:
     """All rules that `job` breaks, in file order.
 
-    `devices`: facts by SKU; without them only `cpu` is known. `local_sku` stands in for tasks that name no SKU.
-    `model_types`, `head_sizes`: task name -> `model_type`, and width of an attention head, of its model, where known. A SKU without
-    facts breaks no rule here.
+    `devices`: facts by SKU; without them only `cpu` is known. `local_sku`: the SKU of tasks that name none. `model_types`, `head_sizes`: by
+    task name, the `model_type` of its model and the width of an attention head, if known. A SKU without facts breaks no rule here.
     """
     facts = {CPU.sku: CPU, **(devices or {})}
     types, sizes = model_types or {}, head_sizes or {}
@@ -84,7 +82,7 @@ def check_task(
 
 
 def show_fixes(fixes: Sequence[Fix]) -> str:
-    """`strategy.zero: 2, or method: {lora: {rank: 16}}`: fields without the kind of the task in front."""
+    """`strategy.zero: 2, or method: {lora: {rank: 16}}`: fields without the kind of the task as prefix."""
     return ", or ".join(" with ".join(_show_setting(name, value) for name, value in fix.items()) for fix in fixes)
 
 
@@ -94,7 +92,7 @@ def _show_setting(name: str, value: Any) -> str:
 
 
 def flow_text(value: Any) -> str:
-    """A value as a line of YAML has it: `true`, `{lora: {rank: 16}}`."""
+    """A value in YAML's flow style: `true`, `{lora: {rank: 16}}`."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow_text(inner)}" for key, inner in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Whether a global batch divides into micro-batches and workers, and the nearest one that does."""
+"""Divisibility of a global batch by micro-batches and workers, and the nearest batch that divides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from tuneyard.api.tasks import WorkerRange
 
 
 def uneven_batch(case: Case) -> bool:
-    """True where no allowed number of workers makes global = micro x accumulation x replicas: workers, or groups that share rows.
+    """True if no allowed number of workers gives global = micro x accumulation x replicas. A replica is one worker, or a group that shares
+    rows.
 
-    Workers that make no whole groups are the business of `uneven-groups`.
+    `uneven-groups` judges workers that do not form whole groups.
     """
     workers, ranks = case.resources.workers, case.train.ranks_per_replica
     if isinstance(workers, int) and workers % ranks:
@@ -20,7 +21,7 @@ def uneven_batch(case: Case) -> bool:
 
 
 def nearest_batch(case: Case) -> list[Fix]:
-    """The nearest global batch, and the largest micro-batch below the wanted one that divides the wanted global batch."""
+    """The nearest global batch that divides, and the largest smaller micro-batch that divides the requested global batch."""
     batch, replicas = case.train.batch, min(_replica_counts(case))
     micro = batch.micro if isinstance(batch.micro, int) else 1
     unit = micro * replicas
@@ -32,7 +33,7 @@ def nearest_batch(case: Case) -> list[Fix]:
 
 
 def _replica_counts(case: Case) -> list[int]:
-    """Whole copies of the model that the allowed numbers of workers make; at least 1, since `uneven-groups` refuses what makes none."""
+    """Replicas for each allowed number of workers; at least 1, since `uneven-groups` refuses workers without a whole group."""
     ranks = case.train.ranks_per_replica
     counts = _worker_counts(case)
     return sorted({workers // ranks for workers in counts if workers % ranks == 0} or {max(1, counts.start // ranks)})

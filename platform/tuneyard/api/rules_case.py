@@ -1,4 +1,4 @@
-"""What the rules are made of: a case (one task, with what is known of its device and model), and a rule about it."""
+"""Building blocks of the rules: a case (one task, with known facts about its device and model), and a rule about it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tuneyard.api.tasks import Resources, Task
 from tuneyard.api.train import Strategy, TrainTask
 
 Fix = Mapping[str, Any]
-"""Settings that make a combination work: dotted field of the task -> value; None: leave the field out."""
+"""Settings that make a combination work: dotted field of the task -> value; None: unset the field."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """What rules ask about a kind of machine. `catalog` knows these facts of every SKU."""
+    """Facts about a kind of machine that rules need. `catalog` has these facts of every SKU."""
 
     sku: str
     flash: bool = False
@@ -30,15 +30,16 @@ CPU = Device(sku="cpu", is_cpu=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One task, as the rules see it. `train` or `score` is the body that the rule's kind names; of a rank task, `train` is what its ranks
-    train."""
+    """One task with known facts. `train` or `score` is the body of the kind that the rule names; for a rank task, `train` is the training
+    of its ranks.
+    """
 
     task: Task
     device: Device | None = None
     model_type: str | None = None
-    """`model_type` of the model's config.json, where it is at hand."""
+    """`model_type` of the model's config.json, if known."""
     head_size: int | None = None
-    """Width of the model's attention heads, where it is known."""
+    """Width of the model's attention heads, if known."""
 
     @property
     def train(self) -> TrainTask:
@@ -61,7 +62,7 @@ class Case:
 
 
 def of_kind(name: str, kind: str) -> str:
-    """A field of a train task as another kind of task calls it."""
+    """The name of a train task's field in another kind of task."""
     return f"rank.{name.removeprefix('train.')}" if kind == "rank" and name.startswith("train.") else name
 
 
@@ -81,12 +82,12 @@ class Rule:
     example: Fix
     """Settings, on top of a minimal task, that break this rule and no other."""
     of_rankers: bool = False
-    """A rule about train tasks that holds for rank tasks too, whose dense part is trained by the same engine: its fields are theirs."""
+    """Whether a rule about train tasks holds for rank tasks too: the same engine trains their dense part, and they have the same fields."""
     example_device: Device | None = None
     example_model_type: str | None = None
     example_head_size: int | None = None
     remedy: str = ""
-    """What works instead, where that is no setting of the task; `nearest` is empty then."""
+    """The alternative, if it is no setting of the task; `nearest` is then empty."""
 
     def judges(self, kind: str) -> bool:
         return kind == self.kind or (kind == "rank" and self.of_rankers)
@@ -95,5 +96,5 @@ class Rule:
         return of_kind(self.field, kind)
 
     def example_case(self, task: Task) -> Case:
-        """The example, or what a fix makes of it, on the device and with the model that it is about."""
+        """The example, or its result under a fix, with the example's device and model."""
         return Case(task=task, device=self.example_device, model_type=self.example_model_type, head_size=self.example_head_size)

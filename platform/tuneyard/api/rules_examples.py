@@ -1,4 +1,4 @@
-"""A small task on which a rule's example, or its fix, is put: for the docs page, and for the test that each fix works."""
+"""A minimal task for a rule's example and its fixes. The docs page shows them, and a test checks that each fix works."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "rank": {"table": {"source": "/rows.parquet"}, "features": {"dense": ["age"]}, "model": {"layers": [["dlrm"]]}},
     "score": {"model": {"name": "model"}, "data": {"source": "/data.jsonl"}},
 }
-"""By kind, what a task has to say at the least."""
+"""Required fields of a task, by kind."""
 
 
 def task_with(rule: Rule, fix: Fix | None = None) -> Task:
-    """The smallest task that breaks `rule`; with `fix`, the same task after it."""
+    """The smallest task that breaks `rule`. With `fix`: the same task with the fix applied."""
     fields: dict[str, Any] = {"name": "task", rule.kind: copy.deepcopy(SMALLEST[rule.kind])}
     for name, value in {**rule.example, **(fix or {})}.items():
         _put(fields, name.split("."), value)

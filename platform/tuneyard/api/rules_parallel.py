@@ -18,7 +18,7 @@ def _whole_groups(case: Case) -> bool:
 
 
 def _whole_groups_instead(case: Case) -> tuple[Fix, ...]:
-    """Degrees that divide the workers; the nearest numbers of workers that make whole groups and divide the batch; no groups."""
+    """Fixes: degrees that divide the workers; the nearest numbers of workers that form whole groups and divide the batch; no groups."""
     ranks, workers = case.train.ranks_per_replica, case.resources.workers
     wanted = workers.min if isinstance(workers, WorkerRange) else workers
     near = [] if not isinstance(wanted, int) else [count for count in (wanted // ranks * ranks, -(-wanted // ranks) * ranks) if count]
@@ -28,7 +28,7 @@ def _whole_groups_instead(case: Case) -> tuple[Fix, ...]:
 
 
 def _degrees(case: Case) -> Iterator[Fix]:
-    """Powers of two in place of the degree that does not divide, where one kind of groups is asked for."""
+    """Powers of two in place of the degree that does not divide, if the task has only one kind of group."""
     asked, workers = case.strategy, case.resources.workers
     if not isinstance(workers, int) or (asked.tensor_parallel > 1 and asked.context_parallel > 1):
         return
@@ -43,7 +43,7 @@ def _splits_rows(case: Case) -> bool:
 
 
 def _averages_itself(case: Case) -> bool:
-    """Gradients are averaged by Tuneyard, over groups that know of data parallelism alone."""
+    """Whether Tuneyard averages gradients, over groups that are formed for data parallelism alone."""
     return case.strategy.shard_within == "host" or case.strategy.quantised_all_reduce != "none"
 
 
@@ -52,7 +52,7 @@ PARALLEL_RULES = (
         id="sequence-parallel",
         kind="train",
         refused="sequence parallelism without tensor parallelism",
-        why="ranks that share each matrix share the tokens between the matrices too, and no ranks share a matrix",
+        why="the ranks that share each matrix also split the tokens between the matrices, and here no ranks share a matrix",
         field="train.strategy.sequenceParallel",
         breaks=lambda c: c.strategy.sequence_parallel and c.strategy.tensor_parallel == 1,
         nearest=lambda _: ({"train.strategy.sequenceParallel": False},),
@@ -62,7 +62,7 @@ PARALLEL_RULES = (
         id="sequence-of-program",
         kind="train",
         refused="a program with sequence parallelism",
-        why="which part of a program's batch is a row of tokens is not known",
+        why="the dimension of tokens in a program's batch is not known",
         field="train.strategy.sequenceParallel",
         breaks=lambda c: c.strategy.sequence_parallel and c.strategy.tensor_parallel > 1 and c.train.program is not None,
         nearest=lambda _: ({"train.strategy.sequenceParallel": False},),
@@ -87,7 +87,7 @@ PARALLEL_RULES = (
         id="context-of-program",
         kind="train",
         refused="a program with context parallelism",
-        why="which part of a program's batch is a row of tokens is not known",
+        why="the dimension of tokens in a program's batch is not known",
         field="train.strategy.contextParallel",
         breaks=lambda c: _splits_rows(c) and c.train.program is not None,
         nearest=lambda _: ({"train.strategy.contextParallel": 1},),
@@ -117,7 +117,7 @@ PARALLEL_RULES = (
         id="context-and-tensor",
         kind="train",
         refused="context parallelism with tensor parallelism",
-        why="heads are exchanged over ranks that hold all of them in this version",
+        why="in this version, heads are exchanged over ranks that hold all of them",
         field="train.strategy.contextParallel",
         breaks=lambda c: _splits_rows(c) and c.strategy.tensor_parallel > 1,
         nearest=lambda _: ({"train.strategy.contextParallel": 1, "train.strategy.tensorParallel": 1},),

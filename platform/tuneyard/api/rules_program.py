@@ -1,4 +1,4 @@
-"""Rules about `train.program`: what it makes itself, and settings of language models that it would never read."""
+"""Rules about `train.program`: settings of language models that a program never reads, and settings that a program decides itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.api.rules_case import Case, Rule
 from tuneyard.api.train import Preference
 
 _TOKEN_FIELDS = ("format", "pack", "max_length", "overlong", "loss_on", "chat", "chat_template", "columns", "show_sample")
-"""Of `data`: they say how rows become tokens, and a program gets rows."""
+"""Fields of `data` that turn rows into tokens. A program gets the rows themselves."""
 
 
 def _without(field: str) -> Callable[[Case], list[dict[str, Any]]]:
@@ -19,7 +19,7 @@ def _without(field: str) -> Callable[[Case], list[dict[str, Any]]]:
 
 
 def _token_settings(case: Case) -> list[str]:
-    """Those that the task sets."""
+    """The fields among these that the task sets."""
     data = case.train.data
     default = {name: type(data).model_fields[name].get_default(call_default_factory=True) for name in _TOKEN_FIELDS}
     return [name for name in _TOKEN_FIELDS if getattr(data, name) != default[name]]
@@ -31,7 +31,7 @@ def _is_streamed(case: Case) -> bool:
 
 
 def _program(**settings: Any) -> dict[str, Any]:
-    """An example: a task with a program and these settings of the train task."""
+    """An example: a train task with a program and these settings."""
     return {"train.program": "captions:Captions", **{f"train.{name.replace('__', '.')}": value for name, value in settings.items()}}
 
 
@@ -50,7 +50,7 @@ PROGRAM_RULES = (
         id="program-method",
         kind="train",
         refused="an adapter beside a program",
-        why="where an adapter belongs is known of language models only",
+        why="only language models have known places for an adapter",
         field="train.method",
         breaks=lambda c: c.train.program is not None and c.train.method.adapter is not None,
         nearest=lambda _: ({"train.method": {"full": {}}},),
@@ -60,7 +60,7 @@ PROGRAM_RULES = (
         id="program-tokens",
         kind="train",
         refused="settings of tokens beside a program",
-        why=f"a program gets rows as they are: {', '.join(_TOKEN_FIELDS[:4])} and their like say how rows become tokens",
+        why=f"a program gets rows as they are: {', '.join(_TOKEN_FIELDS[:4])} and similar fields turn rows into tokens",
         field="train.data",
         breaks=lambda c: c.train.program is not None and bool(_token_settings(c)),
         nearest=lambda c: ({f"train.data.{to_camel(name)}": None for name in _token_settings(c)},),
@@ -70,7 +70,7 @@ PROGRAM_RULES = (
         id="program-mixture",
         kind="train",
         refused="a mixture of data sets beside a program",
-        why="parts of a mixture are weighed in rows of tokens",
+        why="the weights of a mixture's parts are shares of token rows",
         field="train.data.mix",
         breaks=lambda c: c.train.program is not None and bool(c.train.data.mix),
         nearest=lambda _: ({"train.data": {"source": "data.jsonl"}},),
@@ -100,7 +100,7 @@ PROGRAM_RULES = (
         id="program-model-settings",
         kind="train",
         refused="`init` or `attention` beside a program",
-        why="the program's own code makes its model: from scratch it needs none, and it chooses its attention itself",
+        why="the program's own code makes its model: it has no weights to load, and chooses its attention itself",
         field="train.model",
         breaks=lambda c: (
             c.train.program is not None
@@ -114,7 +114,7 @@ PROGRAM_RULES = (
         id="program-recompute",
         kind="train",
         refused="`recompute` or `liger` beside a program",
-        why="both change the code of known models; a model of your own calls torch.utils.checkpoint where it wants to",
+        why="both change the code of known models; your own model can call torch.utils.checkpoint itself",
         field="train.strategy",
         breaks=lambda c: c.train.program is not None and (c.strategy.recompute is True or c.strategy.liger is True),
         nearest=lambda _: ({"train.strategy.recompute": None, "train.strategy.liger": None},),
@@ -134,7 +134,7 @@ PROGRAM_RULES = (
         id="predictions-without-program",
         kind="train",
         refused="`predictions` without a program",
-        why="a program's predict makes them; a score task makes those of a language model",
+        why="the program's predict makes them; for a language model, a score task makes them",
         field="train.evaluation.predictions",
         breaks=lambda c: c.train.program is None and c.train.evaluation.predictions,
         nearest=_without("train.evaluation.predictions"),
@@ -144,7 +144,7 @@ PROGRAM_RULES = (
         id="predictions-without-data",
         kind="train",
         refused="`predictions` without evaluation data",
-        why="they are made of held-out rows",
+        why="they are made from held-out rows",
         field="train.evaluation.predictions",
         breaks=lambda c: (
             c.train.program is not None

@@ -1,4 +1,4 @@
-"""Rules about rank tasks alone; those about the layout of their dense part are the train tasks' own (`Rule.of_rankers`)."""
+"""Rules about rank tasks only. Rules about the layout of their dense part are those of train tasks (`Rule.of_rankers`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of combinations that cannot work. To add a rule, add a row: the errors, the tests and the docs page follow.
+"""The table of combinations that cannot work. A new rule is a new row: errors, tests and the docs page follow from it.
 
 Facts were read from the sources of DeepSpeed 0.19, transformers 5.19, bitsandbytes 0.50 and vLLM 0.32.
 """
@@ -29,8 +29,9 @@ LEAKING_MODEL_TYPES = frozenset(
     }
 )
 # fmt: on
-"""Models whose blocks carry a state along the row (Mamba, linear attention, short convolutions) or whose attention mask does
-not look at position ids (BLOOM, MPT): a packed row would let a sample see the one before it."""
+"""Models whose blocks carry a state along the row (Mamba, linear attention, short convolutions), or whose attention mask ignores position
+ids (BLOOM, MPT). In a packed row, a sample would see the sample before it.
+"""
 
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Widths of an attention head for which vLLM has kernels on CPUs (vllm/v1/attention/backends/cpu_attn.py)."""
@@ -56,7 +57,7 @@ def _instead_of_qlora(case: Case) -> Fix:
 
 
 def _takes_result(case: Case) -> bool:
-    """The model that an earlier task trained, and not a folder inside its output."""
+    """Whether the model is the result of an earlier task, and not a folder inside its output."""
     return case.train.model.from_task is not None and case.train.model.path is None
 
 
@@ -97,7 +98,7 @@ TRAIN_RULES = (
         kind="train",
         of_rankers=True,
         refused="optimizer offload without ZeRO",
-        why="DeepSpeed moves optimizer states away only where ZeRO (stage 1 or higher) owns them",
+        why="DeepSpeed offloads optimizer states only if ZeRO (stage 1 or higher) owns them",
         field="train.strategy.offload.optimizer",
         breaks=lambda c: c.strategy.offload.optimizer == "cpu" and c.strategy.zero == 0,
         nearest=_always({"train.strategy.zero": 2}, {"train.strategy.offload.optimizer": "none"}),
@@ -119,7 +120,7 @@ TRAIN_RULES = (
         kind="train",
         of_rankers=True,
         refused="parameter offload below ZeRO-3",
-        why="only ZeRO-3 takes parameters apart, so only it can keep them elsewhere",
+        why="only ZeRO-3 partitions parameters, so only ZeRO-3 can offload them",
         field="train.strategy.offload.parameters",
         breaks=lambda c: c.strategy.offload.parameters != "none" and c.strategy.zero in (0, 1, 2),
         nearest=_always({"train.strategy.zero": 3}, {"train.strategy.offload.parameters": "none"}),
@@ -130,7 +131,7 @@ TRAIN_RULES = (
         kind="train",
         of_rankers=True,
         refused="optimizer offload with an optimizer other than adamw",
-        why="the step on offloaded states runs in DeepSpeed's CPU Adam, which is the only one it has for them",
+        why="the step on offloaded states runs in DeepSpeed's CPU Adam, its only optimizer for them",
         field="train.strategy.offload.optimizer",
         breaks=lambda c: c.strategy.offload.optimizer != "none" and c.train.optimizer.name != "adamw",
         nearest=_always({"train.optimizer.name": "adamw"}, {"train.strategy.offload.optimizer": "none"}),
@@ -141,7 +142,7 @@ TRAIN_RULES = (
         kind="train",
         of_rankers=True,
         refused="adafactor under ZeRO",
-        why="it keeps second moments per row and column, and ZeRO hands it flat shards: results would depend on the number of workers",
+        why="it keeps second moments per row and column, and ZeRO gives it flat shards: results would depend on the number of workers",
         field="train.optimizer.name",
         breaks=lambda c: c.train.optimizer.name == "adafactor" and c.strategy.zero in (1, 2, 3) and c.strategy.offload.optimizer == "none",
         nearest=_always({"train.optimizer.name": "adamw-8bit"}, {"train.strategy.zero": 0}),
@@ -215,7 +216,7 @@ TRAIN_RULES = (
         id="adapter-targets",
         kind="train",
         refused="an adapter without targets",
-        why="it would be put on no module: nothing would be trained",
+        why="it would adapt no module: nothing would be trained",
         field="train.method",
         breaks=lambda c: c.train.method.adapter is not None and not c.train.method.adapter.targets,
         nearest=lambda c: ({f"train.method.{c.train.method.name}.targets": "all-linear"},),
@@ -225,7 +226,7 @@ TRAIN_RULES = (
         id="scratch-adapter",
         kind="train",
         refused="an adapter on a model from scratch",
-        why="an adapter corrects weights that already know something: random ones would stay random",
+        why="an adapter corrects pretrained weights: random weights would stay random",
         field="train.model.init",
         breaks=lambda c: c.train.model.init == "scratch" and c.train.method.name != "full" and not _takes_result(c),
         nearest=_always({"train.method": {"full": {}}}, {"train.model.init": "pretrained"}),
@@ -234,8 +235,8 @@ TRAIN_RULES = (
     Rule(
         id="scratch-from",
         kind="train",
-        refused="`init: scratch` with the model that an earlier task made",
-        why="the weights that the earlier task made would be thrown away",
+        refused="`init: scratch` with the model of an earlier task",
+        why="the weights of the earlier task would be lost",
         field="train.model.init",
         breaks=lambda c: c.train.model.init == "scratch" and _takes_result(c),
         nearest=_always({"train.model.init": "pretrained"}, {"train.model.path": "model"}),
@@ -266,7 +267,7 @@ TRAIN_RULES = (
         id="preference-objective",
         kind="train",
         refused="preference data with sft or clm",
-        why="these objectives have no use for the rejected answers",
+        why="these objectives do not use the rejected answers",
         field="train.data.format",
         breaks=lambda c: c.train.objective != "dpo" and c.train.data.format == "preference",
         nearest=_always({"train.objective": "dpo"}),
@@ -286,7 +287,7 @@ TRAIN_RULES = (
         id="clm-format",
         kind="train",
         refused="clm on chats or prompts with completions",
-        why="clm is plain next-token prediction on text; turns and completions are the business of sft",
+        why="clm is plain next-token prediction on text; sft has turns and completions",
         field="train.objective",
         breaks=lambda c: c.train.objective == "clm" and c.train.data.format in ("chat", "prompt-completion"),
         nearest=_always({"train.objective": "sft", "train.data.lossOn": "all"}, {"train.data.format": "text"}),
@@ -308,7 +309,7 @@ TRAIN_RULES = (
         id="loss-on-format",
         kind="train",
         refused="a `lossOn` that the data format does not have",
-        why="assistant turns are found in chats only, completions in prompt-completion data only",
+        why="only chats have assistant turns, and only prompt-completion data have completions",
         field="train.data.lossOn",
         breaks=lambda c: c.train.data.loss_on not in _LOSS_ON_BY_FORMAT.get(c.train.data.format, (c.train.data.loss_on,)),
         nearest=_always({"train.data.lossOn": "auto"}),
@@ -318,7 +319,7 @@ TRAIN_RULES = (
         id="pack-dpo",
         kind="train",
         refused="packing with dpo",
-        why="a DPO sample is a pair of answers that are compared as wholes",
+        why="a DPO sample is a pair of answers that are compared as a whole",
         field="train.data.pack",
         breaks=lambda c: c.train.data.pack and c.train.objective == "dpo",
         nearest=_always({"train.data.pack": False}),
@@ -328,7 +329,7 @@ TRAIN_RULES = (
         id="pack-leaks",
         kind="train",
         refused="packing with a model that would leak across samples",
-        why="its blocks carry a state along the row, or its mask does not look at position ids, so a sample would see the one before it",
+        why="its blocks carry a state along the row, or its mask ignores position ids, so a sample would see the sample before it",
         field="train.data.pack",
         breaks=lambda c: c.train.data.pack and c.model_type in LEAKING_MODEL_TYPES and c.train.objective != "dpo",
         nearest=_always({"train.data.pack": False}),
@@ -339,7 +340,7 @@ TRAIN_RULES = (
         id="mixture-settings",
         kind="train",
         refused="`temperature` or `whenExhausted` without `mix`",
-        why="they say how the parts of a mixture share the rows, and one data set has no parts",
+        why="they share rows among the parts of a mixture, and one data set has no parts",
         field="train.data",
         breaks=lambda c: not c.train.data.mix and (c.train.data.temperature != 1 or c.train.data.when_exhausted != "repeat"),
         nearest=_always({"train.data.temperature": None, "train.data.whenExhausted": None}),
@@ -349,7 +350,7 @@ TRAIN_RULES = (
         id="prepared-workers",
         kind="train",
         refused="`workers` for data that are not streamed",
-        why="data workers make rows while the task trains; with `streaming: false`, `limit` or dpo, all rows are made before",
+        why="data workers prepare rows while the task trains; with `streaming: false`, `limit` or dpo, all rows are prepared before",
         field="train.data.workers",
         breaks=_prepares_with_workers,
         nearest=_always({"train.data.workers": None}),

@@ -1,4 +1,4 @@
-"""Rules about tensor parallelism in training: which settings a model that is cut over several ranks cannot have.
+"""Rules about tensor parallelism in training: settings that do not work with a model cut over several ranks.
 
 Facts were read from the sources of DeepSpeed 0.19, PEFT 0.21, Liger kernels 0.8 and torch 2.13.
 """
@@ -16,7 +16,7 @@ _EXAMPLE: Mapping[str, Any] = {"train.strategy.tensorParallel": 2, "resources.wo
 
 
 def _cut(breaks: Callable[[Case], bool]) -> Callable[[Case], bool]:
-    """For tasks whose model is cut over tensor-parallel ranks."""
+    """Restricts `breaks` to tasks whose model is cut over tensor-parallel ranks."""
     return lambda case: case.strategy.tensor_parallel > 1 and breaks(case)
 
 
@@ -25,7 +25,7 @@ TENSOR_RULES = (
         id="tensor-parallel-zero-3",
         kind="train",
         refused="tensor parallelism under ZeRO-3",
-        why="both cut the same weights, and a checkpoint of DeepSpeed's shards of shards has no place in the whole ones",
+        why="both cut the same weights, and shards of shards in a DeepSpeed checkpoint have no known place in the whole weights",
         field="train.strategy.zero",
         breaks=_cut(lambda c: c.strategy.zero == 3 and not _offloads(c)),
         nearest=lambda _: ({"train.strategy.zero": 2}, _ONE),
@@ -68,7 +68,7 @@ TENSOR_RULES = (
         id="tensor-parallel-optimizer",
         kind="train",
         refused="adafactor and adamw-8bit under tensor parallelism",
-        why="their states are means over whole matrices, or blocks of numbers, which parts of a matrix change",
+        why="their states are means over whole matrices, or over blocks of numbers, and both change with the cut",
         field="train.optimizer.name",
         breaks=_cut(lambda c: c.train.optimizer.name in WHOLE_STATE_OPTIMIZERS),
         nearest=lambda _: ({"train.optimizer.name": "adamw"}, _ONE),
@@ -88,7 +88,7 @@ TENSOR_RULES = (
         id="tensor-parallel-fp16",
         kind="train",
         refused="fp16 under tensor parallelism without ZeRO",
-        why="each rank would find overflows in its own part alone, and scale its loss differently; DeepSpeed agrees on them",
+        why="each rank would find overflows only in its own part, and scale its loss differently; DeepSpeed synchronises the scale",
         field="train.strategy.precision",
         breaks=_cut(lambda c: _computes_in_fp16(c) and c.strategy.zero == 0),
         nearest=lambda c: (
@@ -101,7 +101,7 @@ TENSOR_RULES = (
 
 
 def _computes_in_fp16(case: Case) -> bool:
-    """By its own word, or because `auto` means it on a GPU without bf16."""
+    """Whether the task asks for fp16, or `auto` means fp16 on a GPU without bf16."""
     precision, device = case.strategy.precision, case.device
     return precision == "fp16" or (precision == "auto" and device is not None and not device.bf16 and not device.is_cpu)
 

@@ -1,4 +1,4 @@
-"""Schedule: a JobSpec on a cron line, such as nightly scoring. ModelTemplate: defaults that jobs share."""
+"""Schedule: a JobSpec with a cron line, such as nightly scoring. ModelTemplate: defaults that jobs share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuneyard.api.status import Condition
 FixedPath = Annotated[str, StringConstraints(pattern=r"^(job|train|score|rank|resources)(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=500)]
 _FIELD = r"[0-9A-Za-z*/,#?-]+"
 CRON_PATTERN = rf"^{_FIELD}( +{_FIELD}){{4}}$"
-_ANY_YEAR = datetime(2026, 1, 1)  # croniter looks 50 years ahead: every date that exists comes up in them
+_ANY_YEAR = datetime(2026, 1, 1)  # croniter looks 50 years ahead, which include every date that exists
 
 
 class JobTemplate(Fields):
@@ -25,12 +25,12 @@ class JobTemplate(Fields):
 
     labels: dict[str, str] = Field(default_factory=dict, description="labels of each JobSpec, beside that of the Schedule")
     spec: Job = Field(
-        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to a folder of its own, RUN, below storage.output"
+        description="`spec` of each JobSpec (docs/reference/jobspec.md); it writes to its own folder, RUN, below storage.output"
     )
 
 
 class ScheduleGoal(Fields):
-    """When to run, and what."""
+    """Times of the runs, and the JobSpec to create."""
 
     cron: str = Field(
         pattern=CRON_PATTERN, max_length=100, description="five fields: minute hour day-of-month month day-of-week, such as 0 2 * * *"
@@ -43,7 +43,7 @@ class ScheduleGoal(Fields):
         default=None, description="a run that is late by more than this is skipped; default: runs are never too late"
     )
     history: int = Field(default=7, ge=0, le=1000, description="finished JobSpecs that are kept, the newest; older ones are removed")
-    suspend: bool = Field(default=False, description="start nothing; runs due meanwhile are not made up for")
+    suspend: bool = Field(default=False, description="start nothing; runs that fall due meanwhile are skipped")
     template: JobTemplate
 
     @field_validator("time_zone")
@@ -71,13 +71,13 @@ class ScheduleGoal(Fields):
 
 
 class ScheduleStatus(StatusFields):
-    """What the hub says about the runs."""
+    """State of the runs, as the hub reports it."""
 
     last_run: Moment | None = Field(default=None, description="when the last run was due (RFC 3339)")
     next_run: Moment | None = Field(default=None, description="when the next run is due (RFC 3339)")
     active: list[str] = Field(default_factory=list, description="names of JobSpecs that have not ended")
     message: str = Field(default="", description="why the last run was skipped or could not be created")
-    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` where the hub cannot follow it, with the reason")
+    conditions: list[Condition] = Field(default_factory=list, description="`Stalled` if the hub cannot follow it, with the reason")
 
 
 class Schedule(Resource):
@@ -85,7 +85,7 @@ class Schedule(Resource):
 
     kind: Literal["Schedule"] = Field(default="Schedule", description="always Schedule")
     spec: ScheduleGoal
-    status: ScheduleStatus | None = Field(default=None, description="what the hub reports; not written by hand")
+    status: ScheduleStatus | None = Field(default=None, description="the hub's report; not written by hand")
 
 
 class ModelTemplateGoal(Fields):
@@ -103,7 +103,7 @@ class ModelTemplateGoal(Fields):
     fixed: list[FixedPath] = Field(
         default_factory=list,
         max_length=100,
-        description="which of these defaults a job may not change, such as job.image, train.method or resources.sku",
+        description="defaults that a job may not change, such as job.image, train.method or resources.sku",
     )
 
 

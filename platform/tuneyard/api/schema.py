@@ -71,11 +71,11 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "AttemptReport": (Column("Phase", ".status.phase"), Column("Progress", ".status.progress.summary"), Column("Stage", ".status.stage")),
 }
 MEMBER_KINDS: dict[str, type[Resource]] = {"AttemptReport": AttemptReport}
-"""Kinds of members, written by the hub alone."""
+"""Kinds whose objects are on members; the chart `tuneyard-member` has their CRDs."""
 
 
 class _WithFactoryDefaults(GenerateJsonSchema):
-    """pydantic leaves out defaults that a factory makes; API servers need them to fill in what stands below."""
+    """pydantic omits defaults that a factory makes. API servers need them to fill in the fields below."""
 
     def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
         if "default_factory" in schema and not schema.get("default_factory_takes_data"):
@@ -88,7 +88,7 @@ def crd(kind: str) -> Schema:
     """The CustomResourceDefinition (apiextensions.k8s.io/v1) of one kind."""
     schema = structural(defaults_schema(kind))
     schema["properties"]["metadata"] = {
-        "type": "object",  # the API server allows limits on the name here, and nothing else: no description either
+        "type": "object",  # for the name, the API server allows only limits here, not even a description
         "properties": {"name": {"type": "string", "pattern": DNS_LABEL, "maxLength": 63, "description": NAME_DESCRIPTION}},
     }
     for name in ("apiVersion", "kind"):
@@ -140,7 +140,7 @@ def json_schema(kind: str | None = None) -> Schema:
 
 
 def _let_templates_give(definitions: dict[str, Schema]) -> None:
-    """Ask for the fields that a template may give in jobs without one alone."""
+    """Required fields that a template may give become required only in jobs without a template."""
     names = {kind: model.__name__ for kind, model in TEMPLATED.items()}
     needed = {kind: definitions[name].pop("required", []) for kind, name in names.items() if name in definitions}
     for name in PARTS:
@@ -152,12 +152,12 @@ def _let_templates_give(definitions: dict[str, Schema]) -> None:
 
 
 def defaults_schema(kind: str) -> Schema:
-    """The JSON schema of one kind, with the defaults that pydantic would leave out."""
+    """The JSON schema of one kind, with the defaults that pydantic omits."""
     return {**KINDS, **MEMBER_KINDS}[kind].model_json_schema(by_alias=True, schema_generator=_WithFactoryDefaults)
 
 
 def _yaml(value: Schema) -> str:
-    plain = json.loads(json.dumps(value))  # parts that the schema uses twice would become anchors otherwise
+    plain = json.loads(json.dumps(value))  # without this, parts that the schema uses twice become anchors
     return str(yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, width=120))
 
 

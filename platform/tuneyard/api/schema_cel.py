@@ -1,8 +1,9 @@
-"""What a CRD's plain schema cannot say, in CEL: the API server refuses these before an operator sees the object.
+"""CEL rules of the CRDs, for constraints that a structural schema cannot express. The API server checks them before an operator sees the
+object.
 
-Each rule repeats a validator of the model named here, for `kubectl apply`; `api` remains the judge, with the job's template filled in. What
-is not given may be the template's, or the models' default: a rule looks at what is given alone. What stands behind a union (a strategy is
-`auto` or a group) is invisible to CEL, and is refused at admission by `check_rules` alone.
+Each rule repeats a validator of the model named here, for `kubectl apply`. `api` remains the judge, with the job's template filled in. An
+unset field may get its value from the template or from the models' default, so a rule looks only at given fields. The content of a union (a
+strategy is `auto` or a group) is invisible to CEL; `check_rules` checks it at admission.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ def _exactly_one(*fields: str) -> CelRule:
 
 
 def _at_most_one(*given: str) -> CelRule:
-    """Of fields that exclude each other, where a template may give the one that a job leaves out."""
+    """At most one of several exclusive fields: a template may give the one that a job leaves out."""
     pairs = " && ".join(f"!({one} && {other})" for index, one in enumerate(given) for other in given[index + 1 :])
     names = [each.partition("self.")[2].partition(")")[0] for each in given]
     return _rule(pairs, f"give exactly one of {', '.join(names)}")
 
 
 def _without_template(task: str, fields: str, *needs: str) -> CelRule:
-    """What tasks of a kind have to give where no template does. `fields`: in words; `needs`: CEL of a task `t`."""
+    """Required fields of a kind of task in jobs without a template. `fields`: for the message; `needs`: CEL conditions on a task `t`."""
     conditions = " && ".join(f"({each})" for each in needs)
     rule = f"has(self.template) || self.tasks.all(t, !has(t.{task}) || ({conditions}))"
     return _rule(rule, f"tasks: {task} needs {fields}, unless a template gives them")
@@ -42,7 +43,7 @@ def _without_template(task: str, fields: str, *needs: str) -> CelRule:
 
 _PLACE = (
     _at_most_one("has(self.source)", "has(self.from)"),
-    _rule("!has(self.path) || has(self.from)", "path goes with from; put it into source instead"),
+    _rule("!has(self.path) || has(self.from)", "path needs from; put it into source instead"),
     _rule("!has(self.source) || self.source.contains('://') || self.source.startsWith('/')", f"source: a path beside the file: {ADVICE}"),
 )
 
@@ -96,13 +97,13 @@ CEL_RULES: Mapping[str, Sequence[CelRule]] = {
     "EnvVar": (
         _exactly_one("value", "valueFrom"),
         *(
-            _rule(f"!self.name.startsWith('{start}')", "an attempt's Ray has a token of its own: leave this variable out")
+            _rule(f"!self.name.startsWith('{start}')", "an attempt's Ray has its own token: leave this variable out")
             for start in RAY_TOKEN_VARIABLES
         ),
     ),
     "ModelRef": (
         _at_most_one("has(self.name)", "has(self.from)"),
-        _rule("!has(self.path) || has(self.from)", "path goes with from; put it into name instead"),
+        _rule("!has(self.path) || has(self.from)", "path needs from; put it into name instead"),
         _rule("!has(self.name) || !(self.name.startsWith('.') || self.name.startsWith('~'))", f"name: a path beside the file: {ADVICE}"),
     ),
     "ProcessTask": (

@@ -1,15 +1,15 @@
-"""pydantic's JSON schema as the structural schema that API servers ask for.
+"""pydantic's JSON schema as the structural schema that API servers require.
 
-References are put in place; constructs that OpenAPI v3 lacks are rewritten. Unions are the hard part: a structural schema
-gives every value one type, with one exception, integer or string. So
+References are inlined, and constructs that OpenAPI v3 lacks are rewritten. A structural schema gives every value one type, except for
+int-or-string, so unions become:
 
-- X or nothing is X: the API server drops nulls of fields that are not nullable, and pydantic fills in the default;
-- a number or `auto` becomes int-or-string, with `minimum` for the number and `pattern` or `enum` for the text;
-- a switch or `auto` becomes an untyped value with an enum;
-- a group or a word (strategy, workers, targets) becomes an untyped value, whose content admission checks.
+- X or nothing: X. The API server drops nulls of fields that are not nullable, and pydantic fills in the default.
+- A number or `auto`: int-or-string, with `minimum` for the number and `pattern` or `enum` for the text.
+- A switch or `auto`: an untyped value with an enum.
+- A group or a word (strategy, workers, targets): an untyped value, whose content is checked at admission.
 
-Below `Job` nothing has a default, and what a ModelTemplate may give is not required: an API server that filled in defaults would leave no
-place for those of the template. The models fill them in, wherever a job is read.
+Below `Job` no field has a default, and no field that a ModelTemplate may give is required: defaults from the API server would override
+those of the template. The models fill them in whenever a job is read.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _KEPT = ("description", "enum", "pattern", "minimum", "maximum", "minLength", "m
 
 
 PARTS = ("Comet", "RankModel", "Windows")
-"""Groups inside, whose required fields a template may give too. The models ask for them."""
+"""Nested groups whose required fields a template may give too. The models require them."""
 
 
 def structural(schema: Schema) -> Schema:
-    """A self-contained structural schema that accepts what `schema` accepts, or more where that has no structural form."""
+    """A self-contained structural schema. It accepts everything that `schema` accepts, and more where `schema` has no structural form."""
     return _convert(schema, schema.get("$defs", {}))
 
 
@@ -41,7 +41,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
         found = _convert(definitions[name], definitions)
         if name in CEL_RULES:
             found["x-kubernetes-validations"] = [dict(rule) for rule in CEL_RULES[name]]
-        if name in PARTS or name in [model.__name__ for model in TEMPLATED.values()]:  # CEL asks for them in jobs without a template
+        if name in PARTS or name in [model.__name__ for model in TEMPLATED.values()]:  # CEL requires them in jobs without a template
             found.pop("required", None)
         return (_without_defaults(found) if name == "Job" else found) | _annotations(node)
     if node.get("x-kubernetes-int-or-string"):
@@ -52,7 +52,7 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _without_defaults(node: Schema) -> Schema:
-    """The same schema without defaults; its descriptions name them."""
+    """The same schema without defaults. Descriptions name the defaults instead."""
     result = {key: value for key, value in node.items() if key != "default"}
     said, value = node.get("description"), node.get("default")
     if said is not None and value not in (None, "", [], {}) and not isinstance(value, dict | list) and "default:" not in said:
@@ -66,7 +66,7 @@ def _without_defaults(node: Schema) -> Schema:
 
 
 def _with_unit(node: Schema) -> Schema:
-    """A duration or a size says how it is written, beside what it is for."""
+    """Appends the format of a duration or a size to its description."""
     said, unit = node.get("description"), UNITS.get(node.get("pattern", ""))
     if unit is None or said is None or said.endswith(f"({unit})") or said == unit:
         return node
@@ -74,7 +74,7 @@ def _with_unit(node: Schema) -> Schema:
 
 
 def _annotations(node: Schema) -> Schema:
-    """What a field says about itself beside its type. A null default means absent, which needs no words."""
+    """Description and default of a field. A null default means absent, and is left out."""
     found = {key: node[key] for key in ("description",) if key in node}
     return found | {"default": node["default"]} if node.get("default") is not None else found
 
@@ -110,7 +110,7 @@ def _object(node: Schema, definitions: dict[str, Schema]) -> Schema:
     values = node.get("additionalProperties")
     if isinstance(values, dict) and values:
         return {"additionalProperties": _convert(values, definitions)}
-    # A group without fields (`full: {}`) stays closed; a free mapping (pod templates, defaults) keeps what it is given.
+    # A group without fields (`full: {}`) stays closed. A free mapping (pod templates, defaults) accepts any fields.
     return {} if values is False else dict(_UNTYPED)
 
 

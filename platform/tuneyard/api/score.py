@@ -1,4 +1,4 @@
-"""A score task: prompts through a language model, or rows of a table through a ranker; rows out, with metrics."""
+"""A score task: a language model answers prompts, or a ranker scores rows of a table. The output is rows, with metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     MetricName = Literal[tuple(METRICS)]
 MOST_METRICS = 64
-"""API servers refuse rules over lists that could take them long."""
+"""API servers refuse CEL rules over longer lists, by their estimated cost."""
 _WITHOUT_REFERENCE = [name for name in METRICS if name not in needing("reference", METRICS.values())]
 
 
@@ -47,7 +47,7 @@ class Engine(Fields):
     )
     memory_fraction: float = Field(default=0.9, gt=0, le=1, description="share of GPU memory for weights and KV cache")
     kv_cache: str | None = Field(
-        default=None, description="KV cache on cpu, such as 2Gi; default: room for a whole batch, at most 4Gi; GPUs take memoryFraction"
+        default=None, description="KV cache on cpu, such as 2Gi; default: enough for a whole batch, at most 4Gi; GPUs use memoryFraction"
     )
     eager: bool = Field(default=False, description="no CUDA graphs and no compilation: starts sooner, runs slower")
 
@@ -60,26 +60,24 @@ class Windows(Fields):
         default=None,
         min_length=1,
         max_length=512,
-        description="numbers or timestamps by which rows are in windows; of timestamps `every` is in seconds; default: the rows' order",
+        description="column of numbers or timestamps that assigns rows to windows (`every` in seconds); default: the rows' order",
     )
 
 
 class RankerScoring(Fields):
-    """How a ranker scores a table, and how its scores are judged where the table has the labels."""
+    """Scoring of a table by a ranker, and evaluation of the scores if the table has labels."""
 
     batch: int = Field(default=4096, ge=1, le=1 << 20, description="rows that are scored at a time, per instance")
     slices: list[Annotated[str, StringConstraints(min_length=1, max_length=512)]] = Field(
-        default_factory=list, max_length=16, description="columns by whose values rows are judged apart"
+        default_factory=list, max_length=16, description="columns whose values divide rows into slices with their own figures"
     )
-    slice_values: int = Field(
-        default=32, ge=1, le=1000, description="values of each of these columns that are judged apart: the most frequent ones"
-    )
-    windows: Windows | None = Field(default=None, description="judge rows apart as they come, or by time; default: all together")
+    slice_values: int = Field(default=32, ge=1, le=1000, description="slices per column, for its most frequent values")
+    windows: Windows | None = Field(default=None, description="figures by window of rows or of time; default: all rows together")
     base_rate: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="rate of positive labels, such as in training, whose constant prediction figures are compared with; default: none",
+        description="rate of positive labels, such as in training; its constant prediction is the reference of figures; default: none",
     )
 
 
@@ -91,11 +89,11 @@ class ScoreTask(Fields):
     generation: Generation = Field(default_factory=Generation)
     engine: Engine = Field(default_factory=Engine)
     metrics: list[MetricName] = Field(
-        default_factory=list, max_length=MOST_METRICS, description=f"what is computed; {_needs_reference()} data.reference"
+        default_factory=list, max_length=MOST_METRICS, description=f"metrics to compute; {_needs_reference()} data.reference"
     )
     ranking: RankerScoring = Field(default_factory=RankerScoring, description="of a ranker alone")
     rows_per_part: Count | Auto = Field(
         default="auto",
-        description="rows per committed Parquet part: what a kill can cost at most, per engine; auto: 512, or 65536 where a ranker scores",
+        description="rows per committed Parquet part: the loss of a kill, at most, per engine; auto: 512, or 65536 if a ranker scores",
     )
     max_error_fraction: float = Field(default=0.1, ge=0, le=1, description="share of rows with errors, 0 to 1, above which the task fails")

@@ -9,12 +9,12 @@ from typing import Any
 
 HIDDEN = "***"
 _NAME = re.compile(r"(?i)(secret|password|passwd|api_?key|access_?key|private_?key|credential|(?:^|_)(?:token|sas)(?:$|_))")
-# What may repeat before a fixed text is bounded: else a text of 100 KB without one takes minutes.
+# Repetitions before a fixed text are bounded: without bounds, a text of 100 KB takes minutes.
 _USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{0,30}://)[^/@\s'\"]+@", re.IGNORECASE)
 _QUERY = re.compile(r"(?i)(?P<name>[?&](?:x-amz-[a-z-]*|x-goog-[a-z-]*|sig|token|delegation|password|signature|awsaccesskeyid)=)[^&\s'\"]+")
 _FLAG = re.compile(r"(?i)(?<!-)(?P<flag>--?[a-z-]{0,40}(?:token|password|secret|key)[= ])(?!\$)\S+")
 _SHORTEST = 6
-"""Values shorter than this are not searched for: they would hide innocent words."""
+"""Shorter values are not searched for: they would hide innocent words."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -23,8 +23,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """`text` without user names and passwords in URIs, signatures in query strings, and the values of secret-like
-    variables of `environment` (default: this process's)."""
+    """`text` without user names and passwords in URIs, signatures in query strings, and the values of secret-like variables of
+    `environment` (default: this process's).
+    """
     text = _USERINFO.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
     text = _FLAG.sub(rf"\g<flag>{HIDDEN}", text)
@@ -35,7 +36,7 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def redact_fields(value: Any) -> Any:
-    """The same JSON-like value with secrets hidden: strings by `redact`, secret-named fields and variables whole."""
+    """The same JSON-like value with secrets hidden: strings by `redact`; secret-named fields and variables as a whole."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
@@ -47,5 +48,5 @@ def redact_fields(value: Any) -> Any:
 
 
 def _holds_secret(key: object, item: object, secret_variable: bool) -> bool:
-    # `{name: HF_TOKEN, value: hf_…}` is how a JobSpec holds an environment variable.
+    # A JobSpec holds an environment variable as `{name: HF_TOKEN, value: hf_…}`.
     return isinstance(item, str) and bool(item) and (is_secret_name(str(key)) or (secret_variable and key == "value"))

@@ -1,4 +1,4 @@
-"""What the hub reports about a job; never holds a secret's value."""
+"""The hub's report about a job. It never holds a secret's value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.api.moments import Moment
 
 
 class Phase(StrEnum):
-    """Where a job, a task or an attempt stands."""
+    """Phase of a job, a task or an attempt."""
 
     PENDING = "Pending"
     QUEUED = "Queued"
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 class Condition(StatusFields):
     """Kubernetes' own form of a condition."""
 
-    type: str = Field(description="what is judged, such as Accepted")
+    type: str = Field(description="judged property, such as Accepted")
     status: str = Field(pattern="^(True|False|Unknown)$", description="True, False or Unknown")
     reason: str = Field(default="", description="cause in one word, for programs")
     message: str = Field(default="", description="cause in a sentence, for people")
@@ -40,7 +40,7 @@ class Condition(StatusFields):
 
 
 class Progress(StatusFields):
-    """How far a task is."""
+    """Progress of a task."""
 
     step: int = Field(default=0, ge=0, description="steps done: optimizer steps, rows of a score task, or trials of a search")
     of: int = Field(default=0, ge=0, description="steps in all; 0: not known yet")
@@ -56,7 +56,7 @@ class Progress(StatusFields):
 
 
 class PlacementStatus(StatusFields):
-    """Where a gang runs."""
+    """Placement of a gang."""
 
     cluster: str = Field(description="name of the member")
     sku: str = Field(description="kind of machine")
@@ -70,11 +70,11 @@ class PlacementStatus(StatusFields):
     seconds: float | None = Field(default=None, ge=0, description="seconds that the task was predicted to take there")
     seconds_from: str = Field(
         default="",
-        description="where that comes from: pace, given (expectedDuration), corrected (that, by what such guesses of its team came to), "
-        "plan, or assumed where nothing is known of the task",
+        description="origin of the prediction: pace, given (expectedDuration), corrected (expectedDuration, scaled by the error of the "
+        "team's earlier guesses), plan, or assumed if nothing is known of the task",
     )
     guessed_seconds: float | None = Field(
-        default=None, ge=0, description="seconds there by expectedDuration alone: what is compared with the truth once the task has ended"
+        default=None, ge=0, description="seconds there by expectedDuration alone, to be compared with the task's duration at its end"
     )
 
 
@@ -85,53 +85,53 @@ class Attempt(StatusFields):
     task: str = Field(description="name of the task")
     token: int = Field(ge=0, description="fencing token: commits with a lower one no longer count")
     name: str = Field(default="", description="name of its RayJob, AttemptReport and Secret on the member")
-    placement: PlacementStatus | None = Field(default=None, description="where its gang runs, or ran")
-    phase: Phase = Field(default=Phase.STARTING, description="where it stands")
-    created: bool = Field(default=False, description="its RayJob was seen: absent from here on means lost, never started twice")
+    placement: PlacementStatus | None = Field(default=None, description="placement of its gang")
+    phase: Phase = Field(default=Phase.STARTING, description="phase of the attempt")
+    created: bool = Field(default=False, description="its RayJob was seen: if it is absent later, it is lost, and not started again")
     stopping: str = Field(default="", description="why it was asked to stop: Cancelled, Preempted, Deadline")
-    stopped_for: str = Field(default="", description="whom a preempted attempt makes room for, and why it was chosen")
+    stopped_for: str = Field(default="", description="the job that a preempted attempt makes room for, and why this attempt was chosen")
     placed_at: Moment | None = Field(default=None, description="when its gang was placed (RFC 3339)")
     started_at: Moment | None = Field(default=None, description="when its ranks began (RFC 3339)")
     stop_asked_at: Moment | None = Field(default=None, description="when it was asked to stop (RFC 3339)")
     ended_at: Moment | None = Field(default=None, description="when it ended (RFC 3339)")
-    cleaned: bool = Field(default=False, description="nothing of it is left on the member")
-    resumed_from: int = Field(default=0, ge=0, description="step that it started at")
+    cleaned: bool = Field(default=False, description="all its objects are removed from the member")
+    resumed_from: int = Field(default=0, ge=0, description="step at which it started")
     last_step: int = Field(default=0, ge=0, description="last step that it reported")
     checkpoint_step: int = Field(default=0, ge=0, description="step of its newest committed checkpoint")
-    checkpoint_at: Moment | None = Field(default=None, description="when the hub first heard of that checkpoint")
+    checkpoint_at: Moment | None = Field(default=None, description="when the hub first saw that checkpoint")
     failure: str | None = Field(default=None, description="failure kind")
-    message: str = Field(default="", description="what happened, for people")
-    next_step: str = Field(default="", description="what a person can do about it")
+    message: str = Field(default="", description="cause, for people")
+    next_step: str = Field(default="", description="next step for a person")
     failed_node: str = Field(default="", description="node to blame, which later attempts avoid")
     log_tail: str = Field(default="", description="last lines of the rank that failed first")
 
 
 class TaskStatus(StatusFields):
-    """Where one task stands."""
+    """State of one task."""
 
     name: str = Field(description="name of the task")
-    phase: Phase = Field(default=Phase.PENDING, description="where it stands")
+    phase: Phase = Field(default=Phase.PENDING, description="phase of the task")
     progress: Progress = Field(default_factory=Progress)
-    message: str = Field(default="", description="what is going on, or why it waits")
+    message: str = Field(default="", description="current activity, or why the task waits")
     owed_since: Moment | None = Field(default=None, description="when others were first asked to make room for it (RFC 3339)")
     metrics: dict[str, Any] = Field(default_factory=dict, description="figure -> value, as in report.json")
-    artifacts: list[str] = Field(default_factory=list, description="URIs of what it made")
+    artifacts: list[str] = Field(default_factory=list, description="URIs of its artifacts")
 
 
 class TemplateStatus(StatusFields):
-    """The ModelTemplate of a job as it was when the first attempt was placed."""
+    """The ModelTemplate of a job at the placement of the first attempt."""
 
     name: str = Field(description="name of the ModelTemplate")
     spec: dict[str, Any] = Field(
-        default_factory=dict, description="its spec then: a template that is changed or deleted moves no running job"
+        default_factory=dict, description="its spec at that time: later changes of the template do not affect a running job"
     )
 
 
 class Usage(StatusFields):
-    """What all attempts together have held."""
+    """Resources used by all attempts together."""
 
     gpu_hours: float = Field(default=0.0, description="GPU-hours (slot-hours on cpu)")
-    cost: float = Field(default=0.0, description="price of those, in the currency of the Clusters")
+    cost: float = Field(default=0.0, description="price of these GPU-hours, in the currency of the Clusters")
 
 
 _ATTEMPT = ("number", "task", "token", "name", "placement", "phase", "created", "stopping", "endedAt", "cleaned")
@@ -140,7 +140,7 @@ _TASK = ("name", "phase")
 
 
 class JobStatus(StatusFields):
-    """What the hub reports about a job."""
+    """The hub's report about a job."""
 
     vital: ClassVar[frozenset[str]] = frozenset(
         (
@@ -151,17 +151,19 @@ class JobStatus(StatusFields):
         )
     )
 
-    phase: Phase = Field(default=Phase.PENDING, description="where the job stands")
-    message: str = Field(default="", description="what is going on, and what a person can do about it")
+    phase: Phase = Field(default=Phase.PENDING, description="phase of the job")
+    message: str = Field(default="", description="current activity, and the next step for a person")
     observed_generation: int | None = Field(default=None, description="generation of the JobSpec that the hub has seen")
     conditions: list[Condition] = Field(default_factory=list, description="state in the form of Kubernetes conditions")
-    placement: PlacementStatus | None = Field(default=None, description="where the newest attempt runs")
+    placement: PlacementStatus | None = Field(default=None, description="placement of the newest attempt")
     attempts: list[Attempt] = Field(default_factory=list, description="every start of every task, oldest first")
-    tasks: list[TaskStatus] = Field(default_factory=list, description="where each task stands")
-    template: TemplateStatus | None = Field(default=None, description="where spec.template is given: its defaults, since the first attempt")
+    tasks: list[TaskStatus] = Field(default_factory=list, description="state of each task")
+    template: TemplateStatus | None = Field(
+        default=None, description="the template of spec.template: its defaults, since the first attempt"
+    )
     progress: Progress = Field(default_factory=Progress)
     usage: Usage = Field(default_factory=Usage)
-    artifacts: list[str] = Field(default_factory=list, description="URIs of what its tasks made")
+    artifacts: list[str] = Field(default_factory=list, description="URIs of its tasks' artifacts")
     output: str = Field(default="", description="URI of checkpoints, artifacts, logs and the report")
     expected_start: Moment | None = Field(default=None, description="when it is predicted to start, while it waits (RFC 3339)")
     started_at: Moment | None = Field(default=None, description="when the first attempt was placed (RFC 3339)")

@@ -1,4 +1,4 @@
-"""A task of a job: exactly one of train, score, tune, rank and process, and what it runs on."""
+"""A task of a job: exactly one of train, score, tune, rank and process, and its resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASK_KINDS: tuple[TaskKind, ...] = ("train", "score", "tune", "rank", "process")
 
 
 class ProcessTask(Fields):
-    """Run a command that prepares data. What it writes to $TUNEYARD_OUTPUT is kept only if it exits 0."""
+    """Run a command that prepares data. Its files in $TUNEYARD_OUTPUT are kept only if it exits 0."""
 
     command: list[str] = Field(min_length=1, description="program and arguments; $TUNEYARD_OUTPUT is replaced by the task's output folder")
     working_dir: str | None = Field(
@@ -36,13 +36,13 @@ class ProcessTask(Fields):
 
 
 class Budget(Fields):
-    """What a search may take, pairs included."""
+    """Limits of a search, including its pairs."""
 
     trials: int = Field(default=30, ge=2, description="short runs in total: new settings, the file's own settings, and pairs")
     minutes: float | None = Field(
         default=None, gt=0, description="minutes that the whole search may take; a run that they cut off does not count; default: no limit"
     )
-    rounds: int = Field(default=5, ge=1, description="how often, at most, the file's own settings are run again to compare the others with")
+    rounds: int = Field(default=5, ge=1, description="re-runs of the file's own settings, at most, as a reference for the others")
     pairs: int = Field(
         default=3,
         ge=1,
@@ -66,10 +66,10 @@ class TuneTask(Fields):
 
 
 class WorkerRange(Fields):
-    """An elastic gang: any number of workers in the range will do."""
+    """An elastic gang: any number of workers in the range."""
 
-    min: int = Field(ge=1, le=MOST_WORKERS, description="fewest workers that will do")
-    max: int = Field(ge=1, le=MOST_WORKERS, description="most workers that are of use")
+    min: int = Field(ge=1, le=MOST_WORKERS, description="fewest workers")
+    max: int = Field(ge=1, le=MOST_WORKERS, description="most workers")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -79,7 +79,7 @@ class WorkerRange(Fields):
 
 
 class Resources(Fields):
-    """What a task runs on. A worker is a rank: one GPU, or one process on `cpu`."""
+    """Resources of a task. A worker is a rank: one GPU, or one process on `cpu`."""
 
     sku: list[str] = Field(default_factory=list, description="acceptable kinds of GPU, by any name of a kind, best first; empty: any")
     workers: Workers | Auto | WorkerRange = Field(
@@ -103,7 +103,7 @@ class Task(Fields):
     @field_validator("name")
     @classmethod
     def _leaves_the_logs_alone(cls, name: str) -> str:
-        """A task's output is the folder of its name, and that of `logs` would be mixed with the logs of a task named `files` or `parts`."""
+        """A task's output is the folder of its name. In `logs` it would mix with the logs of a task named `files` or `parts`."""
         if name == LOGS:
             raise ValueError(f"{LOGS} is the folder of all tasks' logs in the output: choose another name")
         return name
@@ -121,11 +121,11 @@ class Task(Fields):
 
     @property
     def training(self) -> TrainTask | None:
-        """What the ranks of a train or rank task train; None for a task without ranks."""
+        """The training that the ranks of a train or rank task run; None for a task without ranks."""
         return self.train if self.rank is None else self.rank.as_training()
 
     def references(self) -> dict[str, str]:
-        """Field path -> name of the task whose output it uses."""
+        """Field path -> name of the task whose output the field uses."""
         found: dict[str, str] = {}
         for kind, body in (("train", self.train), ("score", self.score)):
             if body is not None and body.model.from_task is not None:
@@ -133,15 +133,16 @@ class Task(Fields):
         return found | {f"{field}.from": source.from_task for field, source in self.sources().items() if source.from_task is not None}
 
     def named_tasks(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Each field that names a task, as a path inside this one, with that name."""
+        """Each field that names a task: its path inside this task, and that name."""
         yield from ((("dependsOn", index), name) for index, name in enumerate(self.depends_on))
         yield from ((tuple(field.split(".")), name) for field, name in self.references().items())
         if self.tune is not None:
             yield ("tune", "task"), self.tune.task
 
     def sources(self) -> dict[str, Source]:
-        """Where its data come from, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`,
-        `rank.table`."""
+        """Sources of the task's data, by the path of the field: `train.data`, `train.data.mix.0`, `train.data.validation`, `score.data`,
+        `rank.table`.
+        """
         if self.train is not None:
             return {f"train.data.{field}".rstrip("."): source for field, source in self.train.data.sources().items()}
         if self.rank is not None:

@@ -1,4 +1,4 @@
-"""What a ModelTemplate fixes: where a job says otherwise. Pure."""
+"""Conflicts of a job with the fields that its ModelTemplate fixes. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tuneyard.api.tasks import TASK_KINDS
 from tuneyard.api.template_merge import TEMPLATED
 
 _SEARCHED = ("strategy", "batch.micro", "tables", "model.attention", "data.workers")
-"""What a search changes of a task where its space is not listed, beside the number of workers."""
+"""Settings that a search without a listed space changes, beside the number of workers."""
 
 
 def overruled(goal: ModelTemplateGoal, name: str, part: str, given: Any, root: Path, kind: str = "") -> Iterator[tuple[Path, str]]:
-    """Where a filled part of a job has another value than the template `name` fixes. `root`: the place of the part in the job."""
+    """Conflicts of a filled part of a job with the values that the template `name` fixes. `root`: path of the part in the job."""
     default = resources_of(goal, kind) if part == "resources" else getattr(goal, part)
     for path in goal.fixed:
         first, *rest = path.split(".")
@@ -29,7 +29,7 @@ def overruled(goal: ModelTemplateGoal, name: str, part: str, given: Any, root: P
 
 
 def overruled_in_task(goal: ModelTemplateGoal, name: str, task: Any, kinds: Mapping[str, str], root: Path) -> Iterator[tuple[Path, str]]:
-    """As `overruled`, for the parts of one task. `kinds`: of the job's tasks, by name."""
+    """Conflicts of the parts of one task, as in `overruled`. `kinds`: the kinds of the job's tasks by name."""
     kind = kind_of(task)
     if kind in TEMPLATED:
         for path, reason in overruled(goal, name, kind, task[kind], (*root, kind)):
@@ -41,7 +41,7 @@ def overruled_in_task(goal: ModelTemplateGoal, name: str, task: Any, kinds: Mapp
 
 
 def _goes_on(body: Mapping[str, Any], kinds: Mapping[str, str], path: Path) -> bool:
-    """Whether a model that is not the fixed one is what a train task of the same job makes, which starts from the fixed one itself."""
+    """Whether a model other than the fixed one comes from a train task of the same job, which itself starts from the fixed model."""
     source = at(body, ["model", "from"])
     return path[:1] == ("model",) and isinstance(source, str) and kinds.get(source) == "train"
 
@@ -70,7 +70,7 @@ def _shown(value: Any) -> str:
     try:
         return json.dumps(value, default=str)
     except (TypeError, ValueError, RecursionError):
-        return "what cannot be shown"
+        return "a value that cannot be shown"
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -78,20 +78,20 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _holds(wanted: Any, found: Any, *, joined: bool) -> bool:
-    """Whether a value is the fixed one; of variables, which are joined by name, whether the fixed ones are among them."""
+    """Whether a value equals the fixed one. For variables, which are joined by name: whether it includes the fixed ones."""
     if joined and isinstance(wanted, list) and isinstance(found, list):
         return all(each in found for each in wanted)
     return bool(found == wanted)
 
 
 def resources_of(goal: ModelTemplateGoal, kind: str) -> dict[str, Any]:
-    """What a template gives of `resources` to a task of a kind: ranks are counted in workers, engines in instances."""
+    """A template's `resources` for a kind of task: ranks are counted in workers, engines in instances."""
     not_its_own = "workers" if kind == "score" else "instances"
     return {key: value for key, value in goal.resources.items() if key != not_its_own}
 
 
 def kind_of(task: Any) -> str:
-    """The kind of a task as written; empty for what is none."""
+    """The kind of a task as written; empty if it has none."""
     return next((kind for kind in TASK_KINDS if isinstance(task, Mapping) and isinstance(task.get(kind), Mapping)), "")
 
 
@@ -101,7 +101,7 @@ def kinds_of(tasks: list[Any]) -> dict[str, str]:
 
 
 def at(value: Any, path: list[str]) -> Any:
-    """What stands at a path of mappings; None where nothing does."""
+    """The value at a path of mappings; None if it is absent."""
     for step in path:
         if not isinstance(value, Mapping):
             return None

@@ -1,8 +1,8 @@
-"""Defaults and what a job says, field by field: the merge by which a ModelTemplate is filled in. Pure.
+"""The merge of a ModelTemplate's defaults with a job's fields, field by field. Pure.
 
-What the job says wins. A list of the job takes the place of the template's, but for `env`, whose variables are joined by name. Where fields
-exclude each other (`name` and `from` of a model, `epochs` and `steps`), the one that the job gives takes the place of the template's, and
-what belongs to the template's goes with it (`ALTERNATIVES`).
+The job's values win. A list of the job replaces the template's list, except for `env`, whose variables are joined by name. For exclusive
+fields (`name` and `from` of a model, `epochs` and `steps`), the field that the job gives replaces the template's, together with the
+template's companion fields (`ALTERNATIVES`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tuneyard.api.score import ScoreTask
 from tuneyard.api.train import Method, ModelRef, Optimizer, TrainTask
 
 TEMPLATED: Mapping[str, type[Fields]] = {"train": TrainTask, "score": ScoreTask, "rank": RankTask}
-"""The kinds of tasks for which a template has defaults."""
+"""Kinds of tasks for which a template has defaults."""
 
 
 @dataclass(frozen=True)
 class Alternatives:
-    """Fields that exclude each other, and `companions`, which belong to the value that one of them has."""
+    """Exclusive fields, and `companions`, which belong to the value of one of them."""
 
     fields: tuple[str, ...]
     companions: tuple[str, ...] = ()
 
     def gives_way(self, below: Mapping[str, Any], given: Mapping[str, Any]) -> set[str]:
-        """What of a template's `below` has no place beside what a job gives: where both give an alternative, and not the same."""
+        """Fields of a template's `below` that conflict with a job's `given`: both give an alternative, and the two differ."""
         own, other = ({name: values[name] for name in self.fields if values.get(name) not in (None, [])} for values in (given, below))
         if not own or not other or own == other:
             return set()
         if own.keys() == other.keys() and all(isinstance(value, Mapping) for value in own.values()):
-            return set()  # one group of fields, which is joined
+            return set()  # both give the same group of fields, which is merged
         return {*self.fields, *self.companions} - given.keys()
 
 
@@ -56,7 +56,7 @@ ALTERNATIVES: Mapping[type[Fields], tuple[Alternatives, ...]] = {
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any], model: type[Fields] | None) -> dict[str, Any]:
-    """`above` with what it leaves out from `below`. A null leaves out, as for an API server."""
+    """`above`, with unset fields taken from `below`. A null counts as unset, as for an API server."""
     given = {key: value for key, value in above.items() if value is not None}
     groups = ALTERNATIVES.get(model, ()) if model is not None else ()
     gone = {name for group in groups for name in group.gives_way(below, given)}
@@ -78,7 +78,7 @@ def _joined(below: list[Any], above: list[Any]) -> list[Any]:
 
 
 def _group(model: type[Fields] | None, key: str) -> type[Fields] | None:
-    """The group of fields that a field holds, where it can hold one."""
+    """The group of fields that a field can hold, if any."""
     if model is None:
         return None
     field = next((field for name, field in model.model_fields.items() if (field.alias or name) == key), None)

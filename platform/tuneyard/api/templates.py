@@ -23,27 +23,27 @@ from tuneyard.api.template_fixed import at, kind_of, kinds_of, overruled, overru
 from tuneyard.api.template_merge import TEMPLATED, merged
 
 FindTemplate = Callable[[str], ModelTemplate]
-"""Name -> template. Raises BadInput where there is none of that name."""
+"""Name -> template. Raises BadInput for an unknown name."""
 LARGEST_BYTES = 32_000
-"""A hub keeps a template's defaults in the status of each job that runs by it."""
+"""Limit of a template's size: a hub keeps its defaults in the status of each job that uses it."""
 JOB_FIELDS = ("image", "setup", "env", "storage", "tracking", "retries", "placement", "deadline", "expectedDuration")
 _OF_RANKERS = ("ranking", "rowsPerPart", "maxErrorFraction")
 _OF_PROMPTS = ("prompt", "reference", "chat")
 ANNOTATION = "tuneyard.dev/template"
 _STAND_IN: Mapping[str, Mapping[str, Any]] = {**SMALLEST, "score": merged(SMALLEST["score"], {"data": {"reference": "answer"}}, None)}
-"""What a job would have to give at the least, so that a template can be judged without one."""
+"""Required fields of a job, so that a template can be judged without a job."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """`spec` of a JobSpec with nothing left to fill in. `problems`: where the job says otherwise than its template allows."""
+    """`spec` of a JobSpec with its template's defaults. `problems`: conflicts of the job with fields that the template fixes."""
 
     spec: dict[str, Any]
     problems: tuple[tuple[Path, str], ...] = ()
 
 
 def no_template(name: str) -> ModelTemplate:
-    """`FindTemplate` where there is none."""
+    """`FindTemplate` that knows no template."""
     raise BadInput(
         f"there is no ModelTemplate {name} here",
         f"put it into the same file, or give its file: --templates FILE; from a hub: kubectl get modeltemplate {name} -o yaml > FILE",
@@ -51,7 +51,7 @@ def no_template(name: str) -> ModelTemplate:
 
 
 def template_from(item: Mapping[str, Any]) -> ModelTemplate:
-    """A ModelTemplate as an API server holds it. Raises BadInput where it cannot be read, or no job can be made of it."""
+    """A ModelTemplate from an API server. Raises BadInput if it cannot be read, or fits no job."""
     name = item["metadata"]["name"]
     try:
         template = ModelTemplate.model_validate({key: item[key] for key in ("metadata", "spec") if key in item}, extra="ignore")
@@ -66,8 +66,9 @@ def template_from(item: Mapping[str, Any]) -> ModelTemplate:
 
 
 def kept_template(item: Mapping[str, Any]) -> ModelTemplate | None:
-    """The template that a JobSpec, as an API server holds it, keeps in its status since it began; None where it has not begun, or names
-    another now. Raises BadInput where it cannot be read."""
+    """The template that a JobSpec from an API server keeps in its status since its first attempt. None if it has not started or now names
+    another template. Raises BadInput if the template cannot be read.
+    """
     name, status = template_of(item.get("spec")), item.get("status")
     kept = status.get("template") if isinstance(status, Mapping) else None
     if not isinstance(kept, Mapping) or kept.get("name") != name:
@@ -81,15 +82,17 @@ def kept_template(item: Mapping[str, Any]) -> ModelTemplate | None:
 
 
 def filled_job(item: Mapping[str, Any], find: FindTemplate) -> dict[str, Any]:
-    """A JobSpec as an API server holds it, by the template that its status keeps since it began, else by that which `find` knows. Raises
-    BadInput as `filled_manifest` does."""
+    """A JobSpec from an API server, filled in from the template in its status, else from `find`. Raises BadInput as `filled_manifest`
+    does.
+    """
     kept = kept_template(item)
     return filled_manifest(item, find if kept is None else lambda _: kept)
 
 
 def filled_manifest(manifest: Mapping[str, Any], find: FindTemplate) -> dict[str, Any]:
-    """A JobSpec, as its file or an API server holds it, with the defaults of its template. Raises BadInput where there is no such template,
-    or the job says otherwise than it allows."""
+    """A JobSpec, from a file or an API server, with the defaults of its template. Raises BadInput if the template is unknown, or the job
+    conflicts with a field that it fixes.
+    """
     spec = manifest.get("spec")
     name = template_of(spec)
     if not name or not isinstance(spec, Mapping):
@@ -101,8 +104,9 @@ def filled_manifest(manifest: Mapping[str, Any], find: FindTemplate) -> dict[str
 
 
 def comparable(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A job's spec with all defaults of the models, and stand-ins for what only its template gives: to tell whether two mean the same. None
-    where it cannot be read."""
+    """A job's spec with all defaults of the models, and stand-ins for fields that only its template gives, to compare two specs. None if it
+    cannot be read.
+    """
     made = filled(spec, "", ModelTemplateGoal(**{kind: dict(fields) for kind, fields in _STAND_IN.items()}))
     try:
         job = Job.model_validate(made.spec, context=STORED)
@@ -112,23 +116,26 @@ def comparable(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def template_of(spec: Any) -> str:
-    """The name of the template that the `spec` of a JobSpec asks for, as written; empty where it asks for none."""
+    """The name of the template in the `spec` of a JobSpec, as written; empty if there is none."""
     name = spec.get("template") if isinstance(spec, Mapping) else None
     return name if isinstance(name, str) and is_dns_label(name) else ""
 
 
 def folder_of(metadata: Any) -> str:
-    """Where a job writes below the output that a template names: NAMESPACE/NAME-UID on a hub, NAME in a file; as far as these are known."""
+    """The folder of a job below the output that a template names: NAMESPACE/NAME-UID on a hub, NAME in a file; as far as these are
+    known.
+    """
     known = metadata if isinstance(metadata, Mapping) else {}
     namespace, name, uid = (str(known.get(key) or "") for key in ("namespace", "name", "uid"))
     if not all(is_dns_label(part[:63]) for part in (namespace, name, uid) if part):
-        return ""  # it is refused for that
+        return ""  # the name is refused elsewhere
     return "/".join(part for part in (namespace, "-".join(part for part in (name, uid[:8]) if part)) if part)
 
 
 def filled(spec: Mapping[str, Any], name: str, goal: ModelTemplateGoal, folder: str = "") -> Filled:
-    """A `spec` as written, with what it leaves out from the template `name`. `folder`: its own, below the template's output. What has a
-    wrong type stays, for the models to refuse."""
+    """A `spec` as written, with unset fields taken from the template `name`. `folder`: the job's folder below the template's output. Values
+    of a wrong type stay, for the models to refuse.
+    """
     try:
         return _filled(spec, name, goal, folder)
     except RecursionError:
@@ -156,7 +163,7 @@ def _filled(spec: Mapping[str, Any], name: str, goal: ModelTemplateGoal, folder:
 
 
 def named(metadata: Any, name: str) -> Any:
-    """The metadata of a job that was filled in, which say by which template: reports and copies of the JobSpec keep them."""
+    """The metadata of a filled job, which name its template: reports and copies of the JobSpec keep them."""
     if not isinstance(metadata, Mapping):
         return metadata
     annotations = metadata.get("annotations")
@@ -164,7 +171,7 @@ def named(metadata: Any, name: str) -> Any:
 
 
 def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
-    """What is wrong with a template, whatever job takes it: paths start at the top of the ModelTemplate."""
+    """Problems of a template that are independent of the job. Paths start at the top of the ModelTemplate."""
     try:
         size = len(json.dumps(goal.to_yaml_dict()))
     except (ValueError, RecursionError):
@@ -172,7 +179,7 @@ def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
     if size > LARGEST_BYTES:
         return [(("spec",), f"{size:,} bytes as JSON, and {LARGEST_BYTES:,} is the most")]
     found: list[tuple[Path, str]] = [
-        (("spec", "job", key), f"a template does not give it: {', '.join(JOB_FIELDS)} are what it may")
+        (("spec", "job", key), f"not a field of a template, which may give: {', '.join(JOB_FIELDS)}")
         for key in goal.job
         if key not in JOB_FIELDS
     ]
@@ -187,7 +194,7 @@ def template_problems(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
 
 
 def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
-    """The template as part of a job that has a task of each kind for which it gives something."""
+    """The problems of the template as part of a job with a task of each kind that it has defaults for."""
     kinds = [kind for kind in TEMPLATED if getattr(goal, kind)] or ["train"]
     tasks = [
         {"name": kind, kind: merged(_STAND_IN[kind], getattr(goal, kind), TEMPLATED[kind]), "resources": resources_of(goal, kind)}
@@ -200,9 +207,11 @@ def _judged(goal: ModelTemplateGoal) -> list[tuple[Path, str]]:
         wrong = explain(error, JobSpec, value)
     else:
         wrong = [(violation.path, violation.reason) for violation in check_rules(job)]
-        wrong += [(file.path, f"{file.text} lies beside a file, and a template beside none: name a URI") for file in local_files(job.spec)]
+        wrong += [
+            (file.path, f"{file.text} is a path beside a file, and a template has no file: name a URI") for file in local_files(job.spec)
+        ]
         if job.spec.storage.output is not None and is_relative(job.spec.storage.output):
-            wrong.append((("spec", "storage", "output"), "is a folder beside a file, and a template lies beside none: name a URI"))
+            wrong.append((("spec", "storage", "output"), "is a folder beside a file, and a template has no file: name a URI"))
     return list({_in_template(path, kinds): reason for path, reason in wrong}.items())
 
 
@@ -227,7 +236,7 @@ def _task(task: Any, goal: ModelTemplateGoal, kinds: Mapping[str, str]) -> Any:
 
 
 def _defaults(goal: ModelTemplateGoal, task: Mapping[str, Any], kind: str, kinds: Mapping[str, str]) -> Mapping[str, Any]:
-    """What a template gives to a task. A score task of a ranker gets nothing that is about language models."""
+    """A template's defaults for a task. A score task of a ranker gets none of the fields about language models."""
     given: dict[str, Any] = getattr(goal, kind)
     source = at(task, ["score", "model", "from"])
     if kind != "score" or not isinstance(source, str) or kinds.get(source) != "rank":
@@ -238,7 +247,7 @@ def _defaults(goal: ModelTemplateGoal, task: Mapping[str, Any], kind: str, kinds
 
 
 def said_by(name: str, template: ModelTemplateGoal, path: Path, tasks: Any) -> str:
-    """Where a template sets what is wrong at `path` of a filled job, for the end of a complaint. Empty where the job itself says it."""
+    """The place where a template sets the wrong value at `path` of a filled job, for the end of a complaint. Empty if the job sets it."""
     match path:
         case ("spec", "tasks", int(index), str(part), *rest):
             of_task = tasks[index] if isinstance(tasks, list) and index < len(tasks) else None

@@ -21,7 +21,7 @@ MethodName = Literal["full", "lora", "qlora", "dora"]
 
 
 class ModelRef(Fields):
-    """The model that a task starts from: a Hugging Face name, a folder or URI, or what an earlier task made."""
+    """The model that a task starts from: a Hugging Face name, a folder or URI, or the model of an earlier task."""
 
     name: str | None = Field(
         default=None,
@@ -45,7 +45,7 @@ class ModelRef(Fields):
         if (self.name is None) == (self.from_task is None):
             raise ValueError("give exactly one of name and from")
         if self.path is not None and self.from_task is None:
-            raise ValueError("path goes with from; put it into name instead")
+            raise ValueError("path needs from; put it into name instead")
         return self
 
     @property
@@ -82,7 +82,7 @@ class Method(Fields):
     full: Full | None = Field(default=None, description="all weights: write `full: {}`")
     lora: Adapter | None = Field(default=None, description="a low-rank adapter (Hu et al. 2021)")
     qlora: QuantizedAdapter | None = Field(default=None, description="a low-rank adapter on weights kept in 4 bits (Dettmers et al. 2023)")
-    dora: Adapter | None = Field(default=None, description="a low-rank adapter that learns magnitudes apart (Liu et al. 2024)")
+    dora: Adapter | None = Field(default=None, description="a low-rank adapter that learns magnitudes separately (Liu et al. 2024)")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -117,7 +117,7 @@ class Optimizer(Fields):
     )
     warmup: float = Field(default=0.03, ge=0, description="below 1: share of all steps; from 1: steps")
     states: Literal["fp32", "bf16"] = Field(
-        default="fp32", description="what adamw keeps its two running means in; bf16: half the memory, rounded at random"
+        default="fp32", description="dtype of adamw's two running means; bf16: half the memory, with stochastic rounding"
     )
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay")
     betas: tuple[_Beta, _Beta] = Field(default=(0.9, 0.999), description="decay of AdamW's two running means")
@@ -126,7 +126,7 @@ class Optimizer(Fields):
 
 
 class Batch(Fields):
-    """global = micro * gradient accumulation * copies of the model, in rows; ranks that share a copy share its rows."""
+    """global = micro * gradient accumulation * copies of the model, in rows. Ranks that share a copy share its rows."""
 
     global_: int = Field(
         default=32, ge=1, le=MOST_ROWS_PER_STEP, alias="global", description="rows per optimizer step, over all copies of the model"
@@ -139,38 +139,38 @@ class Batch(Fields):
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches of a global batch, which workers divide evenly; rows, where `micro` is auto. 0: they make no whole number."""
+        """Micro-batches of a global batch to divide over workers; rows, if `micro` is auto. 0: `micro` does not divide the global batch."""
         micro = 1 if self.micro == "auto" else self.micro
         return 0 if self.global_ % micro else self.global_ // micro
 
 
 class Offload(Fields):
-    """What is kept outside the memory of the GPU."""
+    """States that are kept outside the memory of the GPU."""
 
-    optimizer: OffloadTarget = Field(default="none", description="where optimizer states live; needs ZeRO >= 1 (nvme: ZeRO 3)")
-    parameters: OffloadTarget = Field(default="none", description="where parameters live; needs ZeRO 3")
+    optimizer: OffloadTarget = Field(default="none", description="place of optimizer states; needs ZeRO >= 1 (nvme: ZeRO 3)")
+    parameters: OffloadTarget = Field(default="none", description="place of parameters; needs ZeRO 3")
     nvme_path: str = Field(default="/tmp/tuneyard-nvme", description="folder on a local NVMe disk")
 
 
 class Strategy(Fields):
-    """How the task is laid out over its workers. Each field left at `auto` is the planner's choice."""
+    """Layout of the task over its workers. The planner chooses each field at `auto`."""
 
     zero: Literal[0, 1, 2, 3] | Auto = Field(default="auto", description="ZeRO stage (Rajbhandari et al. 2020)")
     offload: Offload = Field(default_factory=Offload)
     tensor_parallel: int = Field(default=1, ge=1, le=MOST_GPUS_PER_NODE, description="ranks of one host that share each weight matrix")
     sequence_parallel: bool = Field(
-        default=False, description="tensor-parallel ranks split what lies between the matrices too (Korthikanti et al. 2022)"
+        default=False, description="tensor-parallel ranks also split the tokens between the matrices (Korthikanti et al. 2022)"
     )
     context_parallel: int = Field(
         default=1,
         ge=1,
         le=MOST_CONTEXT_RANKS,
-        description="ranks that split each row along its tokens, for rows that one device cannot hold; divides workers and heads",
+        description="ranks that split each row along its tokens, for rows too long for one device; divides workers and heads",
     )
     shard_within: Literal["none", "host"] | Auto = Field(
         default="none",
         description="host: ZeRO-3 shards over the ranks of a host and replicates across hosts; none: over all ranks; "
-        "auto: as the links between hosts make it faster",
+        "auto: whichever is faster over the links between hosts",
     )
     quantised_all_reduce: Literal["none", "int8", "fp8"] = Field(
         default="none", description="gradients cross hosts in blocks of 8 bits, with error feedback"
@@ -181,9 +181,11 @@ class Strategy(Fields):
 
 
 class Checkpoint(Fields):
-    """When the task saves itself, and what it keeps."""
+    """Interval and number of checkpoints."""
 
-    every_steps: Count | Auto = Field(default="auto", description="auto: from what a save costs and how often machines fail (Young/Daly)")
+    every_steps: Count | Auto = Field(
+        default="auto", description="auto: by the cost of a save and the failure rate of machines (Young/Daly)"
+    )
     keep: int = Field(default=3, ge=1, description="newest committed checkpoints that stay")
 
 
@@ -196,7 +198,7 @@ class Evaluation(Fields):
     )
     min_improvement: float = Field(default=0.0, ge=0, description="loss must be lower by more than this to count, nats per token")
     predictions: bool = Field(
-        default=False, description="of a program: at the end, write what its predict says of each held-out row to predictions.jsonl"
+        default=False, description="of a program: at the end, write its predictions for the held-out rows to predictions.jsonl"
     )
 
 
@@ -208,7 +210,9 @@ class Preference(Fields):
 
 
 def _no_model(_: dict[str, Any]) -> ModelRef:
-    """Stands where a program makes its own model: neither `name` nor `from`. Takes data so that no schema writes it out as a default."""
+    """Default for a program that makes its own model: neither `name` nor `from`. It takes data so that no schema includes it as a
+    default.
+    """
     return ModelRef.model_construct(name=None, from_task=None)
 
 
@@ -223,7 +227,7 @@ class TrainTask(Fields):
     program: Program | None = Field(
         default=None,
         max_length=512,
-        description="module:object of your own Python code, an object with collate, loss and predict that says what training is "
+        description="module:object of your own Python code, an object with collate, loss and predict that defines the training "
         "(docs/program.md); default: fine-tuning of a language model",
     )
     program_dir: str | None = Field(
@@ -260,7 +264,7 @@ class TrainTask(Fields):
         if self.program is None and not self.model.is_given:
             raise located("required field is missing", "model")
         if self.program is None and self.program_dir is not None:
-            raise ValueError("programDir goes with program: name the module and object in it")
+            raise ValueError("programDir needs program: name the module and object in it")
         return self
 
     @model_validator(mode="after")
@@ -271,20 +275,20 @@ class TrainTask(Fields):
 
     @property
     def uses_bitsandbytes(self) -> bool:
-        """Whether weights are kept in 4 bits, or optimizer states in 8."""
+        """Whether weights are kept in 4 bits, or optimizer states in 8 bits."""
         return self.method.qlora is not None or self.optimizer.name == "adamw-8bit"
 
     @property
     def layout(self) -> Strategy:
-        """The strategy with `auto` spelled out as a Strategy whose fields are all `auto`."""
+        """The strategy as a group: `auto` becomes a Strategy with all fields at `auto`."""
         return Strategy() if self.strategy == "auto" else self.strategy
 
     @property
     def ranks_per_replica(self) -> int:
-        """Ranks that hold one copy of the model together and see the same rows: tensor-parallel times context-parallel."""
+        """Ranks that together hold one copy of the model and see the same rows: tensor-parallel times context-parallel."""
         return self.layout.tensor_parallel * self.layout.context_parallel
 
     def divides_over(self, workers: int) -> bool:
-        """Whether `workers` make whole replicas, which can split the global batch into equal micro-batches."""
+        """Whether `workers` form whole replicas that can split the global batch into equal micro-batches."""
         replicas, rest = divmod(workers, self.ranks_per_replica)
         return not rest and self.batch.divides_over(replicas)

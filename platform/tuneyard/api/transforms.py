@@ -1,7 +1,7 @@
-"""Transformations of a rank task: features that are made of the columns of a table, row by row, before the ranker sees them.
+"""Transforms of a rank task: steps that make features from the columns of a table, row by row, before the ranker sees them.
 
-They are declared here and run by `data.tables.Pipeline`. Names alone tell what a step reads and makes, so that a wrong order, a lost output
-or a leaked label is refused before any table is opened.
+They are declared here, and `data.tables.Pipeline` runs them. The names tell which columns a step reads and makes, so that a wrong order, an
+unused output or a leaked label is refused before any table is opened.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Operation = Literal[
     "sampling",
     "sigrid_hash",
 ]
-"""Those of `data.tables.Pipeline` whose output a ranker can read: no maps (compute_score), no vectors (one_hot)."""
+"""Operations of `data.tables.Pipeline` whose output a ranker can read: no maps (compute_score), no vectors (one_hot)."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What an operation takes: parameters that are required, parameters with a default, and the number of inputs."""
+    """Parameters of an operation: required ones, optional ones, and the number of inputs."""
 
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ PARAMETERS: Mapping[str, Parameters] = {
 class Transform(Fields):
     """A step that makes a feature from one or two others, or that drops rows (`sampling`). Operations: docs/tables.md, Transform."""
 
-    op: Operation = Field(description="what the step does")
+    op: Operation = Field(description="operation of the step")
     inputs: list[Column] = Field(default_factory=list, max_length=2, description="columns of the table, or outputs of earlier steps")
     output: Column | None = Field(
         default=None, description="name of the feature that is made, or of an input, which it replaces; default: none, for sampling"
@@ -138,7 +138,7 @@ class Transform(Fields):
         return (self.key,) if self.key is not None else tuple(self.inputs)
 
     def as_step(self) -> dict[str, Any]:
-        """As `data.tables.Pipeline.of` takes it."""
+        """The step in the form of `data.tables.Pipeline.of`."""
         return self.model_dump(exclude_none=True, exclude={"inputs"} if self.op == "sampling" else None)
 
 
@@ -146,7 +146,7 @@ _ALL_PARAMETERS = tuple(name for name in Transform.model_fields if name not in (
 
 
 def roots(steps: Iterable[tuple[Sequence[str], str]], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The columns of the table that each name is made from. `steps`: (inputs, output). A column that no step makes is its own root."""
+    """The source columns of each name. `steps`: (inputs, output). A column that no step makes is its own source."""
     made: dict[str, frozenset[str]] = {}
     for inputs, output in steps:
         made[output] = frozenset().union(*(made.get(name, {name}) for name in inputs))
@@ -154,7 +154,7 @@ def roots(steps: Iterable[tuple[Sequence[str], str]], names: Iterable[str]) -> d
 
 
 def leak(steps: Iterable[tuple[Sequence[str], str]], features: Sequence[str], labels: Sequence[str]) -> str | None:
-    """A sentence on the first feature that is made from the same column as a label; None where there is none."""
+    """A sentence about the first feature that is made from the same column as a label; None without one."""
     found = roots(steps, [*features, *labels])
     for label in labels:
         for feature in features:
@@ -165,7 +165,7 @@ def leak(steps: Iterable[tuple[Sequence[str], str]], features: Sequence[str], la
 
 
 def check_steps(steps: Sequence[Transform], features: Sequence[str], labels: Sequence[str], slices: Sequence[str]) -> None:
-    """Raises where a step hides a column that was read before, makes what nothing reads, or samples by a label."""
+    """Raises if a step hides a column that was read before, makes an unused output, or samples by a label."""
     made_from = roots([(step.inputs, step.output) for step in steps if step.output is not None], labels)
     makers: dict[str, int] = {}
     first_reads: dict[str, int] = {}
@@ -192,7 +192,7 @@ def check_steps(steps: Sequence[Transform], features: Sequence[str], labels: Seq
 
 
 def _check_key(before: Sequence[Transform], step: Transform, of_labels: frozenset[str], number: int) -> None:
-    """`of_labels`: columns that labels are made from."""
+    """`of_labels`: columns from which labels are made."""
     assert step.key is not None
     found = roots([(each.inputs, each.output) for each in before if each.output is not None], [step.key])[step.key]
     if found & of_labels:

@@ -1,8 +1,10 @@
-"""The one door for what programs write: statuses and reports, of this version, an older or a newer one.
+"""The reader of objects that programs write: statuses and reports, of this version, an older or a newer one.
 
-What people write is strict: a JobSpec with a field that is not known is refused. What programs write is read as far as it goes. Fields
-that are not known, at any depth, are no problem, and are written back as they came. Texts, lists and mappings that are too long are cut.
-Other fields that break a rule are left to their defaults, and with them the item or group that cannot do without them.
+Objects that people write are strict: a JobSpec with an unknown field is refused. Objects that programs write are read as far as possible:
+
+- Unknown fields, at any depth, are accepted, and written back unchanged.
+- Texts, lists and mappings that are too long are cut.
+- Any other invalid field gets its default. If it has none, its item or group is dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _CUT = ("string_too_long", "too_long")
 
 @dataclass(frozen=True)
 class Reading(Generic[FieldsT]):
-    """`value`: what could be read. `problems`: what could not, in words. `lost`: the first problem of a field that decisions hang on."""
+    """`value`: the readable part. `problems`: the unreadable part, in words. `lost`: the first problem of a vital field."""
 
     value: FieldsT
     problems: str = ""
@@ -32,7 +34,7 @@ class Reading(Generic[FieldsT]):
 
 
 def read(model: type[FieldsT], found: Any) -> Reading[FieldsT]:
-    """`found` (None: nothing) as a `model`. Raises ValidationError where nothing is left that one could be made of."""
+    """`found` (None: empty) as a `model`. Raises ValidationError if too little is left to make one."""
     if found is None:
         found = {}
     if not isinstance(found, Mapping):
@@ -53,7 +55,7 @@ def _mended(model: type[FieldsT], found: Mapping[str, Any]) -> FieldsT:
         try:
             return model.model_validate(rest)
         except ValidationError as error:
-            for each in reversed(error.errors(include_input=False)):  # of a list, the last items first: the places before stay theirs
+            for each in reversed(error.errors(include_input=False)):  # last items of a list first: earlier places stay valid
                 _mend(rest, each["loc"], each["type"], each.get("ctx") or {})
     return model.model_validate({})
 
@@ -63,19 +65,19 @@ def _in_words(error: Any) -> str:
 
 
 def _place(place: Sequence[int | str]) -> str:
-    """Such as `attempts.*.token`."""
+    """A path as text, such as `attempts.*.token`."""
     return ".".join("*" if isinstance(step, int) else step for step in place)
 
 
 def _mend(value: dict[str, Any], place: Sequence[int | str], kind: str, context: Mapping[str, Any]) -> None:
-    """Cut what stands at `place`, or take it out; where it is missing, what it is missing from."""
+    """Cuts or removes the value at `place`; if a required field is missing there, removes its group."""
     *above, last = place[:-1] if kind == "missing" and len(place) > 1 else place or ("",)
     holder: Any = value
     for step in above:
         try:
             holder = holder[step]
         except (KeyError, IndexError, TypeError):
-            return  # taken out already
+            return  # already removed
     most = context.get("max_length")
     try:
         if kind in _CUT and isinstance(most, int):

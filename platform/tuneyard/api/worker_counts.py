@@ -1,4 +1,4 @@
-"""Numbers of workers with which a task can run: one answer for the scheduler, for a machine, for plans and for rules."""
+"""Possible numbers of workers of a task. The scheduler, local runs, plans and rules share this answer."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from tuneyard.api.tasks import Task, WorkerRange
 from tuneyard.api.train import TrainTask
 
 WORKERS_ON_CPU = 2
-"""`workers: auto` on cpu: enough to run the distributed code that clusters run, few enough for a laptop."""
+"""`workers: auto` on cpu: enough to run the distributed code of clusters, and few enough for a laptop."""
 MOST_AUTO = 8
-"""`workers: auto` takes one machine of GPUs at most, unless the planner says that the model needs more."""
+"""Upper bound of `workers: auto`: one machine of GPUs, unless the planner says that the model needs more."""
 _MOST_COUNTS = 64
 
 
 def worker_counts(task: Task, *, usual: int, limit: int | None = None) -> tuple[int, ...]:
-    """Numbers of workers that a task allows, best first. A named number stays as it is. Of a range, and of 1 to `usual` for `auto`, the
-    numbers count that make whole copies of the model over which the batch divides, the largest first. Empty where none does.
+    """Numbers of workers that a task allows, best first.
 
-    `limit`: the largest number of a range that is used, such as the GPUs of a machine; a range that begins above it uses its least.
+    A fixed number stays as it is. In a range, and in 1 to `usual` for `auto`, the allowed numbers form whole copies of the model over which
+    the batch divides; the largest comes first. Empty if there is none.
+
+    `limit`: the largest number of a range to use, such as the GPUs of a machine. A range that starts above it yields its minimum.
     """
     asked, training = task.resources.workers, task.training
     if isinstance(asked, int):
@@ -32,15 +34,16 @@ def worker_counts(task: Task, *, usual: int, limit: int | None = None) -> tuple[
 
 
 def counts_dividing(train: TrainTask, least: int, most: int) -> tuple[int, ...]:
-    """Numbers of ranks that make whole replicas over which a task's batch divides, largest first."""
+    """Numbers of ranks that form whole replicas over which a task's batch divides, in descending order."""
     replica = train.ranks_per_replica
     return tuple(count * replica for count in dividing(train.batch.micro_batches, -(-least // replica), most // replica))
 
 
 @lru_cache(maxsize=1024)
 def dividing(parts: int | None, least: int, most: int) -> tuple[int, ...]:
-    """Numbers of workers over which `parts` divide evenly (None: all), largest first: of very many the largest, the least, and some
-    between."""
+    """Numbers of workers over which `parts` divide evenly (None: all), in descending order. A long list is thinned to the largest, the
+    smallest and some between.
+    """
     found: Sequence[int] = range(most, least - 1, -1)
     if parts is not None:
         low = [count for count in range(1, math.isqrt(parts) + 1) if parts % count == 0]

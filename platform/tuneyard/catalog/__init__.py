@@ -1,4 +1,4 @@
-"""Facts: GPUs with their peaks and links, shapes of models, and the FLOPs and parameters that follow from both. Loads nothing heavy."""
+"""Facts: GPUs with their peaks and links, shapes of models, and their FLOPs and parameters. Imports nothing heavy."""
 
 from tuneyard.catalog.adapters import adapted_projections, trainable_parameters
 from tuneyard.catalog.attention import attention_kinds

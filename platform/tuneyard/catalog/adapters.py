@@ -1,4 +1,4 @@
-"""Which matrices a LoRA adapter touches, and how many parameters a method trains: as PEFT does it, without PEFT."""
+"""The matrices that a LoRA adapter adapts, and the trained parameters of a method: like PEFT, without PEFT."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuneyard.catalog.shapes import ModelShape, Projection
 
 
 def adapted_projections(shape: ModelShape, adapter: Adapter) -> frozenset[Projection]:
-    """The projections that the adapter's targets name. `all-linear` is every one that PEFT can adapt, but the head.
+    """The projections that the adapter's targets name. `all-linear` means every projection that PEFT can adapt, except the head.
 
-    A dotted target is known by its last part. Raises BadInput for a name that the model does not have, and where only one of two
-    matrices that the model keeps fused is named. Of an estimated shape the names are not known: PEFT checks them, and all count here.
+    A dotted target is recognised by its last part. Raises BadInput for an unknown name, and if only one of two fused matrices is named. The
+    names of an estimated shape are not known: all count here, and PEFT checks them.
     """
     adaptable = [p for p in shape.projections if p.targets]
     if adapter.targets == "all-linear":
@@ -38,7 +38,7 @@ def adapted_projections(shape: ModelShape, adapter: Adapter) -> frozenset[Projec
 
 
 def trainable_parameters(shape: ModelShape, method: Method) -> int:
-    """Parameters that get gradients, over all ranks: all of them for full; A, B (and DoRA's magnitudes) and saved modules else."""
+    """Parameters that get gradients, over all ranks: all of them for full, otherwise A, B (and DoRA's magnitudes) and saved modules."""
     adapter = method.adapter
     if adapter is None:
         return shape.parameters
@@ -56,5 +56,5 @@ def saved_projections(shape: ModelShape, adapter: Adapter) -> frozenset[Projecti
 
 
 def trains_embedding(shape: ModelShape, method: Method) -> bool:
-    """True if the token embedding gets gradients, so that they flow down to it through every layer."""
+    """Whether the token embedding gets gradients, so that they flow down to it through every layer."""
     return method.adapter is None or shape.embedding_name in method.adapter.save_modules

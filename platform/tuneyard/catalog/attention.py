@@ -1,4 +1,4 @@
-"""Which implementations of attention transformers has for a kind of model. Source: the classes of transformers 5.19, by a test."""
+"""Implementations of attention in transformers, by model type. Source: the classes of transformers 5.19, by a test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITHOUT_FLASH = frozenset(
 
 
 def attention_kinds(model_type: str) -> tuple[str, ...]:
-    """The fastest first: of flash, sdpa and eager. A model type that transformers does not know may have all three."""
+    """The implementations among flash, sdpa and eager, the fastest first. An unknown model type may have all three."""
     flash = () if model_type in _WITHOUT_FLASH else ("flash",)
     sdpa = () if model_type in _WITHOUT_SDPA else ("sdpa",)
     return (*flash, *sdpa, "eager")

@@ -1,8 +1,8 @@
-"""The shape of a model that `families` does not know exactly, read off the model itself: transformers builds it without memory.
+"""The shape of a model that `families` does not describe exactly, read off the model itself: transformers builds it without memory.
 
-Each matrix becomes a projection: its place in the layer follows from its module's name and its dimensions. All other parameters count
-as `other_parameters`, so that the sum is the model's own. Needs torch and transformers; a machine without them plans with what `families`
-makes of the configuration.
+Each matrix becomes a projection; its stage in the layer follows from its module's name and its dimensions. All other parameters count as
+`other_parameters`, so that the sum is the model's own. Needs torch and transformers; without them, planning uses the estimate of
+`families`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _CROSS = re.compile(r"cross|encoder_attn")
 
 
 def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """The shape that a `config.json` describes: exact where its family is known, else read off the built model.
+    """The shape of a `config.json`: exact if its family is known, else read off the built model.
 
-    Raises BadInput where neither way leads to a shape, and for encoders.
+    Raises BadInput if neither gives a shape, and for encoders.
     """
     refuse_encoders(config)
     refusal: BadInput | None = None
@@ -54,7 +54,7 @@ def model_shape_of(config: Mapping[str, Any]) -> ModelShape:
 
 
 def _built(config: Mapping[str, Any]) -> ModelShape | None:
-    """None where transformers is not installed, or cannot build such a model."""
+    """None if transformers is not installed, or cannot build the model."""
     if find_spec("torch") is None or find_spec("transformers") is None or not _buildable(config):
         return None
     import torch
@@ -84,7 +84,7 @@ def _largest(reader: ConfigReader, names: tuple[str, ...]) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without notices about kernels that are not installed: nothing is computed."""
+    """Suppresses notices about kernels that are not installed: nothing is computed."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -169,7 +169,7 @@ def _latent_head(text: Any) -> int | None:
 
 
 def _matrices(model: Any, active: int, experts: int | None, hidden: int) -> Iterator[_Matrix]:
-    """Linear layers, what old models call Conv1D, experts that share a tensor, and routers that are a bare matrix."""
+    """Linear layers, Conv1D of old models, experts in one tensor, and routers that are a bare matrix."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
@@ -195,8 +195,9 @@ def _flat_experts(name: str, module: Any) -> bool:
 
 
 def _experts(path: str, module: Any, active: int, experts: int | None, hidden: int) -> Iterator[_Matrix]:
-    """Tensors (experts, outputs, inputs), or flat ones (experts * outputs, inputs); some models keep them transposed, which shows where
-    the layer's width stands."""
+    """Matrices of experts: tensors (experts, outputs, inputs), or flat ones (experts * outputs, inputs). Some models keep them transposed;
+    the position of the layer's width shows it.
+    """
     count: int = getattr(module, "num_experts", None) or experts or 1
     for name, tensor in module.named_parameters(recurse=False):
         if tensor.ndim < 2 or "bias" in name:
@@ -246,7 +247,7 @@ def _head(head: Any) -> Projection:
 
 
 def _attention_layers(model: Any, text: Any, layers: int) -> int:
-    """Layers whose tokens look at each other in pairs; state-space layers, convolutions and linear attention do not."""
+    """Layers with attention between pairs of tokens; state-space layers, convolutions and linear attention have none."""
     found = sum(
         any(_QUERIES.search(name) for name, _ in module.named_children()) and not _CROSS.search(path)
         for path, module in model.named_modules()
@@ -258,7 +259,7 @@ def _attention_layers(model: Any, text: Any, layers: int) -> int:
 
 
 def _window(text: Any, layers: int, attending: int) -> dict[str, Any]:
-    """Layers without attention count as layers that look back at nothing but the token itself."""
+    """The sliding window. Layers without attention count as layers whose window is the token itself."""
     window = _positive(text, "sliding_window", "attention_window_size")
     kinds = [str(kind) for kind in getattr(text, "layer_types", None) or ()]
     sliding = sum(kind == "sliding_attention" for kind in kinds)
@@ -272,8 +273,9 @@ def _path_of(model: Any, wanted: Any) -> str:
 
 
 def _positive(config: Any, *names: str) -> int | None:
-    """The first of these fields that is a positive whole number. Fields that differ by layer raise errors of their own: they count as
-    absent."""
+    """The first of these fields that is a positive whole number. A field that differs by layer raises its own error, and counts as
+    absent.
+    """
     for name in names:
         with suppress(Exception):
             value = getattr(config, name)

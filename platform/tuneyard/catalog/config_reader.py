@@ -1,4 +1,4 @@
-"""Reading a Hugging Face `config.json`: older and newer names of a field, and errors that say which one is missing."""
+"""Reads a Hugging Face `config.json`: older and newer names of a field, and errors with the name of the missing one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuneyard.api import BadInput
 
 
 class ConfigReader:
-    """Fields of one configuration by any of their names; `null` counts as absent, as it does in transformers."""
+    """Fields of one configuration by any of their names. `null` counts as absent, as in transformers."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         nested = values.get("text_config")
-        # Vision-language models keep their language model's dimensions one level down; its head's tie stands outside.
+        # Vision-language models have their language model's dimensions one level down, but its head's tie at the top.
         self.values = {**values, **nested} if isinstance(nested, Mapping) else dict(values)
         self.nested = isinstance(nested, Mapping)
         self.model_type = str(self.values.get("model_type") or "")
@@ -24,7 +24,7 @@ class ConfigReader:
         return all(self.values.get(name) is not None for name in names)
 
     def is_null(self, name: str) -> bool:
-        """Whether it is there and `null`: for the few fields whose default is not what `null` means."""
+        """Whether the field is present and `null`: for the few fields whose default differs from the meaning of `null`."""
         return name in self.values and self.values[name] is None
 
     def value(self, *names: str, default: Any) -> Any:
@@ -32,7 +32,7 @@ class ConfigReader:
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
     def number(self, *names: str, default: int | None = None) -> int:
-        """A positive whole number, or 0 where that is the default. Raises BadInput where it is absent without a default, or is none."""
+        """A positive whole number, or 0 if that is the default. Raises BadInput if it is absent without a default, or is no such number."""
         found = self.value(*names, default=default)
         if found is None:
             raise BadInput(
@@ -51,7 +51,7 @@ class ConfigReader:
 
 
 def config_in(folder: Path | str) -> dict[str, Any]:
-    """`config.json` of a model's folder. Raises BadInput if it cannot be read."""
+    """`config.json` in a model's folder. Raises BadInput if it cannot be read."""
     file = Path(folder) / "config.json"
     next_step = "name a Hugging Face model, or a folder saved by `save_pretrained`"
     try:

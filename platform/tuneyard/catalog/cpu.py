@@ -1,7 +1,7 @@
-"""This machine as a SKU: its memory, and its measured peaks, kept in the user's cache folder.
+"""This machine as a SKU: its memory, and its measured peaks, which are cached in the user's cache folder.
 
-A CPU's data sheet says little about the matmuls that torch reaches on it, so the peak is what it reaches. MFU on `cpu` is thus the
-share of this machine's best matmul.
+A CPU's data sheet says little about the speed of torch's matmuls, so the peak is measured. MFU on `cpu` is thus the share of this machine's
+best matmul.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from tuneyard.api import BadInput
 from tuneyard.catalog.gpu_entries import cache_folder, write_whole
 from tuneyard.catalog.gpu_facts import Dtype, Gpu
-from tuneyard.catalog.measuring_process import run_measurement
+from tuneyard.catalog.measurement_process import run_measurement
 
 _BUSY_SHARE = 0.5
-"""Load of the last minute, per core."""
+"""Load per core during the last minute, below which the machine counts as quiet."""
 
 
 def this_machine() -> Gpu:
-    """The machine that this process runs on, or what it has adopted. Measures it first if there is no cached measurement of the same
-    CPU, cores and torch. One that was made while the machine was busy is made again once it is not: it may be too low.
+    """The machine that this process runs on, or one whose measurement it has adopted. Without a cached measurement of the same CPU, cores
+    and torch, it is measured first. A measurement from a busy machine may be too low, and is repeated once the machine is quiet.
 
     Raises BadInput if it cannot be measured.
     """
@@ -53,12 +53,12 @@ def this_machine() -> Gpu:
 
 
 def machine_key() -> str:
-    """Identifies machines that share their peaks: CPU, usable cores, and the library that multiplies."""
+    """Identifies machines with equal peaks: CPU, usable cores, and the matmul library."""
     return f"cpu-{hashlib.sha256(f'{cpu_model()}|{usable_cores()}|{_matmul_library()}'.encode()).hexdigest()[:16]}"
 
 
 def known() -> dict[str, Any] | None:
-    """The measurement that is kept here, if there is one."""
+    """The cached measurement, if there is one."""
     return _read(cache_folder() / f"{machine_key()}.json")
 
 
@@ -69,12 +69,12 @@ def measure() -> dict[str, Any]:
 
 
 def _is_quiet() -> bool:
-    """Whether little else has run on this machine during the last minute."""
+    """Whether other processes have used little of this machine during the last minute."""
     return os.getloadavg()[0] < _BUSY_SHARE * (os.cpu_count() or 1)
 
 
 def _better(new: dict[str, Any], old: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The higher of each: other work can only make a measurement too low."""
+    """The maximum of each peak: other work can only make a measurement too low."""
     if old is None:
         return new
     peaks = {dtype: max(flops, old["peak_flops"].get(dtype, 0.0)) for dtype, flops in new["peak_flops"].items()}
@@ -83,8 +83,9 @@ def _better(new: dict[str, Any], old: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def adopt(measured: Mapping[str, Any]) -> bool:
-    """Keep a measurement, of this machine or of one that it stands for: the driver of a cluster plans for its worker nodes. False for
-    what is none."""
+    """Cache a measurement, of this machine or of one that it represents: the driver of a cluster plans for its worker nodes. False for an
+    invalid measurement.
+    """
     file = cache_folder() / f"{machine_key()}.json"
     complete = _is_complete(measured)
     if complete:
@@ -93,7 +94,7 @@ def adopt(measured: Mapping[str, Any]) -> bool:
 
 
 def cpu_model() -> str:
-    """The CPU's name as the kernel prints it."""
+    """The CPU's name from the kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -135,13 +136,13 @@ def _matmul_library() -> str:
 
 
 def _measure(cores: int) -> dict[str, Any]:
-    """Of all usable cores, whose threads those of this process do not disturb."""
+    """Measure all usable cores, in a process without this process's threads."""
     threads = {name: str(cores) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return run_measurement(["cpu", str(cores)], what="`cpu`", environment=threads)
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """A cached measurement; None where there is none, or none that can be read: it is then made again."""
+    """A cached measurement; None if it is absent or unreadable, and has to be repeated."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

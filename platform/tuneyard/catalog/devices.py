@@ -14,9 +14,9 @@ from tuneyard.catalog.measured import measure_and_keep
 def gpu(sku: str) -> Gpu:
     """The facts of a kind, by any of its names, in any case.
 
-    `cpu` is this machine, and a kind that the catalog lacks may be its GPU: then the peaks are measured once, by up to a minute of matmuls
-    and copies in a process of their own, and kept in the user's cache folder. Raises BadInput for an unknown SKU, with the nearest names
-    and how to give its figures by hand.
+    `cpu` is this machine. A kind that the catalog lacks may be this machine's GPU. In both cases the peaks are measured once, by up to a
+    minute of matmuls and copies in a separate process, and cached in the user's cache folder. Raises BadInput for an unknown SKU, with the
+    nearest names and instructions for giving its figures by hand.
     """
     name = sku.strip()
     if name.lower() == CPU.sku:
@@ -31,7 +31,7 @@ def gpu(sku: str) -> Gpu:
 
 
 def rules_device(sku: str) -> Device:
-    """What the rules about combinations ask of a SKU; measures nothing. Raises BadInput as `gpu` does."""
+    """Facts about a SKU for the rules about combinations. Measures nothing. Raises BadInput like `gpu`."""
     name = sku.strip()
     if name.lower() == CPU.sku:
         return CPU
@@ -44,7 +44,7 @@ def rules_device(sku: str) -> Device:
 
 
 def _unknown(sku: str) -> BadInput:
-    """The error for a name that nothing is known of."""
+    """The error for an unknown name."""
     near, given = kinds().near(sku), users_source()
     where = "$TUNEYARD_GPUS" if given.lstrip().startswith("{") else given
     meant = "that" if len(near) == 1 else "one of them"

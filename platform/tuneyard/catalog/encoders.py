@@ -1,5 +1,6 @@
-"""Models whose tokens see the tokens after them, or which read something else than their own text: they are no language models.
-Source: transformers 5.19, by tests."""
+"""Models that are no language models: their tokens see the tokens after them, or they read more than their own text. Source: transformers
+5.19, by tests.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +23,17 @@ _OF_OTHER_MODELS = frozenset(
     }
 )
 # fmt: on
-"""Decoders that read an encoder's output. Alone they can be loaded, and their loss compares each token with itself: they learn to copy."""
+"""Decoders that read an encoder's output. They can be loaded alone, but their loss compares each token with itself: they learn to copy."""
 
 
 def refuse_encoders(values: Mapping[str, Any]) -> None:
     """Raises BadInput for the configuration of an encoder, and of an encoder with a decoder."""
     kind, advice = values.get("model_type"), "use a decoder-only language model: Llama, Qwen, Gemma, GPT-2 and others"
     if values.get("is_encoder_decoder"):
-        raise BadInput(f"a {kind} model has an encoder beside its decoder, which reads a text of its own", advice)
+        raise BadInput(f"a {kind} model has an encoder beside its decoder, which reads a separate text", advice)
     if kind in _OF_OTHER_MODELS:
         raise BadInput(
-            f"a {kind} model is the decoder of another model: it reads what an encoder makes of a text, an image or a sound", advice
+            f"a {kind} model is the decoder of another model: it reads an encoder's output for a text, an image or a sound", advice
         )
     if kind in _ENCODERS and not values.get("is_decoder"):
         raise BadInput(f"a {kind} model is an encoder: each token sees the tokens after it, which it would have to predict", advice)

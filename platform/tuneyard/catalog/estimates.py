@@ -1,6 +1,6 @@
-"""Dimensions of an architecture that has no family here, from whatever its configuration calls them: enough for an estimate.
+"""Dimensions of an architecture without a family here, under any of their usual field names: enough for an estimate.
 
-The field names are those of causal models in transformers 5.19. A missing field gets the value that most models have.
+The field names are those of causal models in transformers 5.19. A missing field gets the most common value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEEDED = ("hidden_size", "num_hidden_layers", "vocab_size")
 
 
 def usual_names(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The configuration of a model like Llama that is as large as this one; None where its width, depth or vocabulary cannot be found."""
+    """A Llama-like configuration of the same size; None if width, depth or vocabulary cannot be found."""
     found = {name: _number(values, names) for name, names in _NAMES.items()}
     found["num_hidden_layers"] = found["num_hidden_layers"] or _listed_layers(values)
     if any(found[name] is None for name in _NEEDED):
@@ -36,7 +36,7 @@ def usual_names(values: Mapping[str, Any]) -> dict[str, Any] | None:
         "num_attention_heads": heads,
         "num_key_value_heads": shared if heads % shared == 0 else heads,
         "head_dim": found["head_dim"] or max(1, hidden // heads),
-        # Without gates, which these models are counted with, a block of this width has 4 times the hidden size: as GPT-2 and MPT.
+        # Without gates, as these models are counted, a block of this width has 4 times the hidden size, as in GPT-2 and MPT.
         "intermediate_size": found["intermediate_size"] or 8 * hidden // 3,
     }
     if (found["num_experts"] or 0) < 2 or not found["num_experts_per_tok"]:
@@ -45,13 +45,13 @@ def usual_names(values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _listed_layers(values: Mapping[str, Any]) -> int | None:
-    """Some configurations list the kind of each layer instead of counting them (Nemotron-H)."""
+    """Number of layers in a configuration that lists the kind of each layer (Nemotron-H)."""
     kinds = values.get("layers_block_type") or values.get("layer_types")
     return len(kinds) if isinstance(kinds, list) else None
 
 
 def _number(values: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first that is a positive whole number; of numbers per layer, the largest."""
+    """The first field that is a positive whole number; for a number per layer, the largest."""
     for name in names:
         value = values.get(name)
         numbers = value if isinstance(value, list) else [value]

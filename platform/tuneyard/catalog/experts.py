@@ -30,7 +30,7 @@ def expert_layers(config: ConfigReader, layers: int, hidden: int) -> FeedForward
     first_is_sparse = 0 not in dense
     shared, shared_ffn = _shared_experts(config, sparse, hidden, ffn, first=first_is_sparse)
     routed = _routed_experts(config.model_type, sparse, hidden, ffn, experts, chosen, first=first_is_sparse) if sparse else ()
-    # PEFT points the names of a dense block at the fused experts, if it can adapt those: then it adapts no dense block.
+    # PEFT maps the names of a dense block to the fused experts, if it can adapt those: then it adapts no dense block.
     between = feed_forward(
         len(dense), hidden, config.number("intermediate_size"), first=not first_is_sparse, adaptable=config.model_type == "qwen2_moe"
     )
@@ -55,7 +55,7 @@ def _routed_experts(
     model_type: str, layers: int, hidden: int, ffn: int, experts: int, chosen: int, *, first: bool
 ) -> tuple[Projection, ...]:
     mixtral = model_type == "mixtral"
-    # PEFT maps expert names onto fused tensors for Mixtral and for what it counts as Qwen2-like, which leaves Qwen2-MoE itself out.
+    # PEFT maps expert names onto fused tensors for Mixtral and for models that it treats as Qwen2-like, but not for Qwen2-MoE itself.
     adaptable = model_type != "qwen2_moe"
     up_targets, down_targets = (("w1", "w3"), ("w2",)) if mixtral else (("gate_proj", "up_proj"), ("down_proj",))
 
@@ -83,7 +83,7 @@ def _routed_experts(
 
 
 def _shared_experts(config: ConfigReader, layers: int, hidden: int, ffn: int, *, first: bool) -> tuple[tuple[Projection, ...], int]:
-    """Experts that all tokens pass through, and their inner width together."""
+    """Experts that every token passes through, and the sum of their inner widths."""
     if config.model_type == "qwen2_moe":
         width = config.number("shared_expert_intermediate_size", default=5632)
         gate = layer_projection(layers, first=first)("shared_expert_gate", hidden, 1, "router")

@@ -1,7 +1,8 @@
-"""How each architecture is built: a Hugging Face configuration -> its ModelShape.
+"""Construction of each architecture: a Hugging Face configuration -> its ModelShape.
 
-Checked in tests against `AutoModelForCausalLM.from_config` parameter for parameter. Names, fused tensors and defaults are those of
-transformers 5; which names LoRA can adapt are those of PEFT 0.21, which maps the expert names of transformers 4 onto fused tensors.
+Tests compare it with `AutoModelForCausalLM.from_config` parameter for parameter. Names, fused tensors and defaults are those of
+transformers
+5. Names that LoRA can adapt are those of PEFT 0.21, which maps the expert names of transformers 4 onto fused tensors.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class _Core:
 
 
 def shape_from_config(values: Mapping[str, Any]) -> ModelShape:
-    """The shape of the model that a Hugging Face `config.json` describes.
+    """The shape of the model in a Hugging Face `config.json`.
 
-    An unknown `model_type` that has Llama's dimensions is taken to be built like Llama, with `exact=False`.
-    Raises BadInput where dimensions are missing or do not divide.
+    An unknown `model_type` with Llama's dimensions is assumed to be built like Llama, with `exact=False`. Raises BadInput if dimensions are
+    missing or do not divide.
     """
     config = ConfigReader(values)
     refuse_encoders(values)
@@ -59,7 +60,7 @@ def shape_from_folder(folder: Path | str) -> ModelShape:
 
 
 def _core(config: ConfigReader, *, head_dim: int | None = None, kv_heads: int | None = None) -> _Core:
-    """Shared dimensions. `head_dim` and `kv_heads` are the family's defaults; without: hidden / heads, and as many as heads."""
+    """Shared dimensions. `head_dim` and `kv_heads` are the family's defaults, otherwise hidden / heads, and the number of heads."""
     hidden, heads = config.number("hidden_size", "n_embd"), config.number("num_attention_heads", "n_head")
     if head_dim is None and not config.has("head_dim") and hidden % heads:
         raise BadInput(f"hidden_size {hidden} does not divide into {heads} attention heads", "correct the model's config.json")
@@ -78,7 +79,7 @@ def _core(config: ConfigReader, *, head_dim: int | None = None, kv_heads: int | 
 
 
 def _sliding(config: ConfigReader, layers: int) -> tuple[int | None, int]:
-    """The window, and how many layers have it: by `layer_types` where given, else by the rule of the family."""
+    """The window, and the number of layers with it: from `layer_types` if given, else by the family's rule."""
     by_default = config.model_type in _WINDOW_BY_DEFAULT and not config.is_null("sliding_window")
     window: int | None = config.value("sliding_window", default=4096 if by_default else None)
     types = config.value("layer_types", default=None)
@@ -101,7 +102,7 @@ _WINDOW_BY_DEFAULT = {"mistral", "gemma2", "gemma3", "gemma3_text"}
 
 
 def _llama_like(config: ConfigReader, *, exact: bool = True) -> ModelShape:
-    """RMSNorm, rotary positions, gated feed-forward, maybe grouped-query attention and experts: most models since 2023."""
+    """RMSNorm, rotary positions, gated feed-forward, optional grouped-query attention and experts: most models since 2023."""
     kind = config.model_type
     gemma, qwen2 = kind.startswith("gemma"), kind in ("qwen2", "qwen2_moe")
     default_head = 256 if gemma else 128 if kind == "qwen3" else None
@@ -141,7 +142,7 @@ def _llama_like(config: ConfigReader, *, exact: bool = True) -> ModelShape:
 
 
 def _phi3(config: ConfigReader) -> ModelShape:
-    """Llama with q, k, v and gate, up each in one matrix."""
+    """Llama with q, k and v in one matrix, and gate and up in another."""
     window, sliding_layers = _sliding(config, config.number("num_hidden_layers"))
     core, ffn = _core(config), config.number("intermediate_size")
     width = (core.heads + 2 * core.kv_heads) * core.head_dim
@@ -180,7 +181,7 @@ def _plain(
     embedding: str,
     parallel: bool = False,
 ) -> ModelShape:
-    """A model of the time before Llama: LayerNorm, no gate, no grouped-query attention in most."""
+    """A model from before Llama: LayerNorm, no gate, usually no grouped-query attention."""
     return ModelShape(
         **vars(core),
         model_type=config.model_type,
@@ -262,7 +263,7 @@ def _opt(config: ConfigReader) -> ModelShape:
 
 
 def _deepseek(config: ConfigReader) -> ModelShape:
-    """Multi-head latent attention (DeepSeek-V2, 2024): q and kv pass through narrow latents; experts behind the first dense layers."""
+    """Multi-head latent attention (DeepSeek-V2, 2024): q and kv pass through narrow latents; experts after the first dense layers."""
     layers, hidden, heads = config.number("num_hidden_layers"), config.number("hidden_size"), config.number("num_attention_heads")
     nope, rope = config.number("qk_nope_head_dim", default=128), config.number("qk_rope_head_dim", default=64)
     value, latent = config.number("v_head_dim", default=128), config.number("kv_lora_rank", default=512)

@@ -18,12 +18,14 @@ from tuneyard.catalog.shapes import ModelShape, Projection
 Attention = Literal["flash", "sdpa", "eager"]
 FULL = Method.model_validate({"full": {}})
 FOLDS_FORWARD = 2
-"""PEFT registers the folded weight anew in each forward pass, and torch's parametrize computes it once more to check its shape."""
+"""Executions of the fold per forward pass: PEFT registers the folded weight anew, and torch's parametrize computes it again to check its
+shape.
+"""
 
 
 @dataclass(frozen=True)
 class Flops:
-    """`model`: what the maths needs, by which MFU is computed. `hardware`: what is executed, recomputation included (HFU)."""
+    """`model`: FLOPs of the mathematics, for MFU. `hardware`: executed FLOPs, including recomputation (HFU)."""
 
     model: float
     hardware: float
@@ -41,22 +43,22 @@ def train_flops(
     document_lengths: Sequence[int] | None = None,
     passes: int = 1,
 ) -> Flops:
-    """FLOPs of one forward and backward pass over `tokens` tokens, in rows of `seq_len`, padding included in both.
+    """FLOPs of one forward and backward pass over `tokens` tokens, in rows of `seq_len`; both include padding.
 
-    `method`: which weights are trained. `recompute`: activation checkpointing of each layer. `causal`: count only the keys that a query
-    may see, half of them; default: all, as PaLM does. `document_lengths`: lengths of the packed documents, which do not see each other;
-    their sum is at most `tokens`. `passes`: forward passes that the tokens are split into, which matters for hardware FLOPs where PEFT
-    computes with whole weight matrices in each pass (DoRA, adapters on fused experts).
+    `method`: the trained weights. `recompute`: activation checkpointing of each layer. `causal`: count only the keys that a query may see,
+    half of them; default: all, as PaLM does. `document_lengths`: lengths of the packed documents, which do not see each other; their sum is
+    at most `tokens`. `passes`: forward passes over which the tokens are split, which matters for hardware FLOPs if PEFT computes with whole
+    weight matrices in each pass (DoRA, adapters on fused experts).
     """
     work = _Training(shape, method, flows_to_embedding=trains_embedding(shape, method))
-    # transformers makes the embedding's output require gradients where layers are recomputed, so that they flow through the first too.
+    # With recomputation, transformers makes the embedding's output require gradients, so that they flow through the first layer too.
     executed = _Training(shape, method, flows_to_embedding=True) if recompute else work
     documents = document_lengths if document_lengths is not None else _rows(tokens, seq_len)
     needed = attention_forward_flops(shape, documents, causal=causal)
     model = tokens * work.per_token + needed * (1 + 2 * work.attention_backward_share)
     # Eager and sdpa compute the masked part of each row as well; a flash kernel skips other documents.
     run = needed if attention == "flash" else attention_forward_flops(shape, _rows(tokens, seq_len), causal=False, window=False)
-    # Fused kernels compute the scores again in backward: 2.5 times forward instead of 2 (FlashAttention-2, Dao 2023, 3.1).
+    # Fused kernels recompute the scores in backward: 2.5 times forward instead of 2 (FlashAttention-2, Dao 2023, 3.1).
     backward = 2.0 if attention == "eager" else 2.5
     hardware = tokens * executed.per_token + run * (1 + backward * executed.attention_backward_share) + executed.folding(tokens, passes)
     if recompute:
@@ -73,11 +75,10 @@ def forward_flops(
     prompt_logits: bool = False,
     causal: bool = False,
 ) -> float:
-    """FLOPs of generating with a KV cache: each prompt in one pass, then a pass per token after the first.
+    """FLOPs of generating with a KV cache: each prompt in one pass, then one pass per token after the first.
 
-    The head is applied once per generated token, and to all prompt tokens as well with `prompt_logits` (perplexity).
-    A decoded token sees what stands before it, `causal` or not; `causal` says how the prompts are counted. Raises ValueError if the
-    two lists differ in length.
+    The head is applied once per generated token, and with `prompt_logits` (perplexity) also to all prompt tokens. A decoded token sees the
+    tokens before it, `causal` or not; `causal` applies to prompts. Raises ValueError if the two lists differ in length.
     """
     rows = list(zip(prompt_lengths, output_lengths, strict=True))
     adapted = adapted_projections(shape, adapter) if adapter else frozenset[Projection]()
@@ -103,7 +104,7 @@ def attention_forward_flops(shape: ModelShape, lengths: Sequence[int], *, causal
 
 
 def _flops_per_pair(shape: ModelShape) -> int:
-    """FLOPs of one query that looks at one key, over the heads of one layer."""
+    """FLOPs of one query with one key, over the heads of one layer."""
     return 2 * shape.heads * (shape.head_dim + shape.value_dim)
 
 
@@ -131,7 +132,7 @@ def _rows(tokens: int, seq_len: int) -> list[int]:
 
 
 class _Training:
-    """What one training pass of a method computes, per token."""
+    """Computation of one training pass of a method, per token."""
 
     def __init__(self, shape: ModelShape, method: Method, *, flows_to_embedding: bool) -> None:
         self._shape = shape
@@ -144,7 +145,7 @@ class _Training:
 
     @property
     def attention_backward_share(self) -> float:
-        """Share of the layers whose attention has a backward pass: all, but the first if nothing before it is trained."""
+        """Share of the layers whose attention has a backward pass: all of them, except the first if nothing before it is trained."""
         return 1.0 if self._reached["attention"] else 1.0 - 1.0 / self._shape.layers
 
     @property
@@ -159,12 +160,12 @@ class _Training:
         return base + (self._adapter(p) if p in self._adapted else 0)
 
     def _with_input_gradient(self, p: Projection) -> int:
-        """Applications, over all layers, whose input needs a gradient."""
+        """Applications of the projection, over all layers, whose input needs a gradient."""
         first_without = p.stage != "head" and p.in_first_layer and not self._reached[p.stage]
         return p.active * (p.layers - first_without)
 
     def _adapter(self, p: Projection) -> int:
-        """A and B: forward and own gradients of both; B's input gradient always, for A's sake; A's as far as gradients flow."""
+        """A and B: forward and own gradients of both. B's input gradient is always needed, for A; A's only where gradients flow."""
         a, b = (2 * self._rank * p.rank_factor * width for width in (p.inputs, p.outputs))
         return p.layers * p.active * (2 * a + 3 * b) + self._with_input_gradient(p) * a
 
@@ -172,8 +173,8 @@ class _Training:
     def rerun_per_token(self) -> int:
         """FLOPs per token of running each layer's forward again.
 
-        torch stops a recomputation when all that backward needs is there (`checkpoint`, early stop), which is before a layer's last
-        matmul, unless something that follows it keeps its result.
+        torch stops a recomputation once all inputs of backward exist (`checkpoint`, early stop). That is before a layer's last matmul,
+        unless a later operation keeps its result.
         """
         body = [p for p in self._shape.projections if p.stage != "head"]
         rerun = sum(2 * p.layers * p.active * (p.weights + (p.adapter_weights(self._rank) if p in self._adapted else 0)) for p in body)
@@ -185,7 +186,8 @@ class _Training:
         return 2 * last.layers * outputs * last.outputs
 
     def folding(self, tokens: int, passes: int) -> int:
-        """Hardware FLOPs beyond the maths: PEFT folds adapters of fused experts into the weights, and takes norms of whole DoRA weights.
+        """Hardware FLOPs beyond the mathematics: PEFT folds adapters of fused experts into the weights, and computes norms of whole DoRA
+        weights.
 
         A folded weight gets a whole gradient, from which those of A and B are computed, instead of two thin matmuls per token.
         """
@@ -195,7 +197,7 @@ class _Training:
         return tokens * (whole - thin) + passes * (FOLDS_FORWARD + 2) * self._fold(folded) + self._dora_norms(passes)
 
     def folding_again(self, tokens: int, passes: int) -> int:
-        """The same for the forward pass that recomputation runs again."""
+        """The same for the recomputed forward pass."""
         folded = [p for p in self._adapted if p.stacked]
         thin = sum(2 * p.layers * p.active * p.adapter_weights(self._rank) for p in folded)
         return passes * FOLDS_FORWARD * self._fold(folded) - tokens * thin + self._dora_norms(passes)
@@ -212,7 +214,7 @@ class _Training:
 
 
 def _gradients_in_first_layer(shape: ModelShape, trainable: frozenset[Projection], embedding: bool) -> dict[str, bool]:
-    """Stage -> whether the gradient of its input is needed in the first layer. In all later layers it is."""
+    """Stage -> whether the gradient of its input is needed in the first layer. Later layers always need it."""
     first = {p.stage for p in trainable if p.in_first_layer}
     latent = embedding or "input" in first
     attention = latent or "latent" in first

@@ -1,10 +1,10 @@
-"""Kinds of GPU that did not come with Tuneyard: entries that people have written, and devices that were measured. Both have one form.
+"""Kinds of GPU that are not in Tuneyard's table: entries that people have written, and devices that were measured. Both have this form:
 
 gpus:
-- name: rtx-9090-48gb
-  memoryGb: 48
-  memoryBandwidthGbPerS: 2000
-  peakTflops: {fp32: 120, fp16: 240, bf16: 240}
+  - name: rtx-9090-48gb
+    memoryGb: 48
+    memoryBandwidthGbPerS: 2000
+    peakTflops: {fp32: 120, fp16: 240, bf16: 240}
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class GpuEntry(Fields):
-    """One kind of GPU, as a file holds it. Peaks are dense, in 1e12 a second; links count both directions."""
+    """One kind of GPU in a file. Peaks are dense, in 1e12 a second; links count both directions."""
 
     name: SkuName = Field(description="name of the kind in JobSpecs and Clusters, such as rtx-9090-48gb")
-    product: str = Field(default="", description="what driver and torch call it; default: its name")
+    product: str = Field(default="", description="name in driver and torch; default: its name")
     aliases: list[str] = Field(default_factory=list, description="other names; default: none")
     vendor: Literal["nvidia", "amd"] = Field(default="nvidia", description="whose device plugin counts it; default: nvidia")
     architecture: str = Field(
@@ -50,8 +50,8 @@ class GpuEntry(Fields):
     memory_bandwidth_gb_per_s: Positive = Field(description="of the device's memory")
     pcie_gb_per_s: Positive = Field(default=64.0, description="GPU to host, both directions; default: 64, PCIe 4.0 with 16 lanes")
     link_gb_per_s: Positive | None = Field(default=None, description="GPU to GPU in a machine, both directions; default: as PCIe")
-    network_gb_per_s: Positive = Field(default=USUAL_NETWORK_GB_S, description="what a machine sends to others; default: 12.5")
-    source: str = Field(default="", description="where the figures come from; default: the file")
+    network_gb_per_s: Positive = Field(default=USUAL_NETWORK_GB_S, description="send rate of a machine to others; default: 12.5")
+    source: str = Field(default="", description="origin of the figures; default: the file")
     measured: bool = Field(default=False, description="whether the figures were measured on a device; default: false")
 
     @field_validator("peak_tflops")
@@ -62,7 +62,7 @@ class GpuEntry(Fields):
         return value
 
     def gpu(self, source: str) -> Gpu:
-        """The kind. `source`: where the entry was found."""
+        """The kind. `source`: the place of the entry."""
         basis: Basis = "measured" if self.measured else "given"
         tf32 = self.peak_tflops.get("tf32")
         return Gpu(
@@ -84,7 +84,7 @@ class GpuEntry(Fields):
 
 
 def entry_of(kind: Gpu) -> dict[str, Any]:
-    """The entry from which `GpuEntry.gpu` makes the same kind, as JSON."""
+    """The entry of a kind, as JSON: `GpuEntry.gpu` makes the same kind from it."""
     tf32 = {"tf32": kind.tf32_flops / TERA} if kind.tf32_flops else {}
     peaks: Any = {dtype: flops / TERA for dtype, flops in kind.peak_flops.items()} | tf32
     entry = GpuEntry(
@@ -106,8 +106,9 @@ def entry_of(kind: Gpu) -> dict[str, Any]:
 
 
 def users_source() -> str:
-    """Where people give their own kinds: the file that `$TUNEYARD_GPUS` names, else `gpus.yaml` in `$XDG_CONFIG_HOME/tuneyard`, by default
-    in `~/.config/tuneyard`. A hub gives its own to attempts in the variable itself, as JSON."""
+    """The place of people's own kinds: the file in `$TUNEYARD_GPUS`, else `gpus.yaml` in `$XDG_CONFIG_HOME/tuneyard`, by default in
+    `~/.config/tuneyard`. A hub passes its own kinds to attempts in the variable itself, as JSON.
+    """
     return _source(os.environ.get(VARIABLE), os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
 
 
@@ -118,8 +119,7 @@ def _source(given: str | None, config: str | None, _home: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def users_kinds(source: str) -> tuple[Gpu, ...]:
-    """The kinds of a file, or of JSON text; none where there is no file. Read once per process. Raises BadInput for what cannot be
-    understood."""
+    """The kinds of a file, or of JSON text; none if there is no file. Read once per process. Raises BadInput for invalid content."""
     if source.lstrip().startswith("{"):
         return tuple(entry.gpu(f"given in ${VARIABLE}") for entry in entries_of(source, f"${VARIABLE}"))
     try:
@@ -132,12 +132,12 @@ def users_kinds(source: str) -> tuple[Gpu, ...]:
 
 
 def given_json(kinds: Iterable[Gpu]) -> str:
-    """Kinds as `$TUNEYARD_GPUS` holds them."""
+    """Kinds as JSON text for `$TUNEYARD_GPUS`."""
     return json.dumps({"gpus": [entry_of(kind) for kind in kinds]}, separators=(",", ":"), sort_keys=True)
 
 
 def entries_of(text: str, where: str) -> list[GpuEntry]:
-    """The entries of YAML text. Raises BadInput that names the first thing that is wrong."""
+    """The entries of YAML text. Raises BadInput with the first error."""
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
@@ -169,7 +169,7 @@ def cache_folder() -> Path:
 
 
 def kept_kind(sku: str) -> Gpu | None:
-    """The kind that was kept here under this name: measured before, here or on a machine that this one plans for."""
+    """The kind that is cached under this name: measured before, here or on a machine that this one plans for."""
     entry = _kept(sku)
     return entry.gpu(f"kept in {cache_folder() / kept_file(sku)}") if entry is not None else None
 
@@ -188,7 +188,7 @@ def _kept(sku: str) -> GpuEntry | None:
 
 
 def keep(sku: str, values: Mapping[str, Any]) -> bool:
-    """Keep an entry (as JSON) under a SKU's name. False for what is none."""
+    """Cache an entry (as JSON) under a SKU's name. False for an invalid entry."""
     try:
         entry = GpuEntry.model_validate({**values, "name": sku})
     except ValidationError:
@@ -198,12 +198,12 @@ def keep(sku: str, values: Mapping[str, Any]) -> bool:
 
 
 def kept_file(sku: str) -> str:
-    """Name of the file in which a measured kind is kept."""
+    """Name of the file of a measured kind."""
     return f"gpu-{re.sub(r'[^a-z0-9.-]', '_', sku.lower())[:200]}.json"
 
 
 def write_whole(file: Path, values: Mapping[str, Any]) -> None:
-    """Keeps a measurement, whole or not at all. A cache that cannot be written only costs the next process some seconds."""
+    """Cache a measurement, completely or not at all. A cache that is not writable only costs the next process some seconds."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8") as partial:

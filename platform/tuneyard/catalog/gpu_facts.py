@@ -1,8 +1,8 @@
-"""What is known of one kind of GPU: the denominators of MFU and of every prediction.
+"""Facts about one kind of GPU: the denominators of MFU and of every prediction.
 
-Peaks are dense (no 2:4 sparsity), at boost clock, and accumulate in fp32, as training does: a GeForce card computes fp16 at half the rate
-that its box prints for accumulation in fp16. Links count both directions together, as makers print them. Memory is what the name says, in
-1e9 bytes; drivers report up to 7 % more, which is left as a reserve.
+Peaks are dense (no 2:4 sparsity), at boost clock, and accumulate in fp32, as training does: a GeForce card computes fp16 at half the
+printed rate, which is for accumulation in fp16. Links count both directions together, as makers print them. Memory is the amount in the
+name, in 1e9 bytes; drivers report up to 7 % more, which is left as a reserve.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dtype = Literal["bf16", "fp16", "fp32", "fp8", "int8"]
 DTYPES: tuple[Dtype, ...] = ("bf16", "fp16", "fp32", "fp8", "int8")
 Vendor = Literal["nvidia", "amd", "cpu"]
 Basis = Literal["datasheet", "measured", "given"]
-"""Where peaks come from: the table of kinds, a measurement of the device itself, or a file of the user."""
+"""Origin of peaks: the table of kinds, a measurement of the device itself, or a file of the user."""
 TERA = 1e12
 USUAL_NETWORK_GB_S = 12.5
 """Network of a machine without a known one: 100 Gb/s Ethernet."""
@@ -30,29 +30,30 @@ _AMD_FLASH = ("gfx90a", "gfx942", "gfx950")
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One device of a kind, as Kubernetes and torch count devices (a GCD of an MI250); for `cpu`, the whole machine."""
+    """One device of a kind, as Kubernetes and torch count devices (a GCD of an MI250). For `cpu`: the whole machine."""
 
     sku: str
     """The kind's name in JobSpecs, Clusters and quotas."""
     name: str
     vendor: Vendor = "nvidia"
     architecture: str
-    """What code is compiled for: `sm80` (compute capability 8.0), `gfx942`; empty for `cpu`, and where it is not known."""
+    """Compilation target: `sm80` (compute capability 8.0), `gfx942`; empty for `cpu`, and if unknown."""
     memory_gb: float
     peak_flops: Mapping[Dtype, float] = field(hash=False)
-    """Dense peak per second by dtype; a dtype that the device has no units for is absent."""
+    """Dense peak per second by dtype. Dtypes without hardware support are absent."""
     tf32_flops: float | None = None
-    """Peak of fp32 matmuls in TF32 (torch's `allow_tf32`); None where there is no TF32."""
+    """Peak of fp32 matmuls in TF32 (torch's `allow_tf32`); None without TF32."""
     memory_bandwidth_gb_s: float
     link_gb_s: float
-    """GPU to GPU inside a machine: NVLink or xGMI, all links of a device, both directions. What PCIe gives where there is none, and where
-    a bridge joins two cards alone; 0 for cpu."""
+    """GPU to GPU inside a machine: NVLink or xGMI, all links of a device, both directions. The rate of PCIe without such links, and if a
+    bridge joins only two cards; 0 for cpu.
+    """
     pcie_gb_s: float
     """GPU to host, both directions (NVLink-C2C on GH200 and GB200); 0 for cpu."""
     network_gb_s: float = USUAL_NETWORK_GB_S
-    """What a usual machine with these GPUs sends to others, one direction."""
+    """Network of a usual machine with these GPUs, one direction."""
     aliases: tuple[str, ...] = ()
-    """Other names: of people, drivers, torch, node labels and clouds."""
+    """Other names, from people, drivers, torch, node labels and clouds."""
     source: str
     basis: Basis = "datasheet"
 
@@ -62,39 +63,39 @@ class Gpu:
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:
-        """Of an NVIDIA GPU whose architecture is known; None for all others."""
+        """The compute capability of an NVIDIA GPU with a known architecture; None for others."""
         found = re.fullmatch(r"sm(\d+)(\d)", self.architecture)
         return (int(found[1]), int(found[2])) if found else None
 
     @property
     def resource(self) -> str:
-        """The resource by which the vendor's device plugin offers these GPUs in Kubernetes."""
+        """The Kubernetes resource of these GPUs, by the vendor's device plugin."""
         return _RESOURCES.get(self.vendor, NVIDIA_RESOURCE)
 
     @property
     def has_flash(self) -> bool:
-        """FlashAttention 2 needs Ampere or newer, or an AMD Instinct of the MI200 series or newer."""
+        """Whether FlashAttention 2 runs: on Ampere or newer, or an AMD Instinct of the MI200 series or newer."""
         return (self.compute_capability or (0, 0)) >= (8, 0) or self.architecture in _AMD_FLASH
 
     @property
     def has_bf16(self) -> bool:
-        """Native bf16 matmuls. A CPU emulates bf16 where it lacks it, so that auto precision there is fp32."""
+        """Whether bf16 matmuls are native. A CPU may emulate bf16, so auto precision there is fp32."""
         return not self.is_cpu and "bf16" in self.peak_flops
 
     @property
     def device(self) -> Device:
-        """What the rules about combinations ask of a kind."""
+        """Facts about a kind for the rules about combinations."""
         return Device(sku=self.sku, flash=self.has_flash, bf16="bf16" in self.peak_flops, is_cpu=self.is_cpu)
 
     @property
     def best_flops(self) -> float:
-        """The peak at the precision that `auto` would train in, or the nearest that the device has."""
+        """The peak at the precision of `auto`, or the nearest that the device has."""
         return self.peak_flops.get("bf16") or self.peak_flops.get("fp16") or self.peak_flops["fp32"]
 
     def rank_peak_flops(self, dtype: Dtype, ranks_on_machine: int = 1) -> float:
-        """Peak per second of one rank. A rank has a GPU to itself; ranks on `cpu` share the machine's peak evenly.
+        """Peak per second of one rank. A rank has its own GPU; ranks on `cpu` share the machine's peak evenly.
 
-        Raises BadInput if the device has no units for the dtype.
+        Raises BadInput if the device does not support the dtype.
         """
         peak = self.peak_flops.get(dtype)
         if peak is None:
@@ -120,8 +121,9 @@ def nvidia(
     aliases: str = "",
     source: str,
 ) -> Gpu:
-    """An entry of the table, in GB, GB/s and 1e12/s. `half`: fp16, and bf16 from Ampere on. `link`: 0 where PCIe is all there is.
-    `aliases`: separated by blanks."""
+    """An entry of the table, in GB, GB/s and 1e12/s. `half`: fp16, and bf16 from Ampere on. `link`: 0 if there is only PCIe. `aliases`:
+    separated by blanks.
+    """
     has_bf16 = int(architecture.removeprefix("sm")) >= 80
     peaks = {"bf16": half if has_bf16 else None, "fp16": half, "fp32": fp32, "fp8": fp8, "int8": int8}
     return _entry(sku, name, "nvidia", architecture, (memory, bandwidth, link, pcie, network), peaks, tf32, aliases, source)
@@ -146,7 +148,7 @@ def amd(
     aliases: str = "",
     source: str,
 ) -> Gpu:
-    """An entry of the table for AMD Instinct; see `nvidia`. `fp32`: of the matrix cores. `bf16`: where it is not as fast as fp16."""
+    """An entry of the table for AMD Instinct; see `nvidia`. `fp32`: of the matrix cores. `bf16`: if it is slower than fp16."""
     peaks = {"bf16": bf16 or half, "fp16": half, "fp32": fp32, "fp8": fp8, "int8": int8}
     return _entry(sku, name, "amd", architecture, (memory, bandwidth, link, pcie, network), peaks, tf32, aliases, source)
 

@@ -1,7 +1,8 @@
-"""All kinds of GPU that come with Tuneyard: one entry each, which all else reads. To add a kind, add an entry (docs/extending/gpu-kind.md).
+"""The table of all kinds of GPU that come with Tuneyard, the only place that lists them. A new kind is a new entry
+(docs/extending/gpu-kind.md).
 
-Of kinds that share a name (`a100`, `v100`, GeForce cards with two sizes of memory) the first is what the name means where no memory is
-known. A name is understood in any case, with any punctuation, and with or without the words of the vendor (gpu_names).
+If kinds share a name (`a100`, `v100`, GeForce cards with two sizes of memory), the name without a known memory means the first one. A name
+is matched in any case, with any punctuation, and with or without the vendor's words (gpu_names).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What GPUs are called by people, drivers, torch, clouds and labels of Kubernetes nodes: names to kinds, and a name for an unknown card."""
+"""Names of GPUs from people, drivers, torch, clouds and labels of Kubernetes nodes: names to kinds, and a name for an unknown card."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tuneyard.catalog.gpu_facts import Gpu
 _VENDOR_WORDS = frozenset(
     ("nvidia", "amd", "tesla", "geforce", "instinct", "tm", "r", "gpu", "gpus", "accelerator", "generation", "graphics", "edition")
 )
-"""Words that some sources write and others leave out."""
+"""Words that only some sources include."""
 _LEAST, _MOST = 0.9, 1.1
-"""Memory that drivers report, as a share of what is printed on the box: less with ECC, more as GiB are called GB."""
+"""Bounds of the memory that drivers report, as a share of the printed size: less with ECC, more if GiB are called GB."""
 _LONGEST = 253
-"""Characters of a name, as of names in Kubernetes. Longer text is none."""
+"""Characters of a name, as in Kubernetes. Longer text is no name."""
 PRODUCT_LABELS = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -26,12 +26,12 @@ PRODUCT_LABELS = (
     "cloud.google.com/gke-accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
 )
-"""Labels that name the GPU of a node: of NVIDIA's GPU feature discovery, AMD's node labeller, GKE and Karpenter."""
+"""Labels with the GPU of a node: from NVIDIA's GPU feature discovery, AMD's node labeller, GKE and Karpenter."""
 _MEMORY_MIB_LABELS = ("nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory")
 
 
 class Names:
-    """Kinds by each of their names. Of kinds that share a name the first counts, unless their memory says which it is."""
+    """Kinds by each of their names. If kinds share a name, the first counts, unless the memory decides."""
 
     def __init__(self, kinds: Iterable[Gpu]) -> None:
         self.kinds = tuple(kinds)
@@ -41,14 +41,15 @@ class Names:
         for kind in self.kinds:
             for name in dict.fromkeys((kind.sku, *kind.aliases, kind.name)):
                 _add(self._exact, name.lower(), kind)
-                if name not in kind.aliases or not _has_vendor(name):  # GKE's nvidia-tesla-a100 has 40 GB, and a100 has not
+                if name not in kind.aliases or not _has_vendor(name):  # GKE's nvidia-tesla-a100 has 40 GB, which a100 does not mean
                     _add(self._by_key, _key(name), kind)
-        for kind in self.kinds:  # a100-80gb is also called a100; what is named so in an entry goes before
+        for kind in self.kinds:  # a100-80gb is also called a100, unless an entry has that name
             _add(self._by_key, _key(_without_memory(kind.sku)), kind)
 
     def find(self, name: str, memory_gb: float | None = None) -> Gpu | None:
-        """The kind of this name, in any case and punctuation, with or without words of the vendor. `memory_gb`: of the device, as its
-        driver reports it; a kind that has another amount is not meant."""
+        """The kind of this name, in any case and punctuation, with or without words of the vendor. `memory_gb`: of the device, from its
+        driver; kinds with another size do not match.
+        """
         return self._remembered(name, memory_gb) if len(name) <= _LONGEST else None
 
     def _search(self, name: str, memory_gb: float | None) -> Gpu | None:
@@ -61,15 +62,16 @@ class Names:
         return None
 
     def near(self, name: str) -> list[str]:
-        """SKUs whose names look most like this one, at most three, the nearest first. Their numbers look alike too:
-        `superchip-9` has none of a GH200 superchip."""
+        """SKUs with the most similar names, at most three, the nearest first. Their numbers must be similar too: `superchip-9` does not
+        match a GH200 superchip.
+        """
         names = {**{_key(kind.sku): kind.sku for kind in self.kinds}, **{key: found[0].sku for key, found in self._by_key.items()}}
         wanted = _key(name[:_LONGEST])
         matches = difflib.get_close_matches(wanted, names, n=9, cutoff=0.6)
         return list(dict.fromkeys(names[match] for match in matches if _numbers_are_near(wanted, match)))[:3]
 
     def of_node(self, labels: Mapping[str, str]) -> Gpu | None:
-        """The kind that a Kubernetes node's labels name; None where they name none that is known."""
+        """The kind in a Kubernetes node's labels; None if they name no known kind."""
         memory_mib = next((int(text) for label in _MEMORY_MIB_LABELS if re.fullmatch(r"[0-9]{1,9}", text := labels.get(label, ""))), None)
         memory_gb = memory_mib * 2**20 / 1e9 if memory_mib else None
         for label in PRODUCT_LABELS:
@@ -79,7 +81,7 @@ class Names:
 
 
 def name_for(product: str, memory_gb: float) -> str:
-    """A SKU for a card that no entry has: `rtx-9090-48gb` for `NVIDIA GeForce RTX 9090` with 48 GiB."""
+    """A SKU for a card without an entry: `rtx-9090-48gb` for `NVIDIA GeForce RTX 9090` with 48 GiB."""
     size = f"{round(memory_gb * 1e9 / 2**30)}gb"
     words = [word for word in _words(product) if word not in _VENDOR_WORDS and word != size] or ["gpu"]
     return "-".join([*words, size])

@@ -1,4 +1,4 @@
-"""Kinds of GPU by name: the table that comes with Tuneyard, the user's own entries before it, and what was measured after it."""
+"""Kinds of GPU by name: first the user's own entries, then Tuneyard's table, then measured kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def kinds() -> Names:
-    """All kinds that need no measuring. Raises BadInput for a file of the user that cannot be understood."""
+    """All kinds that need no measurement. Raises BadInput for an invalid file of the user."""
     return _names(users_source())
 
 
@@ -39,7 +39,7 @@ def _names(source: str) -> Names:
 
 
 def _corrected(kind: Gpu, listed: Gpu) -> Gpu:
-    """A kind of the table with the figures that a user gives: it keeps its names."""
+    """A kind of the table with a user's figures. It keeps its names."""
     aliases = dict.fromkeys((kind.sku, *kind.aliases, kind.name, *listed.aliases))
     return replace(kind, sku=listed.sku, name=listed.name, aliases=tuple(aliases))
 
@@ -50,7 +50,7 @@ def known_skus() -> tuple[str, ...]:
 
 
 def canonical_sku(name: str) -> str:
-    """The catalog's name of a kind, by any of its names: `h100` is `h100-80gb`. A name that the catalog lacks stays as it is."""
+    """The catalog's name of a kind, by any of its names: `h100` is `h100-80gb`. An unknown name stays as it is."""
     return _canonical(name, users_source())
 
 
@@ -63,12 +63,12 @@ def _canonical(name: str, source: str) -> str:
 
 
 def needs_measuring(sku: str) -> bool:
-    """Whether peaks of a kind are known by measurement alone: `cpu`, and what the catalog lacks."""
+    """Whether the peaks of a kind are known only by measurement: `cpu`, and kinds that the catalog lacks."""
     return sku.strip().lower() == CPU.sku or kinds().find(sku) is None
 
 
 def gpu_resource(sku: Sku) -> str:
-    """The Kubernetes resource that counts the GPUs of a Cluster's SKU: what the Cluster says, else that of the kind's vendor."""
+    """The Kubernetes resource that counts the GPUs of a Cluster's SKU: the Cluster's own field, else that of the kind's vendor."""
     if sku.gpu_resource is not None:
         return sku.gpu_resource
     found = kinds().find(sku.name)
@@ -76,8 +76,9 @@ def gpu_resource(sku: Sku) -> str:
 
 
 def known_devices(skus: Iterable[str]) -> dict[str, Device]:
-    """What the rules ask of each SKU that the catalog has, by the name that is given; the others are left out, and nothing is asked of this
-    machine: for programs that judge jobs for others, such as a hub."""
+    """Facts for the rules about each SKU in the catalog, by the given name; other SKUs are left out. This machine is not examined: for
+    programs that judge jobs of other machines, such as a hub.
+    """
     found = {sku: CPU if sku.strip().lower() == CPU.sku else _device(sku) for sku in skus}
     return {sku: device for sku, device in found.items() if device is not None}
 

@@ -1,4 +1,4 @@
-"""Resident memory of a rank on `cpu` before it loads a model: measured by ranks that ran here, kept in the user's cache folder.
+"""Resident memory of a rank on `cpu` before it loads a model: measured by earlier ranks here, cached in the user's cache folder.
 
 It consists of the pages of torch, transformers and DeepSpeed, shared with the fork server or loaded by the rank itself. Its size depends on
 the versions of the libraries, and is known only after a rank has run.
@@ -18,11 +18,11 @@ from tuneyard.catalog.gpu_entries import cache_folder
 
 _LIBRARIES = ("torch", "transformers", "trl", "peft", "deepspeed", "ray")
 _MOST_GB = 64.0
-"""More than that is no measurement of libraries."""
+"""Larger values are no measurement of libraries."""
 
 
 def measured_libraries_gb() -> float | None:
-    """The last measurement of ranks with the libraries that are installed here, in 1e9 bytes; None where there is none."""
+    """The last measurement of ranks with the libraries that are installed here, in 1e9 bytes; None without one."""
     try:
         kept = json.loads(_file().read_text(encoding="utf-8"))
         value = kept["libraries_gb"]
@@ -32,7 +32,7 @@ def measured_libraries_gb() -> float | None:
 
 
 def keep_libraries_gb(value: float) -> bool:
-    """Keep what a rank has measured. False for what is no measurement, and where nothing can be written."""
+    """Cache a rank's measurement. False for an invalid value, and if nothing can be written."""
     if not _is_possible(value):
         return False
     file = _file()

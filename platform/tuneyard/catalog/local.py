@@ -1,4 +1,4 @@
-"""The devices of this machine, asked of the drivers of NVIDIA and AMD, without torch."""
+"""The devices of this machine, from the drivers of NVIDIA and AMD, without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VISIBLE: Mapping[Vendor, Sequence[str]] = {
     "nvidia": ("CUDA_VISIBLE_DEVICES",),
     "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
 }
-"""Variables that choose among a vendor's devices; the first that is set counts."""
+"""Variables that select among a vendor's devices. The first one that is set counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +30,17 @@ class LocalDevice:
     sku: str
     name: str
     memory_gb: float
-    """All of it as the driver reports it, in 1e9 bytes."""
+    """Total memory from the driver, in 1e9 bytes."""
     vendor: Vendor = "cpu"
     architecture: str = ""
     id: str = ""
-    """By which a variable such as CUDA_VISIBLE_DEVICES may name it."""
+    """Identifier of the device in variables such as CUDA_VISIBLE_DEVICES."""
     listed: bool = True
-    """Whether the catalog has this kind. What it lacks is measured where its peaks are needed."""
+    """Whether the catalog has this kind. Other kinds are measured when their peaks are needed."""
 
     @property
     def rules_device(self) -> Device:
-        """What is known for the rules before anything is measured."""
+        """Facts for the rules, before anything is measured."""
         kind = Gpu(
             sku=self.sku,
             name=self.name,
@@ -57,8 +57,9 @@ class LocalDevice:
 
 
 def local_devices() -> tuple[LocalDevice, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES (on AMD also ROCR_ and HIP_VISIBLE_DEVICES) leaves visible; the machine as one `cpu` device where
-    there is none."""
+    """The GPUs that CUDA_VISIBLE_DEVICES (on AMD also ROCR_ and HIP_VISIBLE_DEVICES) leaves visible; without any, the machine as one `cpu`
+    device.
+    """
     found = _visible("nvidia", _nvidia_smi()) or _visible("amd", _rocm_smi())
     return tuple(found) or (LocalDevice(sku="cpu", name="cpu", memory_gb=machine_memory_gb()),)
 
@@ -69,7 +70,7 @@ def local_sku() -> str:
 
 
 def unlisted_gpu(sku: str) -> LocalDevice | None:
-    """The GPU of this machine that the catalog lacks and that `local_sku` names so; None where there is none."""
+    """The GPU of this machine that the catalog lacks and that `local_sku` gives this name; None if there is none."""
     return next((device for device in local_devices() if not device.listed and device.sku == sku.strip().lower()), None)
 
 
@@ -87,7 +88,7 @@ def _device(vendor: Vendor, product: str, memory_gb: float, architecture: str, i
 
 
 def _nvidia_smi() -> list[LocalDevice]:
-    """Empty where there is no driver. One that is too old to know `compute_cap` says what it knows."""
+    """Devices from nvidia-smi; empty without a driver. An old driver without `compute_cap` gives its other fields."""
     for fields in ("uuid,name,memory.total,compute_cap", "uuid,name,memory.total"):
         output = _said_by(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
         rows = [[cell.strip() for cell in line.split(",")] + [""] for line in output.splitlines() if line.count(",") >= 2]
@@ -98,13 +99,13 @@ def _nvidia_smi() -> list[LocalDevice]:
 
 def _nvidia(identity: str, product: str, memory_mib: str, capability: str) -> LocalDevice:
     architecture = f"sm{capability.replace('.', '')}" if capability.replace(".", "").isdigit() else ""
-    # A GPU that shares the machine's memory has none of its own to report.
+    # A GPU that shares the machine's memory reports none of its own.
     memory_gb = float(memory_mib) * MIB / 1e9 if memory_mib.replace(".", "").isdigit() else machine_memory_gb()
     return _device("nvidia", product, memory_gb, architecture, identity)
 
 
 def _rocm_smi() -> list[LocalDevice]:
-    """Empty where there is no driver of AMD, or no GPU."""
+    """Devices from rocm-smi; empty without a driver of AMD, or without a GPU."""
     output = _said_by(["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"])
     try:
         cards = json.loads(output or "{}")
@@ -115,14 +116,14 @@ def _rocm_smi() -> list[LocalDevice]:
         card = {str(name).lower(): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
         memory, series, model = card.get("vram total memory (b)", ""), card.get("card series", ""), card.get("card model", "")
         if memory.isdigit():
-            # Which of the two holds the product's name differs from release to release; the other has a number of PCI.
+            # Which of the two has the product's name depends on the release; the other has a PCI number.
             product = next((name for name in (series, model) if name and not name.startswith("0x") and name != "N/A"), series or model)
             found.append(_device("amd", product, int(memory) / 1e9, card.get("gfx version", ""), str(len(found)), model, series))
     return found
 
 
 def _said_by(command: list[str]) -> str:
-    """What a program of a driver prints; empty where it is not there, or fails."""
+    """Output of a driver's program; empty if it is absent or fails."""
     program = shutil.which(command[0])
     if program is None:
         return ""
@@ -133,7 +134,7 @@ def _said_by(command: list[str]) -> str:
 
 
 def _visible(vendor: Vendor, found: list[LocalDevice]) -> list[LocalDevice]:
-    """Those that the variable names, by index or UUID, in its order; CUDA stops at the first that is not there."""
+    """The devices that the variable names, by index or UUID, in its order. CUDA stops at the first unknown one."""
     setting = next((os.environ[name] for name in _VISIBLE[vendor] if name in os.environ), None)
     if setting is None:
         return found

@@ -1,8 +1,8 @@
-"""Measure the best matmuls and copies of a device: `python -m tuneyard.catalog.measure gpu` (or `cpu THREADS`) prints them as JSON.
+"""Measures the best matmuls and copies of a device: `python -m tuneyard.catalog.measure gpu` (or `cpu THREADS`) prints them as JSON.
 
-Run as a process of its own by `measuring_process`; nothing imports it, so that the catalog loads neither torch nor numpy. Everything is
-repeated for a part of a second, of which the fastest counts: other work on the machine can only make a run slower. A GPU takes less than a
-minute: five precisions of five sizes, and three kinds of copy.
+`measurement_process` runs it as a separate process, and nothing imports it, so that the catalog loads neither torch nor numpy. Each
+measurement is repeated for a part of a second, and the fastest run counts: other work on the machine can only make a run slower. A GPU
+takes less than a minute: five precisions of five sizes, and three kinds of copy.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import torch
 
 SIZES = (256, 512, 1024, 2048)
-"""Rows and columns of the matrices. Large ones suit many cores; small ones end before something else on a busy machine cuts in."""
+"""Rows and columns of the matrices. Large ones suit many cores. Small ones can finish undisturbed on a busy machine."""
 GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
 BUFFER_BYTES = 256 * 2**20
 GPU_BUFFER_BYTES = 2**30
 """Larger than the caches of any GPU."""
 _MATRICES = 5
-"""Room that a matmul may need, in matrices of fp32: operands, what they were made from, and the result."""
+"""Memory for a matmul, in fp32 matrices: operands, their sources, and the result."""
 REPEAT_S = 0.4
 _BATCH_S = 0.02
-"""How long a GPU is kept busy between two looks at the clock, so that launches do not count."""
+"""Seconds of GPU work between two reads of the clock, so that launches do not count."""
 
 
 def best_s(work: Callable[[], Any]) -> float:
-    """Seconds of the fastest run, after one to warm up."""
+    """Seconds of the fastest run, after one warm-up run."""
     work()
     times: list[float] = []
     while sum(times) < REPEAT_S:
@@ -44,7 +44,7 @@ def best_s(work: Callable[[], Any]) -> float:
 
 
 def best_rate(rate: Callable[[int], float], sizes: Sequence[int]) -> float:
-    """FLOP/s of the size that does best. A size that would take too long is left out: bf16 may be emulated a hundred times slower."""
+    """FLOP/s of the best size. A size that would take too long is left out: emulated bf16 may be a hundred times slower."""
     best = 0.0
     for size in sizes:
         if best and 2 * size**3 / best > REPEAT_S:
@@ -55,15 +55,15 @@ def best_rate(rate: Callable[[int], float], sizes: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class Bench:
-    """Matmuls and copies of one torch device, `cpu` or `cuda` (which on ROCm is an AMD GPU)."""
+    """Matmuls and copies of one torch device, `cpu` or `cuda` (an AMD GPU under ROCm)."""
 
     device: torch.device
     sizes: Sequence[int]
     buffer_bytes: int
-    """Of each side of a copy."""
+    """Bytes of each side of a copy."""
 
     def seconds(self, work: Callable[[], Any]) -> float:
-        """Of one run of `work`, the device kept busy."""
+        """Seconds of one run of `work` on a busy device."""
         if self.device.type == "cpu":
             return best_s(work)
         import torch
@@ -78,7 +78,7 @@ class Bench:
         return best_s(partial(several, times)) / times if times > 1 else once
 
     def matmul(self, dtype: torch.dtype, *, tf32: bool = False) -> float:
-        """FLOP/s of the fastest size. `tf32`: whether fp32 may be computed in TF32, where the device has it."""
+        """FLOP/s of the fastest size. `tf32`: whether fp32 may be computed in TF32, if the device has it."""
         import torch
 
         def rate(size: int) -> float:
@@ -93,7 +93,7 @@ class Bench:
             torch.backends.cuda.matmul.allow_tf32 = before
 
     def fp8(self) -> float:
-        """FLOP/s of matmuls of 8-bit floats that accumulate in fp32, with one scale for each matrix. Raises where torch has none here."""
+        """FLOP/s of matmuls of 8-bit floats with accumulation in fp32 and one scale per matrix. Raises if torch has no kernel here."""
         import torch
 
         one = torch.ones((), device=self.device)
@@ -101,13 +101,13 @@ class Bench:
 
         def rate(size: int) -> float:
             a = torch.randn(size, size, device=self.device).to(kind)
-            b = torch.randn(size, size, device=self.device).to(kind).t()  # a column-major operand is what the kernels take
+            b = torch.randn(size, size, device=self.device).to(kind).t()  # the kernels need a column-major operand
             return 2 * size**3 / self.seconds(lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16))
 
         return best_rate(rate, self.sizes)
 
     def copy_gb_s(self, source: torch.device, *, pinned: bool = False) -> float:
-        """GB/s of a copy from `source` to the device, one direction. Within a device each byte is read and written: it counts twice."""
+        """GB/s of a copy from `source` to the device, one direction. Within a device each byte is read and written, and counts twice."""
         import torch
 
         there = torch.ones(self.buffer_bytes // 4, device=source)
@@ -118,7 +118,7 @@ class Bench:
 
 
 def _is_old_amd(device: torch.device) -> bool:
-    """MI300's 8-bit floats have a format of their own."""
+    """Whether the device is of the MI300 series, whose 8-bit floats have their own format."""
     import torch
 
     return torch.version.hip is not None and "gfx94" in torch.cuda.get_device_properties(device).gcnArchName
@@ -135,7 +135,7 @@ def measure_cpu(threads: int) -> dict[str, Any]:
 
 
 def measure_gpu() -> dict[str, Any]:
-    """Peaks by precision, memory bandwidth and links of the first visible GPU. Raises RuntimeError where torch sees none."""
+    """Peaks by precision, memory bandwidth and links of the first visible GPU. Raises RuntimeError if torch sees none."""
     import torch
 
     if not torch.cuda.is_available():
@@ -157,7 +157,7 @@ def measure_gpu() -> dict[str, Any]:
 
 
 def measured_rates(bench: Bench) -> dict[str, Any]:
-    """What a device reaches. TF32 counts where it is faster than fp32, bf16 where it is not emulated, 8 bits where torch has kernels."""
+    """Rates of a device. TF32 counts if it is faster than fp32, bf16 if it is not emulated, 8 bits if torch has kernels."""
     import torch
 
     on_gpu = bench.device.type == "cuda"
@@ -181,7 +181,7 @@ def measured_rates(bench: Bench) -> dict[str, Any]:
 
 
 def measure_with_numpy() -> dict[str, Any]:
-    """Of the CPU, where torch is not installed."""
+    """Peaks of the CPU, if torch is not installed."""
     import numpy as np
 
     def rate(size: int) -> float:

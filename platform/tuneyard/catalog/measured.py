@@ -1,4 +1,4 @@
-"""Devices whose peaks are known by measurement alone: `cpu`, and GPUs that the catalog lacks."""
+"""Devices whose peaks are known only by measurement: `cpu`, and GPUs that the catalog lacks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from tuneyard.catalog import cpu
 from tuneyard.catalog.gpu_entries import GpuEntry, keep, kept_entry, kept_file
 from tuneyard.catalog.gpu_facts import TERA, Gpu
-from tuneyard.catalog.measuring_process import run_measurement
+from tuneyard.catalog.measurement_process import run_measurement
 
 
 def known_measurement(sku: str) -> dict[str, Any] | None:
-    """The measurement of a kind that is kept here, as JSON; None where there is none."""
+    """The cached measurement of a kind, as JSON; None without one."""
     if sku == "cpu":
         return cpu.known()
     return kept_entry(sku)
@@ -27,7 +27,7 @@ def new_measurement(sku: str) -> dict[str, Any]:
 
 
 def keep_measurement(sku: str, values: Mapping[str, Any]) -> bool:
-    """Keep a measurement of this machine, or of one that it plans for. False for what is none."""
+    """Cache a measurement of this machine, or of one that it plans for. False for an invalid measurement."""
     if sku == "cpu":
         return cpu.adopt(values)
     return keep(sku, values)
@@ -41,7 +41,7 @@ def measurement_file(sku: str) -> str:
 
 
 def measure_and_keep(sku: str) -> Gpu:
-    """The first visible GPU of this machine, measured and kept as `sku`. Raises BadInput where it cannot be measured."""
+    """The first visible GPU of this machine, measured and cached as `sku`. Raises BadInput if it cannot be measured."""
     entry = measure_gpu(sku)
     keep(sku, entry)
     return GpuEntry.model_validate(entry).gpu("measured here")
@@ -53,7 +53,7 @@ def measure_gpu(sku: str) -> dict[str, Any]:
 
 
 def entry_from(sku: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What `measure` prints of a GPU, as an entry."""
+    """The output of `measure` for a GPU, as an entry."""
     values = {
         "name": sku,
         "product": found["name"],
@@ -71,7 +71,7 @@ def entry_from(sku: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """A measured GPU for people, with the entry by which a hub plans with it."""
+    """A measured GPU for people, with the entry that a hub needs to plan with it."""
     entry = {name: value for name, value in values.items() if name not in ("measured", "source")}
     entry["peakTflops"] = {dtype: round(tflops, 1) for dtype, tflops in values["peakTflops"].items()}
     rounded = {name: round(value, 1) if isinstance(value, float) else value for name, value in entry.items()}

@@ -1,8 +1,8 @@
-"""Shapes of open models that are used most, by their Hugging Face names: planning needs no network for them.
+"""Shapes of the most used open models, by their Hugging Face names: planning needs no network for them.
 
 Values are those of each model's public `config.json` (huggingface.co/NAME/blob/main/config.json). The last column is a checksum: the number
-of parameters that the model's page shows, which a test compares with what the dimensions come to. Models of one row differ in weights
-alone. A model whose configuration is not known for certain is not here.
+of parameters on the model's page, which a test compares with the sum from the dimensions. Models of one row differ only in weights. Models
+with an uncertain configuration are not listed.
 """
 
 from __future__ import annotations
@@ -246,21 +246,23 @@ _OWN_NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "opt": {"intermediate_size": "ffn_dim"},
 }
-"""Fields of `config.json` that a family calls otherwise."""
+"""Fields of `config.json` with another name in a family."""
 
 
 def known_models() -> tuple[str, ...]:
-    """Hugging Face names, as their authors write them."""
+    """Hugging Face names, in their authors' spelling."""
     return tuple(name for row in _TABLE for name in row[0].split())
 
 
 def known_config(name: str) -> dict[str, Any] | None:
-    """What planning reads of a model's `config.json`; None for a model that is not in the table. Names count in any case, as on the hub."""
+    """The fields of a model's `config.json` that planning needs; None for a model that is not in the table. Names match in any case, as on
+    the hub.
+    """
     return _CONFIGS.get(name.lower())
 
 
 def published_parameters(name: str) -> int:
-    """Parameters that the model's page shows. Raises KeyError for a model that is not in the table."""
+    """The number of parameters on the model's page. Raises KeyError for a model that is not in the table."""
     return _PARAMETERS[name.lower()]
 
 

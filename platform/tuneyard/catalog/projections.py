@@ -12,7 +12,7 @@ class _Layer(Protocol):
 
 
 def layer_projection(layers: int, *, bias: bool = False, first: bool = True, adaptable: bool = True) -> _Layer:
-    """A builder of plain matrices that `layers` layers have; `first`: the first layer is one of them."""
+    """A builder of plain matrices in `layers` layers. `first`: whether the first layer is among them."""
 
     def build(name: str, inputs: int, outputs: int, stage: Stage) -> Projection:
         return Projection(

@@ -1,12 +1,16 @@
-"""Parallel training of one model on several devices: who holds what. `mesh` says which ranks share a model, and which share rows.
+"""Parallel training of one model on several devices. `mesh` defines which ranks share a model, and which share rows.
 
-Automatic tensor-parallel plans: a forward pass is recorded on the meta device (`recording`); layouts are carried through it by a rule for
-each operation (`layout`, `operators`, `propagation`); the model's own code is run again with each rank's shapes (`replay`); what conflicts
-is taken back (`search`); what is left is written as styles (`plan`). No list of models and no names of modules take part.
+An automatic tensor-parallel plan is made in these steps. No list of models and no names of modules take part.
 
-A plan is applied to a model (`applied`): its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
-with differentiable collectives (`collectives`). `adapters` knows where PEFT's LoRA has put the modules of a planned model; `loading`
-fills a sharded model from files of the whole.
+1. `recording` records a forward pass on the meta device.
+2. `propagation` carries layouts (`layout`) through it, with a rule for each operation (`operators`).
+3. `replay` runs the model's own code again with each rank's shapes.
+4. `search` revokes the decisions that conflict, and repeats.
+5. `plan` writes the remaining decisions as styles.
+
+A plan is applied to a model by `applied`: its weights are cut to plain local tensors (`shares`), and its modules get a forward (`forwards`)
+with differentiable collectives (`collectives`). `adapters` finds the planned modules inside PEFT's LoRA. `loading` fills a sharded model
+from files of the whole model.
 """
 
 from __future__ import annotations

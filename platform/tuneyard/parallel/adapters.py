@@ -1,7 +1,7 @@
-"""Where the modules of a planned model are once PEFT has wrapped them, and the styles of LoRA's own two linears.
+"""Names of the modules of a planned model after PEFT has wrapped them, and the styles of LoRA's own two linears.
 
-`y = W x + B A x`. W by columns: A is whole, B is cut by rows like W, and the gradient of A's small result is summed. W by rows: A is cut by
-columns like W, its small result is summed, and B is whole. Around other styles both are whole, as their inputs and results are.
+`y = W x + B A x`. With W by columns, A is whole, B is cut by rows like W, and the gradient of A's small result is summed. With W by rows, A
+is cut by columns like W, its small result is summed, and B is whole. With other styles A and B are whole, like W's inputs and results.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _OF_A = {"rowwise": "rowwise", "replicated_with_grad_allreduce": "replicated_wit
 _OF_B = {name: name for name in ("colwise", "packed_colwise", "replicated_with_grad_allreduce")}
 _CUT = ("colwise", "packed_colwise", "colwise_gather_output", "rowwise", "rowwise_split_input", "embedding_rowwise", "moe_tp_experts")
 _AROUND = ("mla_kv_a_proj",)
-"""Styles that change a module's result alone: they belong around the adapter's sum."""
+"""Styles that change only a module's result: they belong around the adapter's sum."""
 _PACKED_WEIGHTS = ("Params4bit", "Int8Params")
 
 
 def planned_names(model: nn.Module) -> dict[str, str]:
-    """Name of each module -> its name in the model that PEFT was given; LoRA's own modules are left out."""
+    """Name of each module -> its name in the model before PEFT; without LoRA's own modules."""
     prefix = "base_model.model." if _is_peft_model(model) else ""
     found = {}
     inside: list[str] = []
@@ -48,10 +48,10 @@ def joined(module: str, own: str) -> str:
 
 
 def placed_styles(model: nn.Module, styles: Mapping[str, str]) -> dict[str, str]:
-    """Name of each module that a style concerns -> its style, LoRA's modules included.
+    """Name of each module with a style -> its style, including LoRA's modules.
 
     Raises:
-        BadInput: a plan that names what the model lacks; weights or adapters that cannot be cut.
+        BadInput: a plan with names that the model lacks; weights or adapters that cannot be cut.
     """
     names = planned_names(model)
     _check_known(model, names, styles)
@@ -87,7 +87,7 @@ def _check_known(model: nn.Module, names: Mapping[str, str], styles: Mapping[str
 
 
 def _around(name: str, module: Any, style: str) -> dict[str, str]:
-    """Styles of a module that LoRA wraps: of the wrapper, and of A and B of each adapter."""
+    """Styles of a module that LoRA wraps: those of the wrapper, and of A and B of each adapter."""
     if style in _CUT and module.lora_magnitude_vector:
         raise BadInput(f"DoRA norms whole weights, and those of {name} are cut", "use lora in place of dora, or set tensorParallel to 1")
     found = {name: style} if style in _AROUND else {}
@@ -97,7 +97,9 @@ def _around(name: str, module: Any, style: str) -> dict[str, str]:
 
 
 def _around_experts(name: str, module: Any, style: str) -> dict[str, str]:
-    """Styles of LoRA on a weight of experts, [experts, …, …]: one factor is cut like the weight, the gradient of the other is summed."""
+    """Styles of LoRA on a weight of experts, [experts, …, …]: one factor is cut like the weight, and the gradient of the other is
+    summed.
+    """
     if not style:
         return {}
     inputs_last = module._did_swap_in_out_features
@@ -109,7 +111,7 @@ def _around_experts(name: str, module: Any, style: str) -> dict[str, str]:
 
 
 def _belongs_around(name: str, names: Mapping[str, str], model: nn.Module, style: str) -> bool:
-    """Whether the style of a base layer is that of the adapter around it."""
+    """Whether the style of a base layer applies to the adapter around it."""
     outer = name.rpartition(".")[0]
     return style in _AROUND and names.get(outer) == names[name] and _kind(model.get_submodule(outer)) == "lora"
 
@@ -124,7 +126,7 @@ def _check_weights(name: str, module: nn.Module, style: str) -> None:
 
 
 def _kind(module: nn.Module) -> str | None:
-    """`lora`, `saved` (a trained copy of a module), or None for what is not PEFT's. Raises BadInput for other adapters."""
+    """`lora`, `saved` (a trained copy of a module), or None for a module that is not PEFT's. Raises BadInput for other adapters."""
     if "peft" not in sys.modules:
         return None
     from peft.tuners.lora import LoraLayer
@@ -149,5 +151,5 @@ def _is_peft_model(model: nn.Module) -> bool:
 
 
 def _own_parts(module: nn.Module) -> list[str]:
-    """Children of a LoRA layer that are not the layer it adapts."""
+    """Children of a LoRA layer other than the layer it adapts."""
     return [name for name, _ in module.named_children() if name not in ("base_layer", "original_module", "modules_to_save")]

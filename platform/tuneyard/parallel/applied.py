@@ -1,12 +1,12 @@
-"""A plan applied to a model: each rank keeps its share of every weight as a plain tensor, and modules do their share of the work.
+"""Applies a plan to a model: each rank keeps its share of every weight as a plain tensor, and modules do their share of the work.
 
     plan = explain_tensor_parallel(model, 4)
-    shards = shard_model(model, plan, group)        # the model is this rank's from here on
+    shards = shard_model(model, plan, group)        # from here on, the model is this rank's
     model(**batch).loss.backward()                  # the same batch on every rank of the group
-    shards.gather(name, weight.grad)                # what one process would have
+    shards.gather(name, weight.grad)                # the gradient of one process
 
-Parameters stay the objects that they are, with less data: ties hold, and an optimizer made afterwards sees this rank's shares. Attributes
-such as `in_features` keep the sizes of the whole, because the plan was proven with them.
+Parameters stay the same objects, with less data: ties hold, and an optimizer that is made afterwards sees this rank's shares. Attributes
+such as `in_features` keep the sizes of the whole model, because the plan was proven with them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BLOCKS = {"packed_colwise": 2, "packed_rowwise": 2}
 
 @dataclass(frozen=True)
 class Shards:
-    """What this rank holds of each parameter, by its name in the model; a tied parameter has every one of its names."""
+    """This rank's share of each parameter, by its name in the model. A tied parameter has an entry under each of its names."""
 
     group: TensorGroup
     shares: Mapping[str, Share]
@@ -43,7 +43,7 @@ class Shards:
         return self.shares[name]
 
     def boxes(self, name: str) -> tuple[Box, ...]:
-        """The parts of the whole parameter of which this rank's tensor is made, in the order in which they lie in it."""
+        """The parts of the whole parameter in this rank's tensor, in their order there."""
         return self.shares[name].boxes(self.group.rank)
 
     def replicated(self, name: str) -> bool:
@@ -51,11 +51,11 @@ class Shards:
         return self.shares[name].replicated
 
     def cut(self, name: str, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's share of a tensor that has the parameter's whole shape."""
+        """This rank's share of a tensor with the parameter's whole shape."""
         return self.shares[name].cut(whole, self.group.rank)
 
     def gather(self, name: str, local: torch.Tensor) -> torch.Tensor:
-        """The whole tensor from each rank's share of it: a parameter, its gradient, or an optimizer's state. All ranks call it."""
+        """The whole tensor from each rank's share: a parameter, its gradient, or an optimizer's state. All ranks call it."""
         share = self.shares[name]
         if share.dimension is None or self.group.size == 1:
             return local.detach()
@@ -64,14 +64,14 @@ class Shards:
 
 
 def shard_model(model: nn.Module, plan: TensorParallelPlan | Mapping[str, str], group: Any) -> Shards:
-    """Cuts every parameter in place to this rank's share, and gives planned modules the forward of their style.
+    """Cut every parameter in place to this rank's share, and give planned modules the forward of their style.
 
-    The model may be on the meta device. It may have been wrapped by PEFT's LoRA; the plan is that of the model without adapters.
-    `group` is a torch process group, all of whose ranks call this with the same model and plan.
+    The model may be on the meta device. PEFT's LoRA may wrap it; the plan is that of the model without adapters. `group` is a torch process
+    group. All of its ranks call this function with the same model and plan.
 
     Raises:
-        BadInput: a model that is sharded already; a plan of another model, another degree, or of styles that are not ours; a dimension
-            that the degree must divide; quantised weights; adapters that cannot be cut.
+        BadInput: a model that is already sharded; a plan of another model, another degree, or with unknown styles; a dimension
+            that the degree must divide, and does not; quantised weights; adapters that cannot be cut.
     """
     place = group if isinstance(group, TensorGroup) else TensorGroup.of(group)
     if any(isinstance(vars(module).get("forward"), ShardedForward) for module in model.modules()):
@@ -116,7 +116,7 @@ def _check_plan(model: nn.Module, plan: TensorParallelPlan, size: int) -> None:
 
 
 def _parameters_of(model: nn.Module, styles: Mapping[str, str]) -> dict[str, int]:
-    """Parameters per row of a plan, adapters left out; one that several modules share counts once."""
+    """Parameters per row of a plan, without adapters. A parameter of several modules counts once."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
     for name, own in planned_names(model).items():
@@ -133,7 +133,7 @@ def _parameters_of(model: nn.Module, styles: Mapping[str, str]) -> dict[str, int
 
 
 def _cuts(model: nn.Module, styles: Mapping[str, str], placed: Mapping[str, str], degree: int) -> Iterator[tuple[str, Share]]:
-    """How each parameter lies, under each of its names."""
+    """The share of each parameter, under each of its names."""
     names = planned_names(model)
     for name, module in model.named_modules():
         for own, weight in module.named_parameters(recurse=False):
@@ -153,13 +153,13 @@ def _share(name: str, module: nn.Module, own: str, weight: torch.Tensor, style: 
     if size % blocks or size // blocks < degree or (style in _PAIRED and (size // blocks) % degree):
         raise BadInput(
             f"{degree} ranks do not divide the {size} indices of dimension {at} of {name} ({style})",
-            f"make a plan for this model with a degree of {degree}: tensor_parallel_plan leaves out what does not divide",
+            f"make a plan for this model with a degree of {degree}: tensor_parallel_plan leaves out weights that do not divide",
         )
     return Share(shape, degree, at, (size // blocks,) * blocks)
 
 
 def _dimension(name: str, module: nn.Module, own: str, weight: torch.Tensor, style: str, *, alone: bool) -> int | None:
-    """The dimension of a parameter that its style cuts; `alone`: the plan names the parameter itself, such as a weight of experts."""
+    """The dimension of a parameter that its style cuts. `alone`: the plan names the parameter itself, such as a weight of experts."""
     if alone:
         return int(weight.ndim) - (2 if "colwise" in style else 1)
     if style in _LINEAR:
@@ -182,7 +182,7 @@ def _cut_in_place(model: nn.Module, cuts: Mapping[str, Share], group: TensorGrou
     every = {id(weight): cuts[name] for name, weight in model.named_parameters(remove_duplicate=False) if name in cuts}
     shares = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
-        share = shares[name] = cuts.get(name, every[id(weight)])  # a module that has a second name has the cut of its first
+        share = shares[name] = cuts.get(name, every[id(weight)])  # a module with a second name has the cut of its first name
         other, before = done.setdefault(id(weight), (name, share))
         if before != share:
             raise BadInput(
@@ -195,7 +195,7 @@ def _cut_in_place(model: nn.Module, cuts: Mapping[str, Share], group: TensorGrou
 
 
 def _size(model: nn.Module, name: str, style: str, shares: Mapping[str, Share]) -> int:
-    """The whole size of what a module's forward has to cut or gather."""
+    """The whole size of the dimension that a module's forward cuts or gathers."""
     if style == "mla_kv_a_proj":
         configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
         config = next(found for found in configs if hasattr(found, "get_text_config"))

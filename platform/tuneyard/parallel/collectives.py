@@ -1,13 +1,13 @@
-"""Collectives of a tensor-parallel group through which gradients flow: each one's backward is its mirror image (Megatron-LM's f and g).
+"""Differentiable collectives of a tensor-parallel group. The backward pass of each mirrors its forward pass (Megatron-LM's f and g).
 
-| forward | backward | for |
+| forward | backward | used for |
 |---|---|---|
 | `copied`: nothing | sum over the ranks | a whole tensor that meets shards |
 | `summed`: sum over the ranks | nothing | summands |
 | `gathered`: all ranks' slices | own slice | shards that are needed whole |
 | `sliced`: own slice | all ranks' slices | a whole tensor that meets shards of its own layout |
 
-The backward passes are made of the same functions, so they can be differentiated again.
+Backward passes use the same functions, so they can be differentiated again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuneyard.parallel.shares import share_of
 
 @dataclass(frozen=True, eq=False)
 class TensorGroup:
-    """The ranks that hold one model together: the process group, this rank's place in it, and its size."""
+    """The ranks that together hold one model: the process group, this rank's index in it, and its size."""
 
     process_group: Any
     rank: int
@@ -39,27 +39,27 @@ class TensorGroup:
 
 
 def copied(x: torch.Tensor, group: TensorGroup) -> torch.Tensor:
-    """`x` as it is; its gradient is summed over the group."""
+    """`x` unchanged; its gradient is summed over the group."""
     return x if group.size == 1 or not _differentiated(x) else _apply(_Copied, x, group)
 
 
 def summed(x: torch.Tensor, group: TensorGroup) -> torch.Tensor:
-    """The sum of the ranks' tensors; each rank's gradient is that of the sum."""
+    """The sum of the ranks' tensors; each rank gets the gradient of the sum."""
     return x if group.size == 1 else _apply(_Summed, x, group)
 
 
 def gathered(x: torch.Tensor, group: TensorGroup, dimension: int, size: int) -> torch.Tensor:
-    """The ranks' slices of a dimension of `size` indices, joined; the gradient must be the same on all ranks."""
+    """The ranks' slices of a dimension of `size` indices, joined. The gradient must be the same on all ranks."""
     return x if group.size == 1 else _apply(_Gathered, x, group, dimension % x.ndim, size)
 
 
 def sliced(x: torch.Tensor, group: TensorGroup, dimension: int) -> torch.Tensor:
-    """This rank's slice; the gradient is joined from all ranks."""
+    """This rank's slice. Its gradient is joined from all ranks."""
     return x if group.size == 1 else _apply(_Sliced, x, group, dimension % x.ndim)
 
 
 def all_slices(x: torch.Tensor, group: TensorGroup, dimension: int, widths: Sequence[int]) -> list[torch.Tensor]:
-    """Each rank's slice, without gradient; `widths` has the size of `dimension` on each rank."""
+    """Each rank's slice, without gradient. `widths`: the size of `dimension` on each rank."""
     most = max(widths)
     own = x.detach()
     if own.shape[dimension] < most:

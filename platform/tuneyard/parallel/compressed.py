@@ -1,12 +1,15 @@
 """All-reduce of gradients in 8 bits: blocks of int8 or fp8 values with one fp32 scale each, and error feedback.
 
-A rank cuts its tensor into one chunk per rank and sends each chunk, in 8 bits, to its owner (all-to-all). The owner adds up the chunks in
-fp32 and sends the mean, in 8 bits, to all (all-gather). So a rank sends 2 (n - 1) / n x 1.016 bytes per element, where a ring in fp32 sends
-2 (n - 1) / n x 4. Every rank decodes the same bytes: results are equal bit for bit, and replicas do not drift.
+1. A rank cuts its tensor into one chunk per rank, and sends each chunk in 8 bits to its owner (all-to-all).
+2. The owner adds up the chunks in fp32.
+3. It sends the mean in 8 bits to all ranks (all-gather).
 
-Rounding errors are kept where they arise and added to the next tensor (Seide et al. 2014; both stages, as in Tang et al. 2021, 1-bit Adam).
-A block that holds a value that is not finite is NaN as a whole afterwards, on every rank: the loss scaler and the NaN guard see it. It
-leaves no error behind.
+So a rank sends 2 (n - 1) / n x 1.016 bytes per element, where a ring in fp32 sends 2 (n - 1) / n x 4. Every rank decodes the same bytes:
+results are equal bit for bit, and replicas do not drift.
+
+Each rank keeps its rounding errors and adds them to the next tensor (Seide et al. 2014; both stages, as in Tang et al. 2021, 1-bit Adam). A
+block with a value that is not finite becomes NaN as a whole, on every rank: the loss scaler and the NaN guard see it. It leaves no error
+behind.
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ BLOCK = 256
 """Elements that share a scale."""
 _SCALE_BYTES = 4
 _CACHED_BLOCKS = 256
-"""On cpu: 256 kB of fp32 values."""
+"""Blocks that are coded at a time on cpu: 256 kB of fp32 values."""
 _SMALLEST = 1e-30
-"""A block whose largest value is below is sent as zeros, and kept in the error: its scale would leave the range of fp32."""
+"""A block with a smaller maximum is sent as zeros, and kept in the error: its scale would leave the range of fp32."""
 
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """8-bit codes of a block. `largest`: the value that the largest one of a block is scaled to."""
+    """8-bit codes of a block. The largest value of a block is scaled to `largest`."""
 
     name: str
     dtype: torch.dtype
@@ -45,7 +48,7 @@ FORMATS = {
 def encode(values: torch.Tensor, form: BlockFormat) -> torch.Tensor:
     """fp32 values `[rows, k * BLOCK]` as bytes `[rows, k * (BLOCK + 4)]`: the codes of a row, then its scales.
 
-    What the bytes leave out stays in `values`: zeros in a block that is not finite.
+    The rounding error stays in `values`: zeros in a block that is not finite.
     """
     rows, count = values.shape[0], values.shape[1] // BLOCK
     message = torch.empty(rows, count * (BLOCK + _SCALE_BYTES), dtype=torch.uint8, device=values.device)
@@ -58,9 +61,9 @@ def encode(values: torch.Tensor, form: BlockFormat) -> torch.Tensor:
 
 
 def _encode_slice(blocks: torch.Tensor, codes: torch.Tensor, form: BlockFormat) -> torch.Tensor:
-    """Write `codes` of `blocks` `[k, BLOCK]`, leave the remainder in `blocks`, and return the scales `[k]`."""
+    """Write the `codes` of `blocks` `[k, BLOCK]`, leave the remainder in `blocks`, and return the scales `[k]`."""
     largest = torch.maximum(blocks.amax(1), -blocks.amin(1))
-    scales = torch.where(largest < _SMALLEST, 0.0, largest / form.largest)  # a comparison with NaN is false: NaN stays
+    scales = torch.where(largest < _SMALLEST, 0.0, largest / form.largest)  # a comparison with NaN is false, so NaN stays
     inverse = torch.where(scales > 0, 1 / scales, 0.0)
     finite = torch.isfinite(scales)
     whole = bool(finite.all())
@@ -78,7 +81,7 @@ def _encode_slice(blocks: torch.Tensor, codes: torch.Tensor, form: BlockFormat) 
 
 
 def decode(message: torch.Tensor, form: BlockFormat) -> torch.Tensor:
-    """The fp32 values `[rows, k * BLOCK]` that bytes of `encode` stand for. A scale that is not finite makes its whole block NaN."""
+    """The fp32 values `[rows, k * BLOCK]` of bytes from `encode`. A scale that is not finite makes its whole block NaN."""
     rows, count = message.shape[0], message.shape[1] // (BLOCK + _SCALE_BYTES)
     values = torch.empty(rows, count * BLOCK, dtype=torch.float32, device=message.device)
     for row, encoded in zip(values, message, strict=True):
@@ -97,14 +100,14 @@ def _parts(message: torch.Tensor, form: BlockFormat) -> tuple[torch.Tensor, torc
 
 
 def _slices(count: int, tensor: torch.Tensor) -> Iterator[slice]:
-    """Runs of blocks that stay in a core's cache from one operation to the next; all at once on a GPU."""
+    """Runs of blocks that stay in a core's cache between operations; all blocks at once on a GPU."""
     step = count if tensor.is_cuda else _CACHED_BLOCKS
     return (slice(first, first + step) for first in range(0, count, step))
 
 
 @dataclass
 class Errors:
-    """What rounding has left out of one tensor so far, in fp32: of this rank's own values, and of the mean that it owns."""
+    """Rounding errors of one tensor so far, in fp32: of this rank's own values, and of the mean that it owns."""
 
     content: Hashable
     unit: float
@@ -116,7 +119,7 @@ class Errors:
 class CompressedAllReduce:
     """The mean over `group`, in place. Calls are collective, in the same order on every rank.
 
-    `unit`: what values are multiples of, such as the loss scale of fp16; errors follow when it changes.
+    `unit`: the factor of all values, such as the loss scale of fp16. Errors are rescaled when it changes.
     """
 
     group: Any
@@ -124,12 +127,15 @@ class CompressedAllReduce:
     feedback: bool = True
     unit: Callable[[], float] = lambda: 1.0
     bytes_sent: int = 0
-    """By this rank, since the beginning."""
+    """Bytes that this rank has sent so far."""
     _errors: dict[int, Errors] = field(default_factory=dict)
 
     def __call__(self, flat: torch.Tensor, slot: int, content: Hashable) -> None:
-        """`flat`: one dimension, any floating dtype, equally long on all ranks. `slot`: its number among the tensors of a step; `content`:
-        what it holds. Errors are kept per slot, and dropped when its content changes."""
+        """Average `flat`: one dimension, any floating dtype, the same length on all ranks.
+
+        `slot`: index among the tensors of a step; `content`: identifies the tensor's content. Errors are kept per slot, and dropped when
+        its content changes.
+        """
         ranks, elements = dist.get_world_size(self.group), flat.numel()
         if ranks == 1 or elements == 0:
             return
@@ -148,7 +154,7 @@ class CompressedAllReduce:
         self.bytes_sent += 2 * (ranks - 1) * own.numel()
 
     def _encoded(self, values: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
-        """Bytes of `values` plus `error`, in which what they leave out is kept."""
+        """Bytes of `values` plus `error`. The new rounding error stays in `error`."""
         if error is None:
             return encode(values, self.form)
         values.add_(error.view_as(values))
@@ -170,5 +176,5 @@ class CompressedAllReduce:
 
 
 def ring_bytes(elements: int, element_size: int, ranks: int) -> int:
-    """Bytes that a rank sends in a ring all-reduce (Thakur et al. 2005) that is not compressed."""
+    """Bytes that a rank sends in an uncompressed ring all-reduce (Thakur et al. 2005)."""
     return 2 * (ranks - 1) * -(-elements // ranks) * element_size if ranks > 1 else 0

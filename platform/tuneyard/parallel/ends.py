@@ -1,4 +1,6 @@
-"""Linears whose results a model returns as they are, or changed value by value: what an engine may leave in shards, such as logits."""
+"""Linears whose results reach the model's outputs unchanged, or changed value by value, such as logits. An engine may keep these in
+shards.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _COPIES = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
 
 
 def ends_of(recording: Recording) -> frozenset[str]:
-    """Patterns of the linears from whose every call nothing but value-by-value operations lead on, and these to the model's outputs."""
+    """Patterns of linears whose results, in every call, lead only through value-by-value operations to the model's outputs."""
     users: dict[int, list[Event]] = defaultdict(list)
     for event in recording.events:
         for ref in event.read:
@@ -41,7 +43,7 @@ def _ends(recording: Recording, users: dict[int, list[Event]], start: int) -> bo
 
 
 def _by_value(recording: Recording, event: Event, ours: set[int]) -> bool:
-    """Whether an operation keeps the last dimension apart: other tensors that it reads must not vary along it."""
+    """Whether an operation keeps the last dimension separate: other tensors that it reads must not vary along it."""
     if event.kind != "op" or event.function._schema.is_mutable:
         return False
     if event.function.overloadpacket.__name__ not in _COPIES and torch.Tag.pointwise not in event.function.tags:

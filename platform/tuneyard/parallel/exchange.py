@@ -1,8 +1,8 @@
-"""Averages buckets of gradients over a group of ranks while backward goes on, plain or in 8 bits.
+"""Averages buckets of gradients over a group of ranks during backward, plain or in 8 bits.
 
-`start` is called for each bucket as soon as backward has filled it, in the same order on every rank, and `finish` before the optimizer
-reads them. Plain buckets are asynchronous all-reduces. Compressed ones are two collectives with arithmetic between, which one thread does
-in turn; the group is used by nothing else, so that its collectives meet in the same order everywhere.
+`start` is called for each bucket as soon as backward has filled it, in the same order on every rank. `finish` is called before the
+optimizer reads the gradients. Plain buckets are asynchronous all-reduces. Compressed buckets need two collectives with arithmetic between
+them, which one thread runs in order. Nothing else uses the group, so its collectives have the same order on every rank.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Quantised = Literal["none", "int8", "fp8"]
 
 @dataclass
 class GradientExchange:
-    """`group`: ranks whose gradients are averaged. With `inside`, compressed buckets are scattered over the ranks of a host, exchanged with
-    the ranks of other hosts in `group`, and gathered inside. `unit`: see `CompressedAllReduce`.
+    """Averages gradients over `group`. With `inside`, compressed buckets are scattered over the ranks of a host, exchanged with the ranks
+    of other hosts in `group`, and gathered inside the host. `unit`: see `CompressedAllReduce`.
 
     Errors of a collective are raised by `finish`.
     """
@@ -43,11 +43,11 @@ class GradientExchange:
 
     @property
     def bytes_sent(self) -> int:
-        """By this rank since the beginning, without what the transport adds."""
+        """Bytes that this rank has sent so far, without the overhead of the transport."""
         return self._compressed.bytes_sent if self._compressed else self.plain_bytes
 
     def start(self, content: Hashable, parts: Sequence[torch.Tensor]) -> None:
-        """Average `parts` over the group, in place by the next `finish`. `content` says what they are, step after step."""
+        """Start to average `parts` over the group, in place; the next `finish` completes it. `content` identifies them across steps."""
         if not parts:
             return
         flat = torch.cat([part.view(-1) for part in parts])
@@ -61,7 +61,7 @@ class GradientExchange:
         return self._thread.submit(self._compress, slot, content, flat, _ready(flat))
 
     def average_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """A communication hook of DDP, for compressed exchanges: the bucket's mean, later."""
+        """A communication hook of DDP, for compressed exchanges: a future with the bucket's mean."""
         assert self._thread is not None
         flat = bucket.buffer()
         devices = [flat.device] if flat.is_cuda else None
@@ -78,7 +78,7 @@ class GradientExchange:
         return mean
 
     def finish(self) -> None:
-        """Wait for all that was started."""
+        """Wait for all started exchanges."""
         under_way, self._under_way = self._under_way, []
         for work, flat, parts in under_way:
             if isinstance(work, Future):
@@ -111,7 +111,7 @@ class GradientExchange:
             return self._stream.record_event() if flat.is_cuda else None
 
     def _through_host(self, compressed: CompressedAllReduce, flat: torch.Tensor, slot: int, content: Hashable) -> None:
-        """Each rank of a host has one share of the bucket cross the network, so that no byte crosses twice."""
+        """Each rank of a host sends one share of the bucket over the network, so that no byte crosses it twice."""
         ranks = dist.get_world_size(self.inside)
         share = -(-flat.numel() // ranks)
         whole = flat.new_zeros(ranks * share)

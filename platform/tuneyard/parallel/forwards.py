@@ -1,7 +1,7 @@
-"""What a module under a style does in place of its own forward: the same on its share of the weights, with the collectives around it.
+"""The forward of a module for each style: the module's own computation on its share of the weights, with collectives around it.
 
-They run on plain tensors, and are part of the module's forward: hooks, PEFT and activation checkpointing see whole inputs and results where
-the model does. Recomputed layers run their collectives again, in the same order on every rank.
+Forwards work on plain tensors, and are part of the module's forward: hooks, PEFT and activation checkpointing see whole inputs and results,
+as in the original model. Recomputed layers run their collectives again, in the same order on every rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuneyard.parallel.shares import share_of
 
 
 class ShardedForward:
-    """The forward of one module on one rank; `module.forward` is such an object. `size` is that of the dimension that is cut."""
+    """The forward of one module on one rank, assigned to `module.forward`. `size`: that of the cut dimension."""
 
     def __init__(self, module: nn.Module, group: TensorGroup, size: int) -> None:
         self.module: Any = module
@@ -62,13 +62,13 @@ class SlicedRows(Rows):
 
 
 class Vocabulary(ShardedForward):
-    """`embedding_rowwise`: each rank looks up the tokens whose rows it holds; lookups are added."""
+    """`embedding_rowwise`: each rank looks up the tokens whose rows it holds, and the lookups are added."""
 
     def __init__(self, module: nn.Module, group: TensorGroup, size: int) -> None:
         super().__init__(module, group, size)
         self.first, self.length = share_of(size, group.size, group.rank)
         padding = self.module.padding_idx
-        if padding is not None:  # the row without gradient is that of one rank
+        if padding is not None:  # only one rank has the row without gradient
             self.module.padding_idx = padding - self.first if self.first <= padding < self.first + self.length else None
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,9 @@ class Vocabulary(ShardedForward):
         return summed(found.masked_fill(elsewhere.unsqueeze(-1), 0), self.group)
 
     def _check(self, tokens: torch.Tensor) -> None:
-        """Ranks would add up zeros for a token that none has; a whole table refuses it. On a GPU without waiting for it."""
+        """A token of no rank would silently become zeros, where a whole table refuses it. On a GPU the check does not wait for the
+        result.
+        """
         inside = ((tokens >= 0) & (tokens < self.size)).all()
         if tokens.is_cuda:
             torch._assert_async(inside)
@@ -88,7 +90,7 @@ class Vocabulary(ShardedForward):
 
 
 class Experts(ShardedForward):
-    """`moe_tp_experts`: this rank's share of every expert on whole inputs; results are added."""
+    """`moe_tp_experts`: this rank's share of every expert on whole inputs, and the results are added."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         arguments, keywords = tree_map(self._copied, (arguments, keywords))
@@ -102,9 +104,9 @@ class Experts(ShardedForward):
 
 
 class Shared(ShardedForward):
-    """`replicated_with_grad_allreduce`: whole weights on this rank's activations; the gradient that arrives at the weights is summed.
+    """`replicated_with_grad_allreduce`: whole weights on this rank's activations; the arriving gradient of the weights is summed.
 
-    What has been accumulated before is not summed again: the sum is taken where the forward pass reads the parameters.
+    The sum is taken where the forward pass reads the parameters, so earlier accumulated gradients are not summed again.
     """
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -113,7 +115,7 @@ class Shared(ShardedForward):
 
 
 class Latent(ShardedForward):
-    """`mla_kv_a_proj`: the last `size` outputs are read by this rank's heads without a linear between: their gradient is summed."""
+    """`mla_kv_a_proj`: this rank's heads read the last `size` outputs without a linear between, so their gradient is summed."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
         latent, position = self.inner(*arguments, **keywords).tensor_split((-self.size,), -1)
@@ -121,7 +123,9 @@ class Latent(ShardedForward):
 
 
 class FactorsOfExperts(ShardedForward):
-    """LoRA on a weight of experts, to which PEFT adds the product `B A`: the factor `whole` is, and its gradient is summed."""
+    """LoRA on a weight of experts, to which PEFT adds the product `B A`. The factor named by `whole` is whole, and its gradient is
+    summed.
+    """
 
     whole = ""
 
@@ -173,4 +177,4 @@ OF_ADAPTERS: Mapping[str, type[ShardedForward]] = {
     "factors_of_experts:lora_A": WholeFactorA,
     "factors_of_experts:lora_B": WholeFactorB,
 }
-"""Styles that no plan names: those of LoRA's modules."""
+"""Styles of LoRA's modules, which no plan names."""

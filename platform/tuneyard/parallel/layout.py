@@ -1,7 +1,7 @@
-"""How a tensor of one forward pass lies on the ranks of a tensor-parallel group: whole, sharded along one dimension, or as summands.
+"""The layout of a tensor on the ranks of a tensor-parallel group: whole, sharded along one dimension, or as summands.
 
-A sharded dimension of size n consists of `segments` equal runs; each rank holds its 1/degree of every run, in order. One segment is
-torch's `Shard`; two are the packed gate and up projection; as many as the batch has rows appear where batch and heads are merged.
+A sharded dimension of size n consists of `segments` equal runs; each rank holds its 1/degree of every run, in order. One segment is torch's
+`Shard`. Two are the packed gate and up projection. If batch and heads are merged, there are as many as the batch has rows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ParameterOrigin:
-    """The value of parameters of one module, and of nothing else that is trained."""
+    """The value of parameters of one module, and of no other trained tensor."""
 
     module: str
 
 
 @dataclass(frozen=True)
 class OutputOrigin:
-    """Features [start, stop) of the `width` outputs of one linear module; `raw` until it was sliced or reshaped."""
+    """Features [start, stop) of the `width` outputs of one linear module; `raw` until they are sliced or reshaped."""
 
     module: str
     start: int
@@ -37,7 +37,9 @@ Origin = ParameterOrigin | OutputOrigin
 
 @dataclass(frozen=True)
 class Whole:
-    """Every rank holds it all. `constant`: no gradient flows through it; `uniform`: all values along these dimensions are equal."""
+    """Every rank holds the whole tensor. `constant`: no gradient flows through it; `uniform`: all values along these dimensions are
+    equal.
+    """
 
     constant: bool = False
     origin: Origin | None = None
@@ -56,7 +58,7 @@ class Sharded:
 
 @dataclass(frozen=True)
 class Partial:
-    """The ranks' tensors have to be added."""
+    """Summands: the tensor is the sum of the ranks' tensors."""
 
     sources: frozenset[str]
 
@@ -67,9 +69,9 @@ TRAINED = Whole()
 
 
 class Conflict(Exception):
-    """A sharding that the operation cannot continue: `sources` must be laid out otherwise.
+    """A sharding that does not survive an operation: `sources` need another layout.
 
-    `splits`: a fused weight with another order of blocks may pass. `wants`: module pattern -> decision that would pass.
+    `splits`: a fused weight with another order of blocks may work. `wants`: module pattern -> decision that would work.
     """
 
     def __init__(self, reason: str, sources: frozenset[str], *, splits: bool = False, wants: tuple[str, str] | None = None) -> None:
@@ -91,7 +93,7 @@ def local_shape(shape: Shape, layout: Layout, degree: int) -> Shape:
 
 
 def groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
-    """The dimensions of `old` and of `new` that a view maps onto each other: the finest split into runs with equal products."""
+    """The dimensions of `old` and of `new` that a view maps to each other: the finest split into runs with equal products."""
     found: list[tuple[list[int], list[int]]] = []
     left = right = 0
     while left < len(old) or right < len(new):
@@ -109,7 +111,7 @@ def groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
-    """The layout after `view(new)`. Raises Conflict where the shards are not runs of one dimension of the new shape."""
+    """The layout after `view(new)`. Raises Conflict if the shards are not runs of one dimension of the new shape."""
     if 0 in old:
         raise Conflict("an empty tensor is reshaped", layout.sources)
     for ours, theirs in groups(old, new):
@@ -134,7 +136,7 @@ def viewed(layout: Sharded, old: Shape, new: Shape, degree: int) -> Sharded:
 
 
 def sliced(layout: Sharded, size: int, start: int, stop: int, degree: int, step: int = 1) -> Sharded:
-    """The layout of features [start:stop:step] of a sharded dimension. Raises Conflict where ranks would hold unequal or wrong parts."""
+    """The layout of features [start:stop:step] of a sharded dimension. Raises Conflict if ranks would hold unequal or wrong parts."""
     run = size // layout.segments
     if start == 0 and stop == size and step == 1:
         return layout

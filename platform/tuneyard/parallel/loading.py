@@ -1,8 +1,10 @@
-"""Weights of a Hugging Face folder into a sharded model, without a full copy of the model in any process.
+"""Loads weights of a Hugging Face folder into a sharded model, without a full copy of the model in any process.
 
-transformers' own loader renames and converts; here it is given less to read and more to cut. A weight that is in the file as it is in the
-model is a slice: this rank's boxes of it are read, and nothing else. A weight that is made of others on the way (the experts of a layer in
-one tensor) is made whole, one at a time, and cut before it is set. Buffers that no file holds are made as `from_pretrained` makes them.
+transformers' own loader renames and converts. Here it gets less to read, and cuts as its last step:
+
+- A weight with the same form in file and model is a slice: only this rank's boxes of it are read.
+- A weight that is assembled from others (the experts of a layer in one tensor) is made whole, one at a time, and cut before it is set.
+- Buffers that are in no file are made as by `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"
 
 
 def load_sharded(model: nn.Module, shards: Shards, folder: str | Path) -> None:
-    """Fills a sharded transformers model on the meta device from the safetensors of `folder`, in the dtype that the model has.
+    """Fill a sharded transformers model on the meta device from the safetensors of `folder`, in the model's dtype.
 
-    Peak memory is this rank's shards and one whole weight of those that are converted. Ties are made again.
+    Peak memory is this rank's shards and one whole converted weight. Ties are restored.
 
     Raises:
-        BadInput: no safetensors in the folder; a weight that it lacks, or has in another shape.
+        BadInput: no safetensors in the folder; a weight that the folder lacks, or has in another shape.
     """
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter
@@ -54,7 +56,9 @@ def load_sharded(model: nn.Module, shards: Shards, folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _cut_afterwards(converters: Sequence[Any], shards: Shards) -> Iterator[None]:
-    """Conversions that end with a cut. The model keeps them for the way back, when it is saved whole: they are as before then."""
+    """Conversions with a cut at the end. The model keeps them for the reverse conversion of whole weights, so they are restored
+    afterwards.
+    """
     was = [converter.operations for converter in converters]
     for converter in converters:
         converter.operations = [*converter.operations, _cut_last(shards)]
@@ -73,7 +77,7 @@ def _load(model: Any, own: Mapping[str, Any], settings: Any) -> Any:
 
 @contextlib.contextmanager
 def _opened(folder: str | Path) -> Iterator[dict[str, Any]]:
-    """Name in the files -> a slice that reads nothing until it is indexed. Files are read, not mapped: mapped pages count as memory."""
+    """Name in the files -> a slice that is read when it is indexed. Files are read, not mapped: mapped pages count as memory."""
     from safetensors import SafetensorError, safe_open
 
     with contextlib.ExitStack() as stack:
@@ -98,7 +102,7 @@ def _files(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Without transformers' threads, which read ahead of what is converted."""
+    """Disable transformers' threads, which read ahead of conversions."""
     was = os.environ.get(_ONE_AT_A_TIME)
     os.environ[_ONE_AT_A_TIME] = "1"
     try:
@@ -112,7 +116,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _OwnSlice:
-    """A tensor of a file, of which `[...]` reads this rank's share."""
+    """A tensor of a file; `[...]` reads this rank's share of it."""
 
     source: Any
     name: str
@@ -137,7 +141,7 @@ class _OwnSlice:
 
 
 def _own_slices(model: Any, shards: Shards, found: Mapping[str, Any], mapping: list[Any]) -> dict[str, Any]:
-    """`found`, with slices of this rank's share in place of weights that are only renamed."""
+    """`found`, with slices of this rank's share for weights that are only renamed."""
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
     renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
@@ -155,7 +159,7 @@ def _own_slices(model: Any, shards: Shards, found: Mapping[str, Any], mapping: l
 
 
 def _cut_last(shards: Shards) -> Any:
-    """The last operation of a conversion: what it has made is cut to this rank's share."""
+    """The last operation of a conversion: cuts the result to this rank's share."""
     from transformers.core_model_loading import ConversionOps
 
     class Cut(ConversionOps):
@@ -177,13 +181,13 @@ def _cut_last(shards: Shards) -> Any:
 
 
 def _full_name(layer: str, target: str, made: Mapping[str, Any]) -> str:
-    """The parameter that a target pattern of a conversion stands for: its place in the name of the first one, as the loader finds it."""
+    """The parameter of a conversion's target pattern: the pattern's place in the name of the first one, as in the loader."""
     prefix, found, suffix = next((layer.partition(each) for each in made if each in layer), ("", "", ""))
     return prefix + target + suffix if found else target
 
 
 def _check_shape(name: str, shape: Sequence[int], shards: Shards) -> None:
-    """A share of another shape may have the size that is expected: it would be set without a word."""
+    """Raises for a weight of another shape: its share may have the expected size, and would be set silently."""
     if tuple(shape) != shards[name].shape:
         raise BadInput(
             f"{name} has the shape {tuple(shape)} in the files, where the model has {shards[name].shape}",
@@ -195,7 +199,7 @@ def _check(info: Any, model: Any, folder: str | Path) -> None:
     if info.conversion_errors:
         name, words = next(iter(info.conversion_errors.items()))
         raise BadInput(
-            f"{name} of {folder} cannot be converted: {words.strip().splitlines()[-1]}", "save the model anew with save_pretrained"
+            f"{name} of {folder} cannot be converted: {words.strip().splitlines()[-1]}", "save the model again with save_pretrained"
         )
     if info.mismatched_keys:
         name, there, here = sorted(info.mismatched_keys)[0]

@@ -1,4 +1,6 @@
-"""Which ranks of a task share a model and which share rows: data x context x tensor. Pure: no process group, no torch."""
+"""The mesh of a task's ranks: data x context x tensor. It defines which ranks share a model, and which share rows. Pure: no process group,
+no torch.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """`data * context * tensor` ranks. Neighbours in rank order share a tensor group, then a context group, so that the groups which send
-    most lie in one host: rank = (data index * context + context index) * tensor + tensor index."""
+    """`data * context * tensor` ranks. Neighbours in rank order share a tensor group, then a context group, so that the groups with the
+    most traffic are inside one host: rank = (data index * context + context index) * tensor + tensor index.
+    """
 
     data: int
     context: int = 1
@@ -27,7 +30,7 @@ class Mesh:
 
     @classmethod
     def over(cls, workers: int, *, context: int = 1, tensor: int = 1) -> Mesh:
-        """Raises BadInput where the workers make no whole number of replicas."""
+        """The mesh of `workers` ranks. Raises BadInput if they do not form a whole number of replicas."""
         replicas, rest = divmod(workers, context * tensor)
         if rest or not replicas:
             raise BadInput(
@@ -63,5 +66,5 @@ class Mesh:
         ]
 
     def gradient_groups(self) -> list[list[int]]:
-        """Ranks that hold the same weights: over these, gradients are summed and ZeRO shards."""
+        """Ranks that hold the same weights. Gradients are summed, and ZeRO shards, over these."""
         return [list(range(tensor, self.size, self.tensor)) for tensor in range(self.tensor)]

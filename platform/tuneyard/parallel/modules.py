@@ -1,4 +1,4 @@
-"""What is told of a module by looking at it: its name without numbers, whether it is a plain linear or lookup, and who hooks into it."""
+"""Properties of a module: its name without numbers, whether it is a plain linear or lookup, and its hooks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def pattern(name: str) -> str:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """A module whose whole forward is `x @ weight.T + bias`; subclasses and objects that compute something else are not."""
+    """Whether a module's whole forward is `x @ weight.T + bias`. Subclasses and objects with another computation are excluded."""
     plain = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
     return plain and "weight" in module._parameters
 
 
 def hooked(model: nn.Module) -> set[str]:
-    """Modules (as patterns) with hooks of their own, or on their parameters: these see whole tensors only."""
+    """Modules (as patterns) with hooks on themselves or on their parameters: hooks must see whole tensors."""
     return {
         pattern(name)
         for name, module in model.named_modules()
@@ -30,19 +30,19 @@ def hooked(model: nn.Module) -> set[str]:
 
 
 def gradient_hooks(module: nn.Module) -> bool:
-    """Whether code sees the gradients of a module's own results or weights."""
+    """Whether hooks see the gradients of a module's own results or weights."""
     own = any(getattr(module, hooks) for hooks in BACKWARD_HOOKS)
     return own or any(weight._backward_hooks or weight._post_accumulate_grad_hooks for weight in module.parameters(recurse=False))
 
 
 def is_embedding(module: nn.Module) -> bool:
-    """A lookup table with no other parameter; a subclass may scale what it finds."""
+    """Whether a module is a lookup table without other parameters. A subclass may scale its result."""
     plain = isinstance(module, nn.Embedding) and "forward" not in vars(module)
     return plain and [name for name, _ in module.named_parameters()] == ["weight"]
 
 
 def experts_of(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
-    """Modules that hold weights of three dimensions [experts, …, …], with these weights by name."""
+    """Modules with weights of three dimensions [experts, …, …], and these weights by name."""
     found = {
         name: {own: weight for own, weight in module.named_parameters(recurse=False) if weight.ndim == 3 and min(weight.shape) > 1}
         for name, module in model.named_modules()

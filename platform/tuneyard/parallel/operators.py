@@ -1,6 +1,6 @@
-"""How the layouts of an ATen operation's inputs determine the layout of its results: the proof, one operation at a time.
+"""Rules for ATen operations: the layouts of an operation's inputs determine the layout of its results. They prove one operation at a time.
 
-A rule returns one layout a result, or raises Conflict. An operation without a rule is proven for whole tensors alone.
+A rule returns one layout per result, or raises Conflict. An operation without a rule is proven only for whole tensors.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation: `arguments` in the order of its schema, with `Operand` for tensors; the shapes of its results; `join` accepts a whole
-    tensor that meets shards (its gradient is a sum over the ranks), or raises Conflict."""
+    """One operation: `arguments` in the order of its schema, with `Operand` for tensors, and the shapes of its results.
+
+    `join` accepts a whole tensor that meets shards (its gradient is a sum over the ranks), or raises Conflict.
+    """
 
     name: str
     pointwise: bool
@@ -81,7 +83,7 @@ _FACTORIES |= {"new_ones": False, "ones": False, "full": False, "new_full": Fals
 
 
 def results_of(call: Call) -> Sequence[Layout]:
-    """The layouts of the call's results. Raises Conflict where shards do not survive the operation."""
+    """The layouts of the call's results. Raises Conflict if shards do not survive the operation."""
     if not any(isinstance(operand.layout, Sharded | Partial) for operand in call.operands):
         return [_whole(call, shape) for shape in call.results]
     rule = _RULES.get(call.name)
@@ -181,7 +183,7 @@ def _pointwise(call: Call) -> Sequence[Layout]:
 
 
 def _meets(call: Call, operand: Operand, dimension: int, rank: int) -> None:
-    """A whole tensor that is joined with shards of `dimension`: it may not vary along it."""
+    """Check a whole tensor that is joined with shards of `dimension`: it must not vary along it."""
     if dimension not in _ones(operand.shape, rank) | _aligned(operand, rank):
         raise call.conflict(f"{call.name} joins shards with a tensor that is whole along the sharded dimension")
     assert isinstance(operand.layout, Whole)

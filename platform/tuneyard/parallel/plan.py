@@ -1,4 +1,4 @@
-"""`tensor_parallel_plan`: the styles under which a model gives the numbers that it gives on one device, and why each was chosen."""
+"""`tensor_parallel_plan`: the styles under which a model computes the same numbers as on one device, each with its reason."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tuneyard.parallel.propagation import Decision, Role
 from tuneyard.parallel.recording import Recording, Ref, of_length, record
 from tuneyard.parallel.search import Proof, changed_in_place, mixed_names, proven, read_directly
 from tuneyard.parallel.sequence import SequencePlan, sequence_plan
-from tuneyard.parallel.watching import WithoutDropout
+from tuneyard.parallel.watcher import WithoutDropout
 
 ROWS, TOKENS = 3, 16
-"""Size of the recorded batch; nothing depends on it but which reshapes are seen."""
+"""Size of the recorded batch. Only the set of observed reshapes depends on it."""
 _EXPERT_STYLES = {(1, 1): "colwise", (2, 1): "rowwise", (1, 2): "packed_colwise", (2, 2): "packed_rowwise"}
 REPLICATED = "replicated"
 NOT_REACHED = "the recorded pass never called it"
@@ -28,7 +28,7 @@ NOT_REACHED = "the recorded pass never called it"
 
 @dataclass(frozen=True)
 class Placement:
-    """One row of the explanation: the style of a module or parameter (as a pattern), why, and its parameters over all layers."""
+    """One row of the explanation: a module or parameter (as a pattern), its style, the reason, and its parameters over all layers."""
 
     name: str
     style: str
@@ -43,30 +43,30 @@ class Placement:
 
 @dataclass(frozen=True)
 class TensorParallelPlan:
-    """`styles` is what an engine applies; `placements` explains every module that has weights, sharded or not."""
+    """`styles` is for the engine; `placements` explains every module with weights, sharded or not."""
 
     degree: int
     styles: dict[str, str]
     placements: tuple[Placement, ...]
     ends: frozenset[str] = frozenset()
-    """Linears whose results the model returns, changed value by value at most: an engine may leave these in shards."""
+    """Linears whose results the model returns, changed at most value by value: an engine may keep these results in shards."""
     sequence: SequencePlan | None = None
-    """Where activations are slices of the tokens, if that was asked for."""
+    """The places with slices of the tokens, if sequence parallelism was asked for."""
 
     @property
     def sharded_share(self) -> float:
-        """The share of the model's parameters of which each rank holds 1/degree."""
+        """The share of the model's parameters that are cut, with 1/degree on each rank."""
         total = sum(row.parameters for row in self.placements)
         return sum(row.parameters for row in self.placements if row.is_cut) / max(total, 1)
 
 
 _LOOKUP = {"embedding", "mul", "_to_copy"}
-"""A lookup and its scaling: the sum over the ranks' shares of the vocabulary may be taken after them."""
+"""A lookup and its scaling: the sum over the ranks' shares of the vocabulary may be taken after these operations."""
 _WHOLE = ("replicated_with_grad_allreduce", "mla_kv_a_proj")
 
 
 def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Name pattern of a module or parameter -> style, as in `base_model_tp_plan` of transformers; all else is replicated.
+    """Name pattern of a module or parameter -> style, as in transformers' `base_model_tp_plan`; everything else is replicated.
 
     The model may be on the meta device; no weight is read. `inputs` are the keyword arguments of one forward pass; token ids by default.
 
@@ -79,9 +79,9 @@ def tensor_parallel_plan(model: nn.Module, degree: int, *, inputs: Mapping[str, 
 def explain_tensor_parallel(
     model: nn.Module, degree: int, *, inputs: Mapping[str, Any] | None = None, sequence: bool = False
 ) -> TensorParallelPlan:
-    """The plan with a reason for each module; with `sequence`, tokens are sliced between blocks too.
+    """The plan with a reason for each module. With `sequence`, tokens are sliced between blocks too.
 
-    Raises BadInput like `tensor_parallel_plan`, and where tokens cannot be sliced.
+    Raises BadInput like `tensor_parallel_plan`, and if tokens cannot be sliced.
     """
     if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
         raise BadInput(f"a tensor-parallel degree of {degree!r} is no positive whole number", "give a whole number of ranks, such as 2")
@@ -110,7 +110,7 @@ def explain_tensor_parallel(
 
 
 def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording) -> list[Recording]:
-    """Passes that code may branch to: in training mode on shorter rows, on longer rows, with other answers about values.
+    """Further passes, for branches of the code: training mode on shorter rows, longer rows, and other answers about values.
 
     A pass that fails is left out: it is an error on one device too.
     """
@@ -126,7 +126,7 @@ def _other_passes(model: nn.Module, inputs: Mapping[str, Any], first: Recording)
 
 
 def token_inputs(model: nn.Module) -> dict[str, Any]:
-    """Token ids for a transformers model: decoder ids too for an encoder-decoder."""
+    """Token ids for a transformers model, including decoder ids for an encoder-decoder."""
     ids = torch.zeros((ROWS, TOKENS), dtype=torch.long, device="meta")
     config = getattr(model, "config", None)
     if config is None:
@@ -204,7 +204,7 @@ class _Writer:
             self._give(name, "mla_kv_a_proj", "latent attention: its position part is shared by all heads, so its gradient is summed")
 
     def _apart(self) -> None:
-        """Linears without a partner: cut alone, along the dimension that moves less data, if they are large."""
+        """Linears without a partner. Large ones are cut alone, along the dimension that moves less data."""
         previous = ""
         for name in dict.fromkeys(self._called):
             if name in self._styles or name in self._mixed or self._proof.decisions.get(name) is Decision.ROTARY:
@@ -219,7 +219,7 @@ class _Writer:
                 self._why[name] = f"{reason}; {style}"
 
     def _apart_style(self, name: str, module: Any, previous: str) -> str:
-        """A style, or why there is none.
+        """A style, or the reason for none.
 
         Per token and step, gathered columns move out + 2 in numbers, rows 2 out + in (a ring all-reduce is two gathers).
         """
@@ -242,7 +242,7 @@ class _Writer:
         return f"{self._degree} ranks divide neither its {module.out_features} outputs nor its {module.in_features} inputs"
 
     def _cuts(self, size: int) -> bool:
-        """Whether a dimension may be cut alone: into unequal shares too, where the degree divides something of the model."""
+        """Whether a dimension may be cut alone: also into unequal shares, if the degree divides something of the model."""
         return size % self._degree == 0 or (self._divides and size >= self._degree)
 
     def _cut_as_vocabulary(self, users: set[str]) -> bool:
@@ -310,7 +310,7 @@ def _parameters(model: nn.Module, name: str, styles: Mapping[str, str]) -> int:
 
 
 def _replicated(model: nn.Module, styles: Mapping[str, str], default: str, reasons: Mapping[str, str] | None = None) -> list[Placement]:
-    """A row for each module with weights that no style names."""
+    """A row for each module with weights and without a style."""
     counts: Counter[str] = Counter()
     for full, weight in model.named_parameters():
         key = pattern(full)
@@ -326,7 +326,7 @@ def _replicated(model: nn.Module, styles: Mapping[str, str], default: str, reaso
 
 
 def _unproven(module: nn.Module) -> str:
-    """Why a module without a style is replicated, where no conflict named it."""
+    """The reason why a module without a style is replicated, if no conflict named it."""
     if isinstance(module, nn.Linear):
         return NOT_REACHED if is_linear(module) else "its forward is not that of a plain linear"
     if isinstance(module, nn.Embedding):
@@ -346,7 +346,7 @@ def _token_tensors(recording: Recording) -> set[int]:
 
 
 def _advice(model: nn.Module, recordings: Sequence[Recording], degree: int) -> str:
-    """The largest smaller degree that shards something."""
+    """Advice with the largest smaller degree that shards something."""
     for smaller in (8, 4, 3, 2):
         if smaller < degree and _Writer(model, recordings, proven(model, recordings, smaller), smaller).plan().styles:
             return f"a degree of {smaller} works; or set tensorParallel to 1 and zero to 3"

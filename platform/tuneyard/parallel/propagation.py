@@ -1,7 +1,7 @@
-"""Carries layouts through a recording: given how each linear is sharded, every tensor's layout, or the first Conflict.
+"""Carries layouts through a recording. Input: the decision for each linear. Output: every tensor's layout, or the first Conflict.
 
-Column after row comes out of it: a linear that reads shards of its last dimension is sharded by its inputs (rowwise), one that reads a
-whole tensor by its outputs (colwise). These are RedCoast's two rules (Tan et al. 2024), here consequences of a proof.
+Column after row is a result, not an assumption: a linear that reads shards of its last dimension is sharded by its inputs (rowwise), one
+that reads a whole tensor by its outputs (colwise). These are RedCoast's two rules (Tan et al. 2024), here consequences of a proof.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tuneyard.parallel.recording import Event, Recording, Ref
 
 
 class Decision(StrEnum):
-    """How a linear may be laid out, in the order in which it is tried."""
+    """Possible layouts of a linear, in the order in which they are tried."""
 
     FREE = "free"
-    """Columns where it reads whole tensors, rows where it reads shards."""
+    """Columns if it reads whole tensors, rows if it reads shards."""
     PACKED = "packed"
-    """Columns of a weight that holds two blocks, each cut on its own."""
+    """Columns of a weight with two blocks, each cut separately."""
     APART = "apart"
     """Not paired with another linear: its own result is gathered, or it is replicated."""
     ROTARY = "rotary"
@@ -54,17 +54,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class ExpertLayout:
-    """How the three-dimensional weights of an experts module are cut: name -> (dimension, segments)."""
+    """The cut of the three-dimensional weights of an experts module: name -> (dimension, segments)."""
 
     weights: Mapping[str, tuple[int, int]]
 
 
 @dataclass
 class Layouts:
-    """What a propagation found.
+    """Result of a propagation.
 
-    `layouts` per tensor; `roles` per linear (pattern), and in `fed_by` the linears whose shards it reads; `joined`: modules whose
-    parameters meet shards, with their sources; `plain`: those whose parameters meet whole tensors; `rotary`: see Decision.
+    `layouts`: per tensor. `roles`: per linear (pattern). `fed_by`: per linear, the linears whose shards it reads. `joined`: modules whose
+    parameters meet shards, with the sources of the shards. `plain`: modules whose parameters meet whole tensors. `rotary`: see Decision.
     """
 
     layouts: dict[int, Layout] = field(default_factory=dict)
@@ -76,7 +76,9 @@ class Layouts:
 
 
 def refuse_two_gradients(found: Layouts) -> None:
-    """Raises Conflict for a parameter that meets shards in one place and whole tensors in another: no style has both kinds of gradient."""
+    """Raises Conflict for a parameter that meets shards in one place and whole tensors in another: no style supports both kinds of
+    gradient.
+    """
     for name, sources in found.joined.items():
         if name in found.plain:
             raise Conflict(f"{name} is used beside shards and beside whole tensors", sources)
@@ -168,7 +170,7 @@ class Propagation:
         return Operand(self._layout(leaf.number), self._recording.shapes[leaf.number]) if isinstance(leaf, Ref) else leaf
 
     def _overwrite(self, number: int, layout: Layout) -> None:
-        """An operation in place: other tensors of the same storage hold its values too."""
+        """The layout after an operation in place, also of other tensors with the same storage."""
         before = self._layout(number)
         others = [other for other in self._aliases[self._recording.storages[number]] if other != number and other in self.found.layouts]
         if isinstance(layout, Whole) and isinstance(before, Whole):
@@ -182,7 +184,7 @@ class Propagation:
             raise Conflict("shards are written into a view of another tensor", sources)
 
     def _fills(self, number: int, layout: Sharded, before: Whole, others: list[int]) -> bool:
-        """Whether shards are written into a blank tensor, all of whose views keep the sharded dimension."""
+        """Whether shards are written into a blank tensor whose views all keep the sharded dimension."""
         shape, at = self._recording.shapes[number], layout.dimension
         blank = [before, *[self._layout(other) for other in others]]
         alike = [self._recording.shapes[other] for other in others]
@@ -191,7 +193,7 @@ class Propagation:
         )
 
     def _cut_out(self, call: Call, origin: OutputOrigin, index: int) -> OutputOrigin:
-        """The range of features that a split or slice of a linear's raw output holds."""
+        """The features of a linear's raw output that a split or slice holds."""
         shape, last = call.operands[0].shape, len(call.operands[0].shape) - 1
         if call.results[index] == shape or not shape:
             return origin
@@ -204,7 +206,7 @@ class Propagation:
         return replace(origin, start=origin.start + start, stop=origin.start + start + call.results[index][last], raw=False)
 
     def _note_plain(self, call: Call, layouts: Any) -> None:
-        """Parameters, and outputs of a linear, that are used beside whole tensors: their gradient is whole there."""
+        """Note parameters, and outputs of a linear, that are used beside whole tensors: their gradient is whole there."""
         if any(isinstance(operand.layout, Sharded | Partial) for operand in call.operands):
             return
         kept = {layout.origin for layout in layouts if isinstance(layout, Whole)}
@@ -216,7 +218,7 @@ class Propagation:
                 self.found.plain.add(f"{pattern(origin.module)}[{origin.start}:]")
 
     def _join(self, whole: Whole, sources: frozenset[str]) -> None:
-        """A whole tensor meets shards. Constants may; a parameter's gradient is summed; other gradients would be lost."""
+        """A whole tensor meets shards. Constants may; the gradient of a parameter is summed; other gradients would be lost."""
         if whole.constant:
             return
         if isinstance(whole.origin, ParameterOrigin) and whole.origin.module:
@@ -284,7 +286,7 @@ class Propagation:
             self._set(made.number, TRAINED)
 
     def _enter(self, event: Event) -> None:
-        """Inside sharded experts, what they are given counts as constant: the engine sums these gradients at the door."""
+        """Inside sharded experts, their inputs count as constant: the engine sums the gradients at their boundary."""
         changed: dict[int, Layout] = {}
         if pattern(event.module) in self._experts:
             summed = [leaf for place, leaf in enumerate(event.arguments) if place in (0, 2) and isinstance(leaf, Ref)]

@@ -1,7 +1,7 @@
-"""One forward pass on the meta device, written down: which operation made which tensor, and which module called which linear.
+"""Records one forward pass on the meta device: the operation that makes each tensor, and the module that calls each linear.
 
-Nothing is computed and no weight is read, so a model of any size is recorded in seconds. Calls of `nn.Linear` and `nn.Embedding` are
-events of their own; all else is recorded as the ATen operations that run.
+Nothing is computed and no weight is read, so a model of any size is recorded in seconds. Calls of `nn.Linear` and `nn.Embedding` are events
+of their own; everything else is recorded as ATen operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tuneyard.parallel.modules import BACKWARD_HOOKS, experts_of, is_embedding, is_linear
-from tuneyard.parallel.watching import Watching
+from tuneyard.parallel.watcher import Watching
 
 MAX_EVENTS = 400_000
 
@@ -31,9 +31,9 @@ class Ref:
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is op, linear, embedding, enter, exit or guard; `module` is the innermost module that runs (for a call: the one called).
+    """`kind` is op, linear, embedding, enter, exit or guard; `module` is the innermost running module (for a call: the called module).
 
-    A guard reads what goes into and comes out of code whose backward pass nobody can see: it must be whole.
+    A guard marks the inputs and results of code whose backward pass is not visible: they must be whole.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Event:
     keywords: dict[str, Any]
     results: Any
     constants: tuple[torch.Tensor, ...] = ()
-    """Tensors that Python made from numbers for it, with their values: those alone are on a device."""
+    """Tensors that Python made from numbers for this operation, with their values. Only these are on a device."""
 
     @property
     def read(self) -> list[Ref]:
@@ -56,7 +56,7 @@ class Event:
 
 @dataclass
 class Call:
-    """One call of a module: what it was given and returned, and its operations as a range of the recording's events."""
+    """One call of a module: its arguments and results, and its operations as a range of the recording's events."""
 
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
@@ -67,8 +67,9 @@ class Call:
 
 @dataclass
 class Recording:
-    """Events in order, the shape of each tensor, the parameters among them, and what the model returned; how the pass was made, to make it
-    again with other weights."""
+    """Events in order, the shape of each tensor, the parameters among them, and the outputs. `inputs`, `training` and `answer` allow the
+    same pass to be made again with other weights.
+    """
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     training: bool = False
@@ -84,11 +85,11 @@ class Recording:
     """The calls of each module, by its name."""
     tokens: list[int] = field(default_factory=list)
     real: set[int] = field(default_factory=set)
-    """Tensors of real numbers: the others carry no gradient."""
+    """Tensors of real numbers. The others carry no gradient."""
     sized: set[str] = field(default_factory=set)
     """Parameters whose size was read outside of their linear's or embedding's own call."""
     asked: int = 0
-    """How often the code asked for a value that the meta device lacks."""
+    """Number of times that the code read a value that the meta device lacks."""
     error: Exception | None = None
 
 
@@ -97,8 +98,8 @@ def record(
 ) -> Recording:
     """Run `model` on `inputs`; `weights` gives parameters another shape. A failure ends the recording, which keeps it as `error`.
 
-    `training`: in training mode and with gradients, for code that asks for them. `answer`: what code gets that reads a value which the meta
-    device lacks, such as whether a mean is above zero.
+    `training`: in training mode and with gradients, for code that depends on them. `answer`: the result for code that reads a value which
+    the meta device lacks, such as whether a mean is above zero.
     """
     recorder = _Recorder(model, Recording(inputs=dict(inputs), training=training, answer=answer))
     with contextlib.ExitStack() as stack:
@@ -120,7 +121,7 @@ def record(
 
 
 def of_length(inputs: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """The same inputs for rows of another length: tensors of two dimensions and more get `tokens` in the second one."""
+    """The same inputs for rows of another length: tensors with two or more dimensions get `tokens` in the second one."""
 
     def resized(given: Any) -> Any:
         if not isinstance(given, torch.Tensor) or given.ndim < 2:
@@ -167,13 +168,13 @@ class _Recorder(TorchDispatchMode):
             self.recording.parameters[self.number(parameter)] = name
 
     def read_size(self, tensor: Any) -> None:
-        """Code of the model's own asks how large a tensor is."""
+        """The model's own code reads the size of a tensor."""
         number = self._numbers.get(id(tensor))
         if not self._inside_call and number in self.recording.parameters:
             self.recording.sized.add(self.recording.parameters[number])
 
     def guard(self, tensor: torch.Tensor) -> None:
-        """A hook works on the gradient of a tensor; the recording does not show what it does."""
+        """A hook works on the gradient of a tensor; the recording does not show its work."""
         self._add("guard", self._modules[-1], None, (tensor,), {}, None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -192,7 +193,7 @@ class _Recorder(TorchDispatchMode):
         return results
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
-        """Python asks for a value. Where the meta device lacks it, all flags are `answer`, and all counts are 0 or 1 alike."""
+        """Python reads a value. If the meta device lacks it, all flags are `answer`, and all counts are 0 or 1 accordingly."""
         if tensor.device.type != "meta":
             return tensor.tolist()
         self.recording.asked += 1
@@ -202,8 +203,9 @@ class _Recorder(TorchDispatchMode):
 
     @contextlib.contextmanager
     def guarded_functions(self) -> Iterator[None]:
-        """Calls of autograd functions of the model's own are guarded: their backward pass is not recorded. It is their forward that is
-        wrapped, because `apply` is kept under other names."""
+        """Guard calls of the model's own autograd functions: their backward pass is not recorded. The wrapper is around their forward,
+        because code may keep references to `apply`.
+        """
         wrapped = [function for function in _subclasses(torch.autograd.Function) if "forward" in vars(function)]
         was = [vars(function)["forward"] for function in wrapped]
         for function in wrapped:
@@ -225,7 +227,7 @@ class _Recorder(TorchDispatchMode):
     def _on_meta(self, leaf: Any) -> Any:
         if id(leaf) in self._weights:
             raise RuntimeError(f"{self._weights[id(leaf)]} is read past its module, through a reference that the model keeps to it")
-        # Tensors that a module made on the CPU beside its parameters.
+        # tensors that a module made on the CPU beside its parameters
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" else leaf
 
     def _add(self, kind: str, module: str, function: Any, args: Any, kwargs: Any, results: Any, constants: Any = ()) -> None:
@@ -282,7 +284,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _subclasses(function: Any) -> list[Any]:
-    """Those that people have written; torch's own are made of operations that are recorded."""
+    """Subclasses in user code. torch's own consist of operations that are recorded."""
     found = [below for each in function.__subclasses__() for below in (each, *_subclasses(each))]
     return [each for each in found if not each.__module__.startswith("torch.")]
 
@@ -293,7 +295,7 @@ def _every_place(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _places(indices: Any) -> list[Any]:
-    """Masks among the indices, as the places that they would choose."""
+    """Indices with masks replaced by the places that they would choose."""
     found: list[Any] = []
     for index in indices:
         mask = index is not None and index.dtype in (torch.bool, torch.uint8)
@@ -306,7 +308,7 @@ def _meta(leaf: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Containers that pytree does not know (transformers' outputs, caches) as lists of what they hold."""
+    """Containers that pytree does not know (transformers' outputs, caches) as lists of their contents."""
     if isinstance(value, Mapping):
         return [_plain(item) for item in value.values()]
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -314,7 +316,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size], *, trained: bool) -> Iterator[None]:
-    """Every parameter and buffer on the meta device, and back afterwards. A parameter of two modules stays one tensor."""
+    """Move every parameter and buffer to the meta device, and back at the end. A parameter of two modules stays one tensor."""
     was: list[tuple[dict[str, Any], str, Any]] = []
     replaced: dict[int, Any] = {}
     for name, module in model.named_modules():
@@ -345,7 +347,7 @@ def _as_meta(model: nn.Module, shapes: Mapping[str, torch.Size], *, trained: boo
 
 @contextlib.contextmanager
 def _plain_settings(model: nn.Module) -> Iterator[None]:
-    """Attention and experts through matrix products of static shape, where the model's config offers the choice."""
+    """Make attention and experts use matrix products of static shape, if the model's config offers the choice."""
     wanted = {"_attn_implementation_internal": "eager", "_experts_implementation_internal": "batched_mm"}
     configs = {id(found): found for module in model.modules() if (found := getattr(module, "config", None)) is not None}
     was = [(config, name, vars(config)[name]) for config in configs.values() for name in wanted if name in getattr(config, "__dict__", {})]

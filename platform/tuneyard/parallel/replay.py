@@ -1,7 +1,7 @@
 """The second half of the proof: the model's own code, run with each rank's shapes, must do the same operations on exactly the shards.
 
 An engine runs a module's forward on local tensors. A forward that reshapes to a fixed number of heads, or cuts at a fixed feature, then
-fails or, worse, runs on other numbers. So the recording with local weights is compared with the proven one, event by event.
+fails or, worse, computes other numbers. So the recording with local weights is compared with the proven one, event by event.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _COPIES = {"view", "_unsafe_view", "reshape", "clone"}
 
 
 def replayed(model: nn.Module, whole: Recording, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int) -> None:
-    """Raises Conflict where the forward pass on local shapes departs from the shards of the whole one."""
+    """Raises Conflict if the forward pass on local shapes departs from the shards of the whole one."""
     local = record_again(model, whole, local_weights(model, found, experts, degree))
     here = there = 0
     while there < len(local.events):
         if not _same_call(whole, local, here, there):
-            # `reshape` copies where a view does not do, which depends on the strides: both sides skip to the next other operation.
+            # `reshape` copies where a view is impossible, which depends on the strides: both sides skip such copies.
             here, there = _past_copies(whole.events, here), _past_copies(local.events, there)
             if there == len(local.events) and local.error is not None:
                 break
@@ -35,10 +35,10 @@ def replayed(model: nn.Module, whole: Recording, found: Layouts, experts: Mappin
                 raise _departure(whole, found, here, "its forward takes another path with each rank's heads")
         ours, theirs = whole.events[here], local.events[there]
         if ours.kind == "op" and not same_numbers(ours, theirs):
-            raise _departure(whole, found, here, "its forward computes with the number of features or heads, which each rank has fewer of")
+            raise _departure(whole, found, here, "its forward computes with the number of features or heads, and each rank has fewer")
         pairs = list(zip(ours.read, theirs.read, strict=False)) + list(zip(ours.made, theirs.made, strict=True))
         if not all(_as_expected(whole, found, one.number, local.shapes[other.number], degree) for one, other in pairs):
-            raise _departure(whole, found, here, "its forward fixes a number of heads or features, which each rank has fewer of")
+            raise _departure(whole, found, here, "its forward fixes a number of heads or features, and each rank has fewer")
         if _adds_up_repeats(whole, local, found, ours, theirs):
             raise _departure(whole, found, here, "its forward adds up a value that is repeated over heads or features")
         here, there = here + 1, there + 1
@@ -55,8 +55,9 @@ def _same_call(whole: Recording, local: Recording, here: int, there: int) -> boo
 
 
 def same_numbers(ours: Event, theirs: Event) -> bool:
-    """Whether both compute with the same numbers, such as a scale. Sizes, which are whole numbers of ATen's, differ: layouts decide those.
-    A tensor that Python made from numbers has to hold the same, unless its shape differs."""
+    """Whether both events compute with the same numbers, such as a scale. Sizes, which are ATen's whole numbers, may differ: layouts
+    determine them. A tensor that Python made from numbers must hold the same numbers, unless its shape differs.
+    """
     if any(one.shape == other.shape and not torch.equal(one, other) for one, other in zip(ours.constants, theirs.constants, strict=False)):
         return False
     return _numbers(ours) == _numbers(theirs)
@@ -76,7 +77,7 @@ def _past_copies(events: list[Event], position: int) -> int:
 
 
 def local_weights(model: nn.Module, found: Layouts, experts: Mapping[str, ExpertLayout], degree: int) -> dict[str, torch.Size]:
-    """The shapes that each rank's weights have, where they differ from the model's."""
+    """The shapes of each rank's weights that differ from the model's."""
     shapes: dict[str, torch.Size] = {}
     for name, module in model.named_modules():
         roles = found.roles.get(pattern(name), set())
@@ -107,7 +108,7 @@ def _as_expected(whole: Recording, found: Layouts, number: int, shape: tuple[int
 
 
 def _adds_up_repeats(whole: Recording, local: Recording, found: Layouts, ours: Event, theirs: Event) -> bool:
-    """Whether results of whole shape are made of a constant that is repeated less often on each rank: a count would differ."""
+    """Whether results of whole shape are made from a constant that is repeated fewer times on each rank: a count would differ."""
     read = [
         one.number for one, other in zip(ours.read, theirs.read, strict=False) if whole.shapes[one.number] != local.shapes[other.number]
     ]
@@ -122,7 +123,7 @@ def _departure(whole: Recording, found: Layouts, position: int, reason: str) -> 
 
 
 def _blamed(events: list[Event], found: Layouts, position: int) -> frozenset[str]:
-    """The sharded linears whose shards the event reads or makes; else those of the nearest module around it."""
+    """The sharded linears whose shards the event reads or makes, else those of the nearest module around it."""
     direct = _sources(found, events[position])
     module = events[position].module
     while not direct and module:

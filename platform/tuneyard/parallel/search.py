@@ -1,4 +1,4 @@
-"""Finds decisions under which everything is proven: every linear is sharded at first; what a Conflict names is taken back."""
+"""Searches decisions that can be proven. At first every linear is sharded; decisions that a Conflict names are revoked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_WEIGHTS = 4
 
 @dataclass(frozen=True)
 class Proof:
-    """Decisions that hold, what propagation found under them, and why others were taken back (pattern -> reason)."""
+    """Decisions that hold, the layouts under them, and the reasons for revoked decisions (pattern -> reason)."""
 
     decisions: dict[str, Decision]
     experts: dict[str, ExpertLayout]
@@ -31,9 +31,11 @@ class Proof:
 
 
 def proven(model: nn.Module, recordings: Sequence[Recording], degree: int) -> Proof:
-    """The largest sharding found for which propagation and replay agree, of every recording of the model. Layouts are those of the first.
+    """The largest sharding for which propagation and replay agree, in every recording of the model. Layouts are those of the first
+    recording.
 
-    Ends: every round takes at least one decision back."""
+    The search ends because every round revokes at least one decision.
+    """
     reasons: dict[str, str] = {}
     decisions = {pattern(name): Decision.FREE for name, module in model.named_modules() if is_linear(module)}
     for name, reason in _unpaired(model, recordings).items():
@@ -59,7 +61,7 @@ def proven(model: nn.Module, recordings: Sequence[Recording], degree: int) -> Pr
 
 
 def _together(every: Sequence[Layouts]) -> Layouts:
-    """What any of the recordings found of modules; tensors of the first."""
+    """The findings of all recordings about modules, with the tensors of the first."""
     found = replace(every[0], roles=defaultdict(set), fed_by={}, joined={}, plain=set(), rotary=set())
     for other in every:
         for name, roles in other.roles.items():
@@ -90,7 +92,7 @@ def _take_back(conflict: Conflict, decisions: dict[str, Decision], experts: dict
             decisions[name] = Decision.APART
             reasons.setdefault(name, conflict.reason)
     if (decisions, experts) == before:
-        # No decision to blame is left to take back: shard nothing that is paired.
+        # No decision is left to revoke: shard nothing that is paired.
         experts.clear()
         for name in decisions:
             decisions[name] = Decision.APART
@@ -107,7 +109,7 @@ def _one_role_each(found: Layouts) -> None:
 
 
 def _read_at_home(found: Layouts, elsewhere: set[str]) -> None:
-    """The gradient of a whole weight on shards is summed in its module's forward: a read outside of it would be missed."""
+    """Raises Conflict for a whole weight that meets shards outside its module's forward: its gradient is summed only there."""
     for name, sources in found.joined.items():
         if name in elsewhere:
             raise Conflict(f"the weights of {name} meet shards outside its own forward", sources)
@@ -125,8 +127,9 @@ def read_elsewhere(recording: Recording) -> set[str]:
 
 
 def _unpaired(model: nn.Module, recordings: Sequence[Recording]) -> dict[str, str]:
-    """Linears that cannot be paired, whatever surrounds them: their weight has another user, their result is changed in place, hooks
-    are on them, or modules of other kinds have their name."""
+    """Linears that can never be paired, with the reason: their weight has another user, their result is changed in place, they have hooks,
+    or modules of other kinds have the same name.
+    """
     found = {name: f"its weight is also that of {', '.join(sorted(others))}" for name, others in shared_weights(model).items()}
     for recording in recordings:
         found |= dict.fromkeys(read_directly(recording), "its weight is read outside its own forward")
@@ -140,7 +143,7 @@ MIXED = "modules of other kinds have its name, as in nn.Sequential: give them na
 
 
 def mixed_names(model: nn.Module) -> set[str]:
-    """Patterns that stand for linears beside modules of another kind."""
+    """Patterns that match linears and modules of another kind."""
     kinds: dict[str, set[Any]] = {}
     for name, module in model.named_modules():
         kinds.setdefault(pattern(name), set()).add("linear" if is_linear(module) else type(module))
@@ -148,7 +151,7 @@ def mixed_names(model: nn.Module) -> set[str]:
 
 
 def shared_weights(model: nn.Module) -> dict[str, set[str]]:
-    """Modules (as patterns) that hold a parameter of another pattern, with these others."""
+    """Modules (as patterns) that share a parameter with modules of other patterns, and these other patterns."""
     users: dict[int, set[str]] = {}
     for name, module in model.named_modules():
         for weight in module.parameters(recurse=False):
@@ -173,7 +176,7 @@ def changed_in_place(recording: Recording) -> set[str]:
 
 
 def read_directly(recording: Recording) -> set[str]:
-    """Modules (as patterns) whose parameters an operation reads, or code asks the size of, rather than the module's own call."""
+    """Modules (as patterns) whose parameters, or their sizes, are read outside the module's own call."""
     numbers = {ref.number for event in recording.events if event.kind == "op" for ref in event.read}
     names = {recording.parameters[number] for number in numbers if number in recording.parameters} | recording.sized
     return {pattern(name.rpartition(".")[0]) for name in names}
@@ -187,7 +190,7 @@ def _rotary_width(model: nn.Module) -> int | None:
 
 
 def _experts(model: nn.Module, recordings: Sequence[Recording], degree: int, reasons: dict[str, str]) -> dict[str, ExpertLayout]:
-    """How the weights of each experts module are cut so that its result is a sum over the ranks: tried on its first call."""
+    """For each experts module, a cut of its weights that makes its result a sum over the ranks; tested on its first call."""
     found: dict[str, ExpertLayout] = {}
     recording, written = recordings[0], set().union(*map(changed_in_place, recordings))
     for name, weights in experts_of(model).items():

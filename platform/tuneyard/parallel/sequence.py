@@ -1,11 +1,11 @@
 """Sequence parallelism, proven: between the blocks of a model's layers each rank has a slice of the tokens (Korthikanti et al. 2022).
 
-From the first layer's input to the last one's result, the residual stream is cut along its tokens. A block, such as attention or a
-feed-forward, gathers the tokens that it is given and slices what it returns, and works on whole rows inside as before. What lies between
-blocks (norms, additions) has to work on each token alone: the recording is carried through with slices, by the rules that prove shards.
+From the first layer's input to the last layer's result, the residual stream is cut along its tokens. A block, such as attention or a
+feed-forward, gathers its inputs, works on whole rows as before, and slices its results. Operations between blocks (norms, additions) must
+work on each token separately: slices are carried through the recording by the rules that prove shards.
 
-Recordings with other numbers of tokens, in training mode, must do the same outside of blocks: nothing there may depend on the number of
-tokens, and nothing may be dropped at random: each rank would drop values of other tokens.
+Recordings with other numbers of tokens, in training mode, must do the same outside of blocks: no operation there may depend on the number
+of tokens, and none may drop values at random, because each rank would drop values of other tokens.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ _RANKS = 2
 """The proof holds for any number of ranks, since slices may be unequal."""
 
 Place = int | str
-"""A positional argument's number, or a keyword."""
+"""A positional argument's index, or a keyword."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a module is given in slices, and which of its results it slices: None is the result itself, a number its place in a tuple."""
+    """The arguments of a module that are slices, and the results that it slices: None is the result itself, a number its index in a
+    tuple.
+    """
 
     given: tuple[Place, ...]
     results: tuple[int | None, ...]
@@ -48,10 +50,10 @@ class Block:
 
 @dataclass(frozen=True)
 class SequencePlan:
-    """Where activations are slices of the tokens.
+    """The places at which activations are slices of the tokens.
 
-    `first`: the layer that slices what it is given at `place`; `last`: the one that gathers its result at `result`; `blocks`: by name;
-    `summed`: modules (as patterns) whose weights meet slices, so that their gradient is a sum over the ranks.
+    `first`: the layer that slices its argument `place`; `last`: the layer that gathers its result `result`; `blocks`: by name; `summed`:
+    modules (as patterns) whose weights meet slices, so that their gradient is a sum over the ranks.
     """
 
     first: str
@@ -63,10 +65,10 @@ class SequencePlan:
 
 
 def sequence_plan(model: nn.Module, inputs: Mapping[str, Any], recording: Recording, found: Layouts) -> SequencePlan:
-    """The plan of a recorded model. `found`: how its tensors lie under tensor parallelism.
+    """The plan of a recorded model. `found`: the layouts of its tensors under tensor parallelism.
 
     Raises:
-        BadInput: layers that are no chain, or whose modules exchange shards; operations between blocks that mix tokens, drop values at
+        BadInput: layers that form no chain, or whose modules exchange shards; operations between blocks that mix tokens, drop values at
             random or depend on the number of tokens.
     """
     try:
@@ -154,7 +156,7 @@ class _Slices(Propagation):
         return SequencePlan(self._layer_names[0], place, self._layer_names[-1], result, blocks, summed)
 
     def _stream(self, first: Call, layers: list[str]) -> tuple[Place, int]:
-        """The argument of the first layer that the second one is given as the first one's result."""
+        """The argument of the first layer that carries the stream: the second layer gets it as the first layer's result."""
         following = self._calls[layers[1]] if len(layers) > 1 else None
         for place, given in _places(first):
             if isinstance(given, Ref) and given.number in self._recording.real and self._is_stream(given.number):
@@ -169,7 +171,7 @@ class _Slices(Propagation):
         return len(shape) == len(rows_and_tokens) + 1 == 3 and shape[:2] == rows_and_tokens
 
     def _through_block(self, name: str, call: Call) -> Block:
-        """Inside, tensors are whole; what is read outside afterwards is sliced."""
+        """A block. Inside, tensors are whole; results that are read outside afterwards are sliced."""
         sliced_here = [(place, leaf.number) for place, leaf in _places(call) if isinstance(leaf, Ref) and self._is_sliced(leaf.number)]
         given = tuple(place for place, _ in sliced_here)
         entries = {number: self._layout(number) for _, number in sliced_here}
@@ -181,7 +183,7 @@ class _Slices(Propagation):
         joined = dict(self.found.joined)
         for event in self._recording.events[call.start : call.stop]:
             if _writes(event, self._recording) & stores:
-                raise _refused(f"{name} changes what it is given in place")
+                raise _refused(f"{name} changes its input in place")
             if read_before & {ref.number for ref in event.read}:
                 raise _refused(f"{name} reads the stream past its arguments")
             self.step(event)
@@ -192,7 +194,7 @@ class _Slices(Propagation):
         results = tuple(place for place, number in _results(call) if number in wanted | set(entries))
         sliced = {number for place, number in _results(call) if place in results}
         if wanted - sliced:
-            raise _refused(f"a tensor that is made inside {name} is read outside of it, and is none of its results")
+            raise _refused(f"a tensor made inside {name} is read outside of it, and is not among its results")
         for number in sliced - set(entries):
             if not self._is_stream(number):
                 raise _refused(f"a result of {name} that is read between blocks has no tokens to slice")
@@ -202,7 +204,7 @@ class _Slices(Propagation):
         return Block(given, results)
 
     def _read_outside(self, call: Call) -> set[int]:
-        """Tensors made in a call that operations outside of all blocks read before the region ends, or that go on as the stream."""
+        """Tensors made in a call that operations outside of all blocks read before the region ends, or that continue as the stream."""
         made = {ref.number for event in self._recording.events[call.start : call.stop] for ref in event.made}
         after = self._recording.events[call.stop : self._stop]
         inside = [range(other.start, other.stop) for other in self._blocks.values()]
@@ -227,19 +229,19 @@ class _Slices(Propagation):
         return found[0]
 
     def _refuse_leaks(self, last: Call, result: int | None) -> None:
-        """Slices may leave the layers as the last one's result alone."""
+        """Slices may leave the layers only as the last layer's result."""
         kept = {number for place, number in _results(last) if place == result}
         sliced = {number for number, layout in self.found.layouts.items() if isinstance(layout, Sharded)} - kept
         later = {ref.number for event in self._recording.events[self._stop :] for ref in event.read}
         if sliced & (later | set(self._recording.outputs)):
-            raise _refused("what its layers compute between blocks is read after them")
+            raise _refused("a value computed between blocks is read after the layers")
 
     def _refuse_other_readers(self, stream: int, first: Call) -> None:
-        """What the first layer is given stays whole for everybody else."""
+        """The first layer's input stays whole for all other readers."""
         later = {ref.number for event in self._recording.events[first.stop : self._stop] for ref in event.read}
         given = set().union(*(_numbers((call.arguments, call.keywords)) for call in self._calls.values() if call is not first))
         if stream in later | given:
-            raise _refused("a later layer reads what the first one is given")
+            raise _refused("a later layer reads the first layer's input")
 
     def _at_home(self) -> None:
         elsewhere = read_elsewhere(self._recording)
@@ -271,7 +273,7 @@ class _Slices(Propagation):
 
 
 def _blocks_of(model: nn.Module, recording: Recording, layers: list[str]) -> Iterator[tuple[str, Call]]:
-    """The outermost modules inside the layers that have matrices, and are called."""
+    """The outermost called modules with matrices inside the layers."""
     for layer in layers:
         below: list[str] = []
         for name, module in model.get_submodule(layer).named_modules():
@@ -291,7 +293,7 @@ def _places(call: Call) -> list[tuple[Place, Any]]:
 
 
 def _results(call: Call) -> list[tuple[int | None, int]]:
-    """The tensors that a call returns, by place: itself, or one of a tuple."""
+    """The tensors that a call returns, by place: the result itself, or an element of a tuple."""
     if isinstance(call.results, Ref):
         return [(None, call.results.number)]
     if isinstance(call.results, list | tuple):

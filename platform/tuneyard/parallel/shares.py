@@ -1,8 +1,8 @@
-"""Which part of a parameter each rank of a tensor-parallel group holds: boxes of the whole, in their order in the rank's own tensor.
+"""Shares of a parameter on the ranks of a tensor-parallel group: boxes of the whole, in their order in the rank's own tensor.
 
 A parameter is cut along one dimension. That dimension consists of `blocks` (one, or the packed gate and up projections, or queries, keys
-and values of unequal size), and each rank holds its share of every block, one after the other. Where a block does not divide, the first
-ranks hold one index more.
+and values of unequal size), and each rank holds its share of every block, one after the other. If a block does not divide, the first ranks
+hold one index more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def share_of(size: int, degree: int, rank: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Share:
-    """How a parameter of the whole `shape` lies on `degree` ranks: cut along `dimension` in each of `blocks`, or on every rank (None)."""
+    """The cut of a parameter of the whole `shape` over `degree` ranks: along `dimension` in each of `blocks`, or on every rank (None)."""
 
     shape: tuple[int, ...]
     degree: int
@@ -41,7 +41,7 @@ class Share:
         return self.dimension is None
 
     def boxes(self, rank: int) -> tuple[Box, ...]:
-        """The parts of the whole that `rank` holds, in the order in which they lie along the cut dimension of its own tensor."""
+        """The parts of the whole that `rank` holds, in their order along the cut dimension of its own tensor."""
         if self.dimension is None:
             return (tuple((0, length) for length in self.shape),)
         found, start = [], 0
@@ -59,7 +59,7 @@ class Share:
         return (*self.shape[: self.dimension], length, *self.shape[self.dimension + 1 :])
 
     def cut(self, whole: torch.Tensor, rank: int) -> torch.Tensor:
-        """The rank's own tensor, contiguous and with memory of its own. `whole` may be on the meta device."""
+        """The rank's own tensor, contiguous, with its own memory. `whole` may be on the meta device."""
         if self.dimension is None:
             return whole
         parts = [whole.narrow(self.dimension, *box[self.dimension]) for box in self.boxes(rank)]

@@ -1,6 +1,6 @@
-"""What layers and blocks do under a `SequencePlan`: slice the tokens, gather them, and slice them again.
+"""Forwards of layers and blocks under a `SequencePlan`: they slice the tokens, gather them, and slice them again.
 
-Slices may be unequal, and empty. A layer that is recomputed gathers again, so that what is kept for it is a slice.
+Slices may be unequal, and empty. A recomputed layer gathers again, so only a slice is kept for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKENS = 1
 
 @dataclass
 class Region:
-    """The layers of one model: their group, and the tokens of the rows that are in them."""
+    """The layers of one model: their group, and the number of tokens of the rows in them."""
 
     group: TensorGroup
     tokens: int = 0
@@ -62,7 +62,7 @@ class BlockForward:
 
 @dataclass
 class FirstForward:
-    """The forward of the first layer, which is given whole rows."""
+    """The forward of the first layer, which gets whole rows."""
 
     region: Region
     place: Place
@@ -90,8 +90,9 @@ class LastForward:
 
 
 def slice_tokens(model: nn.Module, plan: SequencePlan, group: TensorGroup) -> None:
-    """Give layers and blocks their forwards. The model may have been wrapped by PEFT's LoRA. It refuses to return hidden states, which
-    would be slices, from here on."""
+    """Give layers and blocks their forwards. PEFT's LoRA may wrap the model. From here on the model refuses to return hidden states, which
+    would be slices.
+    """
     model.register_forward_pre_hook(_refuse_hidden_states, with_kwargs=True)
     region = Region(group)
     names = {own: name for name, own in planned_names(model).items()}
@@ -104,7 +105,7 @@ def slice_tokens(model: nn.Module, plan: SequencePlan, group: TensorGroup) -> No
 
 
 def _refuse_hidden_states(model: Any, _: Any, keywords: dict[str, Any]) -> None:
-    """Raises BadInput where a caller wants the hidden states of each layer."""
+    """Raises BadInput if a caller asks for the hidden states of each layer."""
     config = getattr(model, "config", None)
     if keywords.get("output_hidden_states") or getattr(config, "output_hidden_states", False):
         raise BadInput("hidden states are slices of the tokens under sequence parallelism", "leave output_hidden_states out")
@@ -117,7 +118,7 @@ def _module(model: nn.Module, name: str) -> Any:
 def _changed(
     arguments: tuple[Any, ...], keywords: dict[str, Any], places: tuple[Place, ...], change: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with those at `places` changed; one that was given twice is changed once."""
+    """The arguments with those at `places` changed. The same tensor in two places is changed once."""
     given, named, done = list(arguments), dict(keywords), dict[int, torch.Tensor]()
     for place in places:
         held: Any = given if isinstance(place, int) else named

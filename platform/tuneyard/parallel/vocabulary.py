@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary that is cut over the ranks: logits are never gathered.
 
-Each rank has the logits of its share of the tokens. Exchanged are, for each position, the largest, the sum of exponentials and the logit of
-the label (Megatron-LM's vocabulary-parallel loss, Shoeybi et al. 2019).
+Each rank has the logits of its share of the tokens. For each position, the ranks exchange the maximum, the sum of exponentials and the
+logit of the label (Megatron-LM's vocabulary-parallel loss, Shoeybi et al. 2019).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def vocabulary_parallel_loss(
 ) -> torch.Tensor:
     """Cross-entropy of `local_logits` [positions, this rank's tokens] and `labels` [positions], which are tokens of the whole vocabulary.
 
-    The sum over positions divided by `num_items`, or their mean; positions with `ignore_index` do not count. The same number on all ranks.
+    Returns the sum over positions divided by `num_items`, or their mean, the same on all ranks. Positions with `ignore_index` do not count.
     """
     logits = local_logits.float()
     first, length = share_of(vocabulary, group.size, group.rank)
@@ -46,12 +46,12 @@ def vocabulary_parallel_loss(
 
 
 def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shards) -> None:
-    """From here on the model's logits are those of this rank's share of the vocabulary, and its own loss is the vocabulary-parallel one.
+    """Make the model return the logits of this rank's share of the vocabulary, with the vocabulary-parallel loss as its own loss.
 
     The model is a causal language model of transformers that `shard_model` has cut by `plan`, without adapters on its head.
 
     Raises:
-        BadInput: a head that is not cut, or whose results the model changes otherwise than value by value; a loss of another kind.
+        BadInput: a head that is not cut, or whose results the model changes other than value by value; a loss of another kind.
     """
     loaded: Any = model
     head = loaded.get_output_embeddings()
@@ -71,7 +71,7 @@ def keep_logits_sharded(model: nn.Module, plan: TensorParallelPlan, shards: Shar
 
 
 def whole_logits(model: nn.Module, logits: torch.Tensor) -> torch.Tensor:
-    """The logits that the model returned, of the whole vocabulary and without gradient, whether or not they stay in shards.
+    """The logits that the model returned, of the whole vocabulary and without gradient, from shards or not.
 
     All ranks of the group call it.
     """
@@ -80,14 +80,14 @@ def whole_logits(model: nn.Module, logits: torch.Tensor) -> torch.Tensor:
 
 
 def _has_plain_loss(model: Any) -> bool:
-    """Whether the model's forward asks `loss_function`, and this is the one that is replaced here."""
+    """Whether the model's forward calls `loss_function`, and this is the function that is replaced here."""
     from transformers.loss.loss_utils import ForCausalLMLoss
 
     return model.loss_function is ForCausalLMLoss and "self.loss_function(" in inspect.getsource(inspect.unwrap(type(model).forward))
 
 
 class _Loss:
-    """In place of transformers' `ForCausalLMLoss`, with its arguments."""
+    """Replacement of transformers' `ForCausalLMLoss`, with its arguments."""
 
     def __init__(self, group: TensorGroup, vocabulary: int) -> None:
         self._group, self._vocabulary = group, vocabulary

@@ -1,9 +1,13 @@
-"""Memory and speed of a task on a placement, and the choice of a plan that fits. Pure: no clock, network or threads."""
+"""Estimates of memory and speed for a task on a placement, and the search for a plan that fits. Pure: no clock, network or threads.
 
-from tuneyard.planning.calibrating import calibrated
+A `Setup` describes one training step. `memory` and `speed` estimate it, `search` enumerates the layouts that fit, `resolve` returns the
+best plan, and `refusal` explains why no plan fits and proposes the smallest change.
+"""
+
 from tuneyard.planning.calibration import DEFAULT, Calibration, Efficiency
+from tuneyard.planning.calibration_fit import calibrated
 from tuneyard.planning.data_rates import DataRate, past_rates, usual_rate
-from tuneyard.planning.feeding import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
+from tuneyard.planning.feed import SMALL_STALL, Feed, Machines, Staff, feed_of, stall_share, workers_needed
 from tuneyard.planning.inference import EnginePlan, kv_bytes_per_sequence, resolve_engine_plan
 from tuneyard.planning.length import PACKED, DataCount, Interval, Length, length_of, steps_of_epochs
 from tuneyard.planning.memory import LIBRARIES_GB, Estimate, estimate_memory

@@ -1,6 +1,6 @@
-"""What backward needs of the forward pass, per layer and at the loss: what autograd saves in a decoder layer of transformers 5.
+"""Activation memory: tensors that autograd saves for backward in each decoder layer of transformers 5, and tensors around the loss.
 
-In the manner of Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a s^2 b bytes a layer for GPT with fp16.
+The counting follows Korthikanti et al. 2022 (section 4), which has 34 sbh + 5 a s^2 b bytes a layer for GPT with fp16.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import heads_divide, logits_are_cut
 
 _LOSS_COPIES = 12
-"""Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and that of its input, in fp32 each."""
+"""Bytes per logit in the backward pass of cross-entropy: log-softmax, its gradient, and the gradient of its input, each in fp32."""
 _FUSED_COPIES = 8
-"""With fms-acceleration's fused cross-entropy: the fp32 copy, which becomes the gradient, and four more. Read off its Mistral and Llama-3
-rows (benchmarks/memory.py), not off its source."""
+"""Bytes per logit with fms-acceleration's fused cross-entropy: the fp32 copy, which becomes the gradient, and four more bytes. Read off its
+Mistral and Llama-3 rows (benchmarks/memory.py), not off its source.
+"""
 
 
 def tokens_of(setup: Setup) -> int:
-    """Tokens of one rank in one forward pass; preference training reads a chosen and a rejected row at once."""
+    """Tokens of one rank in one forward pass. Preference training reads a chosen and a rejected row at once."""
     return setup.layout.micro_batch * slice_tokens(setup) * (2 if setup.objective == "dpo" else 1)
 
 
 def layer_bytes(setup: Setup) -> float:
-    """Saved by one layer that is not recomputed."""
+    """Bytes that one layer saves when it is not recomputed."""
     shape, layout = setup.shape, setup.layout
     width, tokens, tensor = BYTES[layout.precision], tokens_of(setup), layout.tensor_parallel
     queries, values = shape.heads * shape.head_dim, shape.heads * shape.value_dim
-    # Flash attention reads grouped heads as they are; the others repeat them for each query head.
+    # Flash attention reads grouped heads as they are. The other implementations repeat them for each query head.
     heads = shape.kv_heads if layout.attention == "flash" else shape.heads
     keys = heads * (shape.head_dim + shape.value_dim)
     attention = (queries + keys + values) / (tensor if _heads_are_divided(setup) else 1)
     inside = (attention + (4 if shape.gated else 2) * inner_width(shape) / tensor) * width
-    # Two norms: what they make and what it is scaled from, and their input, of which they work on an fp32 copy.
+    # Two norms. Each saves its output, its normalised input, and an fp32 copy of its input.
     outside: float = 4 * shape.hidden * width + 2 * shape.hidden * 4
     gathered: float = 0.0
     if layout.engine in ("megatron", "nanotron"):
         outside = 4.0 * shape.hidden * width  # fused norms keep their input as it is
     if layout.sequence_parallel:
         if layout.is_ours or layout.engine == "nanotron":
-            gathered = 2 * shape.hidden * width  # what query-key-value and the feed-forward read, whole
+            gathered = 2 * shape.hidden * width  # the whole inputs of query-key-value and of the feed-forward
             outside -= gathered
         outside /= tensor
     saved = tokens * (inside + outside + gathered)
@@ -50,33 +51,35 @@ def layer_bytes(setup: Setup) -> float:
 
 
 def _heads_are_divided(setup: Setup) -> bool:
-    """Attention whose heads do not divide runs whole on every rank, on gathered queries, keys and values."""
+    """Whether attention heads divide over the ranks. Otherwise every rank runs whole attention on gathered queries, keys and values."""
     layout = setup.layout
     return not layout.is_ours or layout.tensor_parallel == 1 or heads_divide(setup.shape, layout.tensor_parallel)
 
 
 def checkpoint_bytes(setup: Setup) -> float:
-    """Saved by a layer that is recomputed: its input."""
+    """Bytes that a recomputed layer saves: its input."""
     layout = setup.layout
     split = layout.tensor_parallel if layout.sequence_parallel else 1
     return tokens_of(setup) * setup.shape.hidden * (4 if layout.fp32_residual else BYTES[layout.precision]) / split
 
 
 def transient_bytes(setup: Setup) -> float:
-    """Gradients of activations that live at once while a layer goes backward: of the feed-forward's two inner tensors, or of the keys."""
+    """Bytes of activation gradients that live at once in the backward pass of a layer: of the feed-forward's two inner tensors, or of the
+    keys.
+    """
     width = BYTES[setup.layout.precision]
     return tokens_of(setup) * (2 * inner_width(setup.shape) / setup.layout.tensor_parallel + setup.shape.hidden) * width
 
 
 def loss_bytes(setup: Setup) -> float:
-    """Around the loss: logits as they come out of the model, cross-entropy in fp32, and the last hidden states."""
+    """Bytes around the loss: the model's logits, cross-entropy in fp32, and the last hidden states."""
     shape, layout = setup.shape, setup.layout
     width, tokens = BYTES[layout.precision], tokens_of(setup)
     hidden = 3 * shape.hidden * width
     if layout.liger:
-        return tokens * hidden  # it works in chunks
+        return tokens * hidden  # the fused loss works in chunks
     if layout.engine in ("megatron", "nanotron"):
-        # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another.
+        # Vocabulary-parallel: the fp32 copy becomes the softmax; nanotron makes another copy.
         copies = 4 if layout.engine == "megatron" else 8
         return tokens * (hidden + shape.vocab * (width + copies) / layout.tensor_parallel)
     copies = _FUSED_COPIES if layout.fused_loss else _LOSS_COPIES
@@ -84,15 +87,15 @@ def loss_bytes(setup: Setup) -> float:
     if layout.engine == "fsdp" and layout.zero == 3:
         copies -= 4  # no fp32 copy beside the logits; read off the rows of fms-acceleration, not off FSDP's source
     elif layout.engine == "deepspeed" and layout.zero == 0 and width < 4:
-        logits = 4  # accelerate hands out an fp32 copy under autocast
+        logits = 4  # accelerate returns an fp32 copy under autocast
     if layout.is_ours and layout.tensor_parallel > 1:
         if not logits_are_cut(shape, layout.tensor_parallel):
             return tokens * (hidden + shape.vocab * (logits + copies))
-        if setup.objective == "dpo":  # each rank gathers all logits, beside its own share, and computes the loss on them
+        if setup.objective == "dpo":  # each rank gathers all logits beside its own share, and computes the loss on them
             return tokens * (hidden + shape.vocab * (logits + copies + width / layout.tensor_parallel))
     return tokens * (hidden + shape.vocab * (logits + copies) / layout.tensor_parallel)
 
 
 def inner_width(shape: ModelShape) -> int:
-    """Feed-forward elements per token: of the experts that it is routed to, and the shared ones."""
+    """Feed-forward elements per token: those of its routed experts and of the shared experts."""
     return shape.experts_per_token * shape.expert_ffn + shape.shared_ffn if shape.experts else shape.ffn

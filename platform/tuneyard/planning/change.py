@@ -1,6 +1,7 @@
-"""Changes of a task that `tuneyard validate` would accept: fields and their new values, in words and as the question that they lead to.
+"""A change of a task: fields with new values, its description for people, and the changed question.
 
-The words name every field that changes, and no other field changes: whoever writes them into the file asks the question that was searched.
+The description names every field that changes, and no other field changes. A person who edits the file accordingly asks exactly the
+question that the search has answered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tuneyard.planning.search import Search
 from tuneyard.planning.site import Site, search_of
 
 Fields = Mapping[str, Any]
-"""Dotted field -> value: those of the train task, and `resources.workers`."""
+"""Dotted field -> value, of the train task or `resources.workers`."""
 WORKERS = "resources.workers"
 
 
@@ -37,24 +38,24 @@ class Question:
         return search_of(self.task, self.shape, self.gpu, self.workers, **self.site)
 
     def is_allowed(self) -> bool:
-        """Whether the task, its device and its workers break no rule about combinations."""
+        """Whether the task, its device and its workers satisfy all rules about combinations."""
         task = Task.model_validate({"name": "task", "train": self.task, "resources": {"sku": [self.gpu.sku], "workers": self.workers}})
         return not check_task(task, device=self.gpu.device, model_type=self.shape.model_type)
 
     def fits(self) -> bool:
-        """Whether the rules allow it and a plan fits."""
+        """Whether the rules allow the question and a plan fits."""
         try:
             return self.is_allowed() and self.search().fits_at_all()
         except BadInput:
             return False
 
     def differing(self, fields: Fields) -> dict[str, Any]:
-        """Those of `fields` that have another value in the task."""
+        """The entries of `fields` whose value differs from the task's."""
         values = self.task.model_dump(by_alias=True) | {"strategy": self.task.layout.model_dump(by_alias=True)}
         return {name: value for name, value in fields.items() if (self.workers if name == WORKERS else _value(values, name)) != value}
 
     def changed(self, fields: Fields) -> Question:
-        """The question with these fields set; what the file leaves out stays so. Raises ValidationError beyond a field's bounds."""
+        """The question with these fields set. Unset fields stay unset. Raises ValidationError for a value out of a field's bounds."""
         values = self.task.model_dump(by_alias=True, exclude_unset=True)
         for name, value in fields.items():
             if name != WORKERS:
@@ -64,7 +65,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """`purpose`: what it is for, where the fields do not say so. `asked`: the question after the change."""
+    """`purpose`: why, where the fields do not show it. `asked`: the question after the change."""
 
     purpose: str
     fields: Fields
@@ -78,7 +79,9 @@ class Change:
 
 
 def change(question: Question, fields: Fields, purpose: str = "") -> Change | None:
-    """The change that sets `fields`. It names the fields that differ from the task; None without any, and for a value out of bounds."""
+    """The change that sets `fields`, with only the fields that differ from the task. None if no field differs or a value is out of
+    bounds.
+    """
     named = question.differing(fields)
     if not named:
         return None

@@ -1,11 +1,11 @@
-"""What one rank computes for one micro-batch, as seconds of matmuls, attention and memory traffic: a roofline (Williams et al. 2009).
+"""Compute time of one rank for one micro-batch: seconds of matmuls, attention and memory traffic by a roofline (Williams et al. 2009).
 
 FLOPs are the catalog's hardware FLOPs. A matmul of m rows whose narrower side is n wide on this rank reaches
 
     peak * matmul * m / (m + matmul_tokens) * n / (n + matmul_width)
 
-which saturates as tiles fill the device. Elementwise work (norms, residuals, rotary embeddings, activations, the loss) does no FLOPs worth
-counting: its time is the bytes that unfused kernels read and write, over memory bandwidth.
+FLOP/s, which saturates as tiles fill the device. The FLOPs of elementwise work (norms, residuals, rotary embeddings, activations, the loss)
+are negligible: its time is the bytes that unfused kernels read and write, over memory bandwidth.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _KERNELS_FORWARD = 26
 """Kernels that transformers launches in the forward pass of a layer: about 9 matmuls and attention, the rest elementwise."""
 _KERNELS_FORWARD_LIGER = 16
 _ADAPTER_KERNELS = 5
-"""More per adapted matrix: cast, A, B, scale, add."""
+"""Additional kernels per adapted matrix: cast, A, B, scale, add."""
 _QUANTIZED_KERNELS = 2
 
 
 @dataclass(frozen=True)
 class ModelWork:
-    """What a model and a method come to, for rows of one length: worked out once for all layouts.
+    """Work of a model and a method on rows of one length. It is computed once for all layouts.
 
-    FLOPs are per row of `seq_len` tokens: `model_flops` by the convention of MFU, the others as they are executed.
+    FLOPs are per row of `seq_len` tokens: `model_flops` by the convention of MFU, the others as executed.
     """
 
     model_flops: float
@@ -41,19 +41,19 @@ class ModelWork:
     attention_flops: float
     parameters: int
     body_parameters: int
-    """Without embedding and head."""
+    """Parameters without embedding and head."""
     trained: int
     head_share: float
-    """Of the matmul FLOPs."""
+    """Share of the matmul FLOPs."""
     adapted_per_layer: float
-    """Matrices with an adapter, in a layer."""
+    """Matrices with an adapter per layer."""
     adapter_elements: float
     """Elements per token and layer that adapters read and write beside the frozen matmuls (input; low-rank product, sum)."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Seconds of one micro-batch over all layers, on one tensor-parallel rank; `head_s` of them are the head's and the loss's."""
+    """Seconds of one micro-batch over all layers, on one tensor-parallel rank. `head_s` is the part of the head and the loss."""
 
     matmul_s: float
     attention_s: float
@@ -69,12 +69,12 @@ class Work:
 
 
 def work_of(setup: Setup, efficiency: Efficiency) -> Work:
-    """The compute of one micro-batch. Raises BadInput where the device has no units for the precision."""
+    """The compute of one micro-batch. Raises BadInput where the device cannot compute in the precision."""
     layout, shape, gpu = setup.layout, setup.shape, setup.gpu
     rows, degree = rows_of(setup), layout.tensor_parallel
     tokens = rows * slice_tokens(setup)
-    ranks = degree * layout.context_parallel  # that share the work of a row
-    peak = gpu.rank_peak_flops(layout.precision, layout.workers)  # fp32 too: torch leaves TF32 off
+    ranks = degree * layout.context_parallel  # ranks that share the work of a row
+    peak = gpu.rank_peak_flops(layout.precision, layout.workers)  # also for fp32: torch leaves TF32 off
     model = model_work(setup)
     bandwidth = gpu.memory_bandwidth_gb_s * 1e9 * efficiency.memory / (layout.workers if gpu.is_cpu else 1)
     body, head = _slowdowns(shape, degree, tokens, efficiency.matmul_tokens, efficiency.matmul_width)
@@ -97,7 +97,7 @@ def work_of(setup: Setup, efficiency: Efficiency) -> Work:
 
 
 def rows_of(setup: Setup) -> int:
-    """Rows that a rank passes through the model in a micro-batch: a preference pair is two."""
+    """Rows that a rank passes through the model in a micro-batch. A preference pair is two rows."""
     return setup.layout.micro_batch * (2 if setup.objective == "dpo" else 1)
 
 
@@ -108,7 +108,7 @@ def model_work(setup: Setup) -> ModelWork:
 
 @lru_cache(maxsize=4096)
 def _model_work(shape: ModelShape, method: str, seq_len: int, recompute: bool, fused: bool) -> ModelWork:
-    """`fused`: kernels that skip the masked half of causal attention, and compute scores twice; eager computes all, once."""
+    """`fused`: kernels that skip the masked half of causal attention and compute scores twice. Eager attention computes all scores once."""
     parsed = Method.model_validate_json(method)
     kernel: Literal["flash", "eager"] = "flash" if fused else "eager"
     executed = train_flops(
@@ -132,11 +132,11 @@ def _model_work(shape: ModelShape, method: str, seq_len: int, recompute: bool, f
 
 @lru_cache(maxsize=4096)
 def _slowdowns(shape: ModelShape, degree: int, tokens: int, half_tokens: float, half_width: float) -> tuple[float, float]:
-    """How much longer than at full efficiency the body's matmuls and the head's take: means over their FLOPs."""
+    """Slowdown of the matmuls of the body and of the head against full efficiency: means weighted by FLOPs."""
     total, weighted = 0.0, 0.0
     for p in shape.projections[:-1]:
         rows = tokens * p.active / p.copies
-        # Tensor parallelism divides outputs on the way into a block, and inputs on the way out of it.
+        # Tensor parallelism divides the outputs of a block's first matmuls, and the inputs of its last.
         sides = (p.inputs / degree, p.outputs) if p.stage in ("output", "down") else (p.inputs, p.outputs / degree)
         total += p.active_weights
         weighted += p.active_weights * (1 + half_tokens / rows) * (1 + half_width / min(sides))
@@ -145,7 +145,7 @@ def _slowdowns(shape: ModelShape, degree: int, tokens: int, half_tokens: float, 
 
 
 def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, float]:
-    """Bytes that elementwise kernels of all layers move in a micro-batch, forward and backward, and those of the loss."""
+    """Bytes that elementwise kernels of all layers move in a micro-batch, forward and backward, and bytes that the loss moves."""
     layout, shape = setup.layout, setup.shape
     width, degree = BYTES[layout.precision], layout.tensor_parallel
     fused = layout.liger or layout.engine in ("megatron", "nanotron")
@@ -162,12 +162,12 @@ def _traffic_bytes(setup: Setup, model: ModelWork, tokens: int) -> tuple[float, 
 
 
 def _weight_bytes(setup: Setup, model: ModelWork, width: int) -> float:
-    """Weights that are unpacked from 4 bits before each matmul (read, write, read again), and those whose norms DoRA takes."""
+    """Bytes of weights that are unpacked from 4 bits before each matmul (read, write, read again), or whose norms DoRA computes."""
     layout = setup.layout
     body = model.body_parameters / layout.tensor_parallel
     passes = 3 if layout.recompute else 2
     if setup.method.qlora is not None:
-        # Unpacking looks up a table for each element and reaches a third of the bandwidth.
+        # Unpacking looks up a table for each element, and reaches a third of the bandwidth.
         return body * passes * 3 * (0.5 + 2 * width)
     if setup.method.dora is not None:
         return body * (passes - 1) * 4 * width
@@ -177,7 +177,7 @@ def _weight_bytes(setup: Setup, model: ModelWork, width: int) -> float:
 
 
 def _kernels(setup: Setup, model: ModelWork) -> float:
-    """Kernels launched for a micro-batch over all layers, backward (two for each) and recomputation included."""
+    """Kernels launched for a micro-batch over all layers, including backward (two per forward kernel) and recomputation."""
     layout, shape = setup.layout, setup.shape
     forward = float(_KERNELS_FORWARD_LIGER if layout.liger else _KERNELS_FORWARD)
     forward += 8 * shape.experts if shape.experts else 0

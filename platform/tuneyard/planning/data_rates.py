@@ -1,4 +1,4 @@
-"""Tokens per second that one data worker makes of a source: measured constants, and what past runs have measured. Pure."""
+"""Tokens per second that one data worker produces from a source: measured constants, and the rates of past runs. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 BENCHMARK = "benchmarks/data_worker_rate.py"
 WORKER_GB = 0.2
-"""Memory of a data worker beside the ranks, beyond what it shares with its rank (docs/benchmarks/data_worker_rate.md)."""
+"""Memory of a data worker that runs beside the ranks, without the pages shared with its rank (docs/benchmarks/data_worker_rate.md)."""
 _MEASURED: Mapping[tuple[str, str], float] = {
     ("chat", "jsonl"): 330_000.0,
     ("text", "jsonl"): 520_000.0,
     ("text", "parquet"): 520_000.0,
     ("text", "jsonl.gz"): 500_000.0,
 }
-"""Of one core, by format and files (docs/benchmarks/data_worker_rate.md), from the page cache of a local disk."""
+"""Tokens per second of one core, by format and files, from the page cache of a local disk (docs/benchmarks/data_worker_rate.md)."""
 _LEAST_TOKENS, _LEAST_SECONDS = 100_000, 0.2
-"""Less work than this says nothing about speed."""
+"""Runs with less work are too short to measure speed."""
 _LATEST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataRate:
-    """`tokens_per_s`: of one data worker on a core of its own. `how`: where that comes from, for people."""
+    """`tokens_per_s`: of one data worker on its own core. `how`: origin of the number, for people."""
 
     tokens_per_s: float
     how: str
@@ -33,7 +33,7 @@ class DataRate:
 def usual_rate(format: str, files: str) -> DataRate:
     """The measured rate of a format (`chat`, `text`, …) in files of a kind (`jsonl`, `parquet`, `jsonl.gz`, …).
 
-    A combination that was not measured has the slowest rate of its format; pairs count as chats.
+    An unmeasured combination has the slowest rate of its format. Pairs count as chats.
     """
     format = format if format == "text" else "chat"
     known = {kind: rate for (name, kind), rate in _MEASURED.items() if name == format}
@@ -41,9 +41,9 @@ def usual_rate(format: str, files: str) -> DataRate:
 
 
 def past_rates(attempts: Iterable[Mapping[str, Any]]) -> dict[str, DataRate]:
-    """By format, the median rate of the newest runs on streamed data. `attempts`: as `History.training_runs` gives them, oldest first.
+    """By format, the median rate of the newest runs on streamed data. `attempts`: from `History.training_runs`, oldest first.
 
-    A run counts by `details.stream` of its report: `tokens` over the sum of `seconds`, which are those of one process.
+    The rate of a run is from `details.stream` of its report: `tokens` over the sum of `seconds`, which are those of one process.
     """
     found: dict[str, list[float]] = {}
     for attempt in attempts:

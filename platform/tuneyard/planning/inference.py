@@ -1,7 +1,7 @@
-"""What an engine of a score task takes: weights, KV cache per token, tensor parallelism, and how many sequences it holds at once.
+"""An engine of a score task: weights, KV cache per token, tensor parallelism, and the number of sequences that it holds at once.
 
-As vLLM does it: of `memory_fraction` of a GPU, weights and the activations of one scheduler step go first, the KV cache takes the rest
-(Kwon et al. 2023, PagedAttention, 4). Weights are divided over the tensor-parallel ranks; so are key heads, as long as there are enough.
+Memory is divided as in vLLM (Kwon et al. 2023, PagedAttention, 4): `memory_fraction` of a GPU holds the weights and the activations of one
+scheduler step, and the KV cache takes the rest. Tensor-parallel ranks divide weights, and key heads as far as there are enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST_AUTO = 8192
 _STEP_TOKENS = 8192
 """Tokens of one scheduler step (vLLM's `max_num_batched_tokens` for large GPUs), whose activations the profiling run measures."""
 _OUTSIDE_GB = 1.5
-"""CUDA context, NCCL and CUDA graphs. What `memory_fraction` leaves free may hold them; where it does not, the cache gives way."""
+"""CUDA context, NCCL and CUDA graphs. They fit into the memory outside `memory_fraction`, or else reduce the cache."""
 _CPU_CACHE_BYTES = 4 * 1024**3
 _DEGREES = (1, 2, 4, 8, 16)
 _ENOUGH_SEQUENCES = 8
@@ -26,25 +26,25 @@ _ENOUGH_SEQUENCES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePlan:
-    """One engine of a score task; sizes in 1e9 bytes are those of one of its GPUs."""
+    """One engine of a score task. Sizes are those of one of its GPUs, in 1e9 bytes."""
 
     sku: str
     tensor_parallel: int
     engines_per_node: int
-    """On `cpu`: as many as the task asks for, which share the machine."""
+    """On `cpu`: the task's number of engines, which share the machine."""
     precision: Precision
     max_length: int
-    """Tokens of a prompt and its answer."""
+    """Tokens of a prompt and its answer together."""
     weights_gb: float
     other_gb: float
-    """Activations of one step, and what is kept free."""
+    """Activations of one step, and reserved memory."""
     kv_gb: float
     kv_bytes_per_token: float
-    """Over all GPUs of the engine, at full length (layers with a sliding window keep no more than it)."""
+    """Over all GPUs of the engine, at full length. Layers with a sliding window keep no more than the window."""
     kv_tokens: int
-    """Tokens of sequences of full length that the cache holds."""
+    """Tokens that the cache holds, in sequences of full length."""
     max_sequences: int
-    """Sequences of full length in flight at once: what the cache holds, and no more than `engine.batch`."""
+    """Sequences of full length in flight at once: the capacity of the cache, bounded by `engine.batch`."""
 
     @property
     def total_gb(self) -> float:
@@ -55,11 +55,11 @@ class EnginePlan:
 
 
 def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instances: int = 1, gpus_per_node: int = 8) -> EnginePlan:
-    """The engine of `task` on GPUs of one kind: at the task's tensor parallelism, or the smallest at which it fits where it names none.
+    """The engine of `task` on GPUs of one kind, at the task's tensor parallelism.
 
-    It fits when the cache holds one sequence of full length. Where the task names no degree, it is the smallest at which the cache holds
-    eight (or `engine.batch`), or failing that, the most. `instances`: engines that the task asks for. Raises BadInput where it does not
-    fit, with the degree that would, or the degree cannot divide the model's heads.
+    It fits when the cache holds one sequence of full length. Without a degree in the task, the engine has the smallest degree at which the
+    cache holds eight sequences (or `engine.batch`), or else the degree with the most. `instances`: engines that the task asks for. Raises
+    BadInput if the engine does not fit, with the degree that fits, or if the degree does not divide the model's heads.
     """
     asked = task.engine.tensor_parallel
     if "tensor_parallel" not in task.engine.model_fields_set and not gpu.is_cpu:
@@ -80,7 +80,7 @@ def resolve_engine_plan(task: ScoreTask, shape: ModelShape, gpu: Gpu, *, instanc
 
 
 def _smallest(task: ScoreTask, shape: ModelShape, gpu: Gpu, instances: int, gpus_per_node: int) -> EnginePlan | None:
-    """The engine at the smallest degree that holds enough sequences to be worth its weights; None where not even one fits."""
+    """The engine at the smallest degree with enough sequences in flight; None if no degree fits."""
     enough = min(_ENOUGH_SEQUENCES, task.engine.batch)
     degrees = [degree for degree in _DEGREES if degree <= gpus_per_node and shape.heads % degree == 0]
     engines = [_engine(task, shape, gpu, degree, instances, gpus_per_node) for degree in degrees]
@@ -92,8 +92,8 @@ def _smallest(task: ScoreTask, shape: ModelShape, gpu: Gpu, instances: int, gpus
 def kv_bytes_per_sequence(shape: ModelShape, length: int, precision: Precision, tensor_parallel: int = 1) -> float:
     """Bytes of the KV cache of one sequence of `length` tokens, over all GPUs of an engine.
 
-    Key and value of each key head and layer; with latent attention (MLA) one latent for all heads, on every rank. Ranks beyond the number
-    of key heads repeat them. A layer with a sliding window keeps no more than that.
+    Each layer keeps a key and a value per key head; latent attention (MLA) keeps one latent for all heads, on every rank. Ranks beyond the
+    number of key heads repeat them. A layer with a sliding window keeps no more than the window.
     """
     latent = next((p.outputs for p in shape.projections if p.name == "kv_a_proj_with_mqa"), None)
     if latent is not None:
@@ -112,7 +112,7 @@ def _engine(task: ScoreTask, shape: ModelShape, gpu: Gpu, degree: int, instances
     width = BYTES[precision]
     weights = shape.parameters * width / degree
     sequence = kv_bytes_per_sequence(shape, longest, precision, degree)
-    # The widest moment of a layer, and logits of the sequences that are in flight, in fp32.
+    # Activations at the widest point of a layer, and fp32 logits of the sequences in flight.
     step = min(_STEP_TOKENS, engine.batch * longest)
     activations = step * (4 * shape.hidden + 3 * shape.ffn / degree) * width + 4 * engine.batch * shape.vocab
     if gpu.is_cpu:

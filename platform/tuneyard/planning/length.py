@@ -1,7 +1,7 @@
-"""How long a train task is, in steps and in tokens per row, from what was counted of its data. Pure.
+"""Length of a train task, in steps and in tokens per row, from a count of its data. Pure.
 
-A task with `steps` is as long as it says. One with `epochs` is as long as its data: rows are samples where they are padded, and tokens over
-`maxLength` where they are packed. A count of a sample of the data gives an interval instead of a number.
+`steps` is the length itself. `epochs` needs the number of rows: samples if rows are padded; if they are packed, tokens over `maxLength`. A
+count of only a sample of the data gives an interval instead of a number.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from tuneyard.api import TrainTask
 
 PACKED = 0.95
-"""Share of a packed row that holds tokens, at least, where samples are shorter than a row by far (best-fit decreasing; 0.98 is usual)."""
+"""Share of a packed row that holds tokens, at least, where samples are far shorter than a row (best-fit decreasing; 0.98 is usual)."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A likely value, and the range that holds the true one nineteen times of twenty; all three are equal for what was counted."""
+    """A likely value and its 95 % interval. All three are equal for an exact count."""
 
     likely: float
     low: float
@@ -38,49 +38,49 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class DataCount:
-    """What is known of a data set before it is tokenised."""
+    """Facts about a data set before tokenisation."""
 
     samples: Interval
     characters: Sequence[int]
-    """Of each sample that was looked at: texts of all its columns that are trained on or prompted with."""
+    """Characters of each sample in the count: texts of all columns that are trained on or are prompts."""
     characters_per_token: Interval
     assumed_tokens: bool
-    """Characters per token are what is usual, as there is no tokenizer to ask."""
+    """Whether characters per token are the usual number because there is no tokenizer."""
     splits: bool = False
-    """Documents longer than a row go on in the next one: plain text that is packed."""
+    """Whether documents longer than a row continue in the next one: packed plain text."""
     streamed: bool = False
-    """Rows are made while the task trains."""
+    """Whether rows are produced while the task trains."""
     format: str = ""
     files: str = ""
-    """As `data_rates.usual_rate` takes them."""
+    """`format` and `files` as in `data_rates.usual_rate`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """`rows` None: the task says its steps itself. `tokens_per_row`: without padding, of rows that are not packed; None: not known."""
+    """`rows` None: the task gives its steps."""
 
     steps: Interval
     rows: Interval | None = None
     sample_tokens: tuple[float, ...] = ()
-    """Of rows, in tokens, ascending; empty where rows are full, or nothing is known."""
+    """Tokens of each row, ascending; empty where rows are full or their length is unknown."""
 
     def padded(self, micro_batch: int, most: int) -> int:
-        """Tokens of a row of a micro-batch, which is padded to its longest row: the mean over micro-batches of rows drawn at random."""
+        """Mean tokens of a row in a micro-batch, which is padded to its longest row, for rows drawn at random."""
         lengths = self.sample_tokens
         if not lengths:
             return most
         count = len(lengths)
         mean = sum(value * (((i + 1) / count) ** micro_batch - (i / count) ** micro_batch) for i, value in enumerate(lengths))
-        return max(1, min(most, math.ceil(mean - 1e-9)))  # what rounding adds is no token
+        return max(1, min(most, math.ceil(mean - 1e-9)))  # rounding errors add no token
 
 
 def steps_of_epochs(epochs: float, rows: float, global_batch: int) -> int:
-    """Optimizer steps until every row was seen `epochs` times; at least 1."""
+    """Optimizer steps until every row has been seen `epochs` times; at least 1."""
     return max(1, math.ceil(epochs * rows / global_batch - 1e-9))
 
 
 def length_of(task: TrainTask, count: DataCount | None) -> Length | None:
-    """None where that depends on data that were not counted."""
+    """The length of `task`; None where it depends on uncounted data."""
     if count is None:
         return Length(steps=Interval.exactly(task.steps)) if task.steps else None
     lengths = () if task.data.pack else _sample_tokens(task, count)
@@ -98,7 +98,7 @@ def _sample_tokens(task: TrainTask, count: DataCount) -> tuple[float, ...]:
 
 
 def _packed_rows(task: TrainTask, count: DataCount) -> Interval:
-    """Tokens of all samples over the tokens of a row. What is longer than a row fills it alone, or goes on in the next."""
+    """Tokens of all samples over the tokens of a row. A sample longer than a row fills it alone, or continues in the next."""
     most = task.data.max_length
 
     def rows(samples: float, ratio: float, filled: float) -> float:

@@ -1,8 +1,8 @@
-"""What moves between devices, and how long it takes: ring collectives with latency and bandwidth (Thakur et al. 2005, section 4).
+"""Time of communication between devices: ring collectives with latency and bandwidth (Thakur et al. 2005, section 4).
 
-Ranks are numbered with tensor-parallel ranks next to each other, then data-parallel ones, then pipeline stages, as Megatron-LM does. A
-group that spans machines is one ring through all of them: each step is as slow as the slowest link, and groups that run at the same time
-share a machine's network cards.
+Ranks are numbered with tensor-parallel ranks next to each other, then data-parallel ones, then pipeline stages, as in Megatron-LM. A group
+that spans machines is one ring through all of them: each step is as slow as the slowest link, and groups that run at the same time share a
+machine's network cards.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class Links:
 
     @classmethod
     def between(cls, gpu: Gpu, efficiency: Efficiency, workers: int, ranks_per_host: int, network_gb_s: float | None = None) -> Links:
-        """Of ranks on hosts of `ranks_per_host`."""
-        # Ranks on `cpu` talk through the machine's memory, which each byte crosses about four times (gloo copies in and out of sockets).
+        """The links of ranks on hosts of `ranks_per_host`."""
+        # Ranks on `cpu` communicate through the machine's memory. Each byte crosses it about four times, as gloo copies into and out of
+        # sockets.
         inside = gpu.memory_bandwidth_gb_s / (4 * min(workers, ranks_per_host)) if gpu.is_cpu else gpu.link_gb_s / 2
         network = network_gb_s if network_gb_s is not None else gpu.network_gb_s
         return cls(
@@ -45,10 +46,10 @@ class Links:
         )
 
     def ring_s(self, size: float, ranks: int, stride: int = 1) -> float:
-        """Seconds of one all-gather or reduce-scatter of `size` bytes in all, over `ranks` that are `stride` apart.
+        """Seconds of one all-gather or reduce-scatter of `size` bytes in total, over `ranks` that are `stride` apart.
 
-        (n - 1) steps of size / n bytes; an all-reduce is two of these. A ring over several machines crosses each machine's network
-        once, and shares it with the rings of the other ranks there. Raises nothing; one rank takes no time.
+        It has (n - 1) steps of size / n bytes; an all-reduce is two of these. A ring over several machines crosses each machine's network
+        once, and shares it with the rings of the other ranks there. One rank takes no time.
         """
         if ranks == 1:
             return 0.0
@@ -61,7 +62,7 @@ class Links:
         return moved / rate + (ranks - 1) * self.network_latency_s
 
     def scatter_s(self, size: float, ranks: int) -> float:
-        """Seconds of an all-to-all in which each rank sends `size` bytes, to each rank as much."""
+        """Seconds of an all-to-all in which each rank sends `size` bytes in total, in equal parts to all ranks."""
         if ranks == 1:
             return 0.0
         here = min(ranks, self.gpus_per_node)
@@ -72,7 +73,7 @@ class Links:
         return max(inside, across + (ranks - here) * self.network_latency_s)
 
     def send_s(self, size: float, stride: int) -> float:
-        """Seconds that one rank takes to send `size` bytes to the rank `stride` further, while all others of its machine do the same."""
+        """Seconds that one rank takes to send `size` bytes to the rank `stride` further, while all other ranks of its machine send too."""
         if stride < self.gpus_per_node:
             return size / GIGA / self.inside_gb_s + self.inside_latency_s
         return size / GIGA / (self.network_gb_s / self.gpus_per_node) + self.network_latency_s

@@ -1,7 +1,7 @@
-"""Peak memory of one rank, before anything runs: the fullest of the moments that a step goes through, term by term.
+"""Peak memory of one rank, before anything runs: the largest total among the moments of a step, by term.
 
-A step is fullest at the loss (all saved activations, and the logits), while the last layer goes backward, while the first does (all
-gradients), in the optimizer step, or, on cpu, when a checkpoint copies the states. What is not there at that moment is not in the terms.
+The candidates for the peak are the loss (all saved activations, and the logits), the backward pass of the last layer, that of the first
+layer (all gradients), the optimizer step, and, on cpu, the copy of the states for a checkpoint. Terms that are absent at the peak are 0.
 Sizes are bytes until the end.
 """
 
@@ -16,9 +16,9 @@ from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.states import States, quantised_width, states_of
 
 BUCKET_ELEMENTS = 50_000_000
-"""As in training's DeepSpeed configuration, for reduction and for gathering."""
+"""Size of reduction and gathering buckets in training's DeepSpeed configuration."""
 EXCHANGED_ELEMENTS = 4_000_000
-"""Likewise, for reduction with `shardWithin: host`."""
+"""Size of reduction buckets with `shardWithin: host`."""
 GPU_CONTEXT_GB = 1.0
 """CUDA context, cuBLAS workspaces, NCCL buffers: a reserve, not a measurement."""
 FRAGMENTATION = 0.05
@@ -32,21 +32,21 @@ measured it: of forks of a fork server, Linux x86-64, Python 3.11, 2 cores, 2026
 class Estimate:
     device: Memory
     host_gb: float
-    """Host memory that offloading takes per rank, beside the device's."""
+    """Host memory that offloading takes per rank, beside the device's memory."""
     reserve_gb: float = 0.0
-    """What of `device.other_gb` is held back for what torch does not count as allocated: context and fragmentation."""
+    """The part of `device.other_gb` that torch does not count as allocated: context and fragmentation."""
 
     @property
     def allocated_gb(self) -> float:
-        """What `torch.cuda.max_memory_allocated` would show."""
+        """The value that `torch.cuda.max_memory_allocated` will show."""
         return self.device.total_gb - self.reserve_gb
 
 
 def estimate_memory(setup: Setup, libraries_gb: float = LIBRARIES_GB) -> Estimate:
-    """Peak memory of the fullest rank. On `cpu` everything, offloaded or not, is in the process: nothing is on another host.
+    """Peak memory of the fullest rank. On `cpu` everything, offloaded or not, is in the process: `host_gb` is 0.
 
-    `libraries_gb`: what a rank on `cpu` holds before it loads the model, in 1e9 bytes. On GPUs libraries are in the memory of the host,
-    which this does not count; what CUDA and NCCL take of the device is in `other`.
+    `libraries_gb`: memory of a rank on `cpu` before it loads the model, in 1e9 bytes. On GPUs, libraries are in host memory, which is not
+    counted here; the device memory of CUDA and NCCL is in `other`.
     """
     first = _rank(setup, libraries_gb, last_stage=setup.layout.pipeline_parallel == 1)
     if setup.layout.pipeline_parallel == 1:
@@ -76,14 +76,14 @@ def _rank(setup: Setup, libraries_gb: float, *, last_stage: bool) -> Estimate:
 
 @dataclass(frozen=True)
 class _Moment:
-    """Bytes of what changes in the course of a step. `fixed`: weights and optimizer states."""
+    """Bytes of the parts that change in the course of a step. `fixed`: weights and optimizer states."""
 
     fixed: float
     gradients: float
     activations: float
     other: float
     step: float = 0.0
-    """Of the optimizer, beside its states."""
+    """Extra memory of the optimizer step, beside the states."""
 
     @property
     def total(self) -> float:
@@ -95,15 +95,15 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
     fixed = states.weights + states.optimizer
     layers = -(-shape.layers // layout.pipeline_parallel)
     layer, saved = layer_bytes(setup), checkpoint_bytes(setup) if layout.recompute else layer_bytes(setup)
-    # 1F1B: a stage holds a micro-batch for each stage behind it (Narayanan et al. 2021, 2.2).
+    # 1F1B: a stage holds one micro-batch per later stage and its own (Narayanan et al. 2021, 2.2).
     in_flight = 1 if last_stage else min(layout.pipeline_parallel, layout.grad_accum)
     kept = layers * saved * in_flight
     alive = (layer if layout.recompute else 0.0) + transient_bytes(setup)
-    # The gradients of earlier micro-batches, and buffers that all of them go into from the start.
+    # Gradients of earlier micro-batches, and gradient buffers that exist from the start.
     before = states.gradients if layout.grad_accum > 1 or layout.engine in ("megatron", "nanotron") else 0.0
     buckets = _buckets(setup, states) + exchange_bytes(setup, states.trained)
     gathered, root = _gathered(setup, states)
-    # Where layers own their gradients one by one, those of the last replace its activations as it goes backward.
+    # Where each layer owns its gradients, those of the last layer replace its activations during its backward pass.
     on_host = setup.gpu.is_cpu and layout.engine == "deepspeed"
     return [
         *([_Moment(fixed, 0.0, 0.0, buckets + states.snapshot)] if on_host else []),
@@ -115,14 +115,17 @@ def _moments(setup: Setup, states: States, *, last_stage: bool) -> list[_Moment]
 
 
 def _buckets(setup: Setup, states: States) -> float:
-    """Buffers of collectives. DDP copies all gradients into buckets. DeepSpeed makes its bucket whole, however few parameters are trained:
-    one that fills, and under ZeRO 1 and 2 with overlap (on GPUs) one that is on its way (0.19: `setup_buckets` of `stage_1_and_2.py`, `IPG`
-    of `stage3.py`). Pages of a process that nobody has written to are not there: on cpu a bucket is what is trained, at most."""
+    """Bytes of the buffers of collectives.
+
+    DDP copies all gradients into buckets. DeepSpeed allocates whole buckets, however few parameters are trained: one that fills, and under
+    ZeRO 1 and 2 with overlap (on GPUs) one in flight (0.19: `setup_buckets` of `stage_1_and_2.py`, `IPG` of `stage3.py`). Pages that were
+    never written take no memory: on cpu a bucket is no larger than the trained parameters.
+    """
     layout = setup.layout
     if layout.engine == "fsdp" or (layout.gradient_ranks <= 1 and layout.zero == 0):
         return 0.0
     if layout.engine in ("megatron", "nanotron"):
-        return 0.0  # the fp32 buffer of gradients is what is reduced
+        return 0.0  # the fp32 gradient buffer itself is reduced
     if layout.zero == 0:
         return 4.0 * states.trained
     width = BYTES[layout.precision]
@@ -133,15 +136,16 @@ def _buckets(setup: Setup, states: States) -> float:
 
 
 def _gathered(setup: Setup, states: States) -> tuple[float, float]:
-    """Weights that are whole for the moment, in layers and around the loss: two layers, embedding and head where they are sharded;
-    16-bit copies of matrices under autocast."""
+    """Bytes of weights that are temporarily whole, in layers and around the loss: two layers, embedding and head where they are sharded;
+    16-bit copies of matrices under autocast.
+    """
     shape, layout, width = setup.shape, setup.layout, states.parameter_width
     if layout.zero == 3 and setup.shards > 1:
         inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
         qlora = setup.method.qlora
         layer = inner / shape.layers * (quantised_width(scales_too=qlora.double_quantization) if qlora is not None else width)
         root = (shape.embedding_parameters + (0 if shape.tied else shape.head.weights)) * width
-        # FSDP keeps the root unit whole from its forward pass to its backward pass; DeepSpeed gathers each by itself.
+        # FSDP keeps the root unit whole from its forward pass to its backward pass; DeepSpeed gathers each weight separately.
         if layout.engine == "fsdp":
             return 2 * layer + root, root
         return 2 * layer, shape.head.weights * width

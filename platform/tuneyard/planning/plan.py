@@ -1,4 +1,4 @@
-"""A plan: parallel layout, batch sizes and memory options of one task on one placement. Every `auto` is decided in it."""
+"""A plan: parallel layout, batch sizes and memory options of one task on one placement. It decides every `auto`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak memory of one rank by what holds it, in 1e9 bytes. The terms add up to `total_gb`."""
+    """Peak memory of one rank by term, in 1e9 bytes. The terms add up to `total_gb`."""
 
     weights_gb: float = 0.0
     gradients_gb: float = 0.0
     optimizer_gb: float = 0.0
     optimizer_step_gb: float = 0.0
-    """What the optimizer takes beside its states while it steps, mostly fp32 copies of gradients; 0 where a step is fuller at another
-    moment."""
+    """Extra memory of the optimizer while it steps, mostly fp32 copies of gradients; 0 where the peak is at another moment."""
     activations_gb: float = 0.0
     libraries_gb: float = 0.0
-    """Of a rank on `cpu`, before it loads the model; 0 on GPUs, where libraries are in the memory of the host."""
+    """Memory of a rank on `cpu` before it loads the model; 0 on GPUs, where libraries are in host memory."""
     other_gb: float = 0.0
 
     @property
@@ -28,7 +27,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Seconds of a step by what takes them, each as far as it is not hidden under another. They add up to `total_s`."""
+    """Seconds of a step by term, each without the part hidden under another. They add up to `total_s`."""
 
     matmul_s: float = 0.0
     attention_s: float = 0.0
@@ -36,23 +35,23 @@ class StepTime:
     """Memory traffic of norms, activations, adapters, unpacking of 4-bit weights, and the loss."""
     tensor_parallel_s: float = 0.0
     context_parallel_s: float = 0.0
-    """Slices of rows that are exchanged for heads around attention."""
+    """Exchanges of row slices for heads around attention."""
     data_parallel_s: float = 0.0
-    """Gradients, and weights after a sharded optimizer step."""
+    """Gradients, and gathers of weights after a sharded optimizer step."""
     gathers_s: float = 0.0
     """Weights that ZeRO-3 gathers for each pass."""
     pipeline_s: float = 0.0
-    """The bubble, stages that are not equally long, and sends between stages."""
+    """The bubble, unequal stages, and sends between stages."""
     offload_s: float = 0.0
     """Traffic over PCIe and to disks."""
     cpu_optimizer_s: float = 0.0
     optimizer_s: float = 0.0
     launch_s: float = 0.0
-    """The device waits for Python."""
+    """The device waits for Python to launch kernels."""
     tables_s: float = 0.0
-    """Of a ranker: look-ups in embedding tables, and updates of their rows."""
+    """Rankers: look-ups in embedding tables, and updates of their rows."""
     table_exchange_s: float = 0.0
-    """Of a ranker: ids, embeddings and their gradients between ranks."""
+    """Rankers: exchange of ids, embeddings and their gradients between ranks."""
 
     @property
     def total_s(self) -> float:
@@ -61,9 +60,10 @@ class StepTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """`tokens_per_s`: rows of a ranker.
+    """Predicted speed. `tokens_per_s`: rows per second for a ranker.
 
-    `mfu`: model FLOPs (PaLM's convention, as in docs/mfu.md) over the peak of all devices at the precision, 0 to 1."""
+    `mfu`: model FLOPs (PaLM's convention, as in docs/mfu.md) over the peak of all devices at the precision, 0 to 1.
+    """
 
     terms: StepTime
     tokens_per_s: float
@@ -77,7 +77,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a train task runs: nothing is `auto` any more. `global_batch == micro_batch * grad_accum * data_parallel`."""
+    """The layout of a train task, without `auto`. `global_batch == micro_batch * grad_accum * data_parallel`."""
 
     sku: str
     workers: int
@@ -101,7 +101,7 @@ class Plan:
     host_memory_gb: float = 0.0
     fits: bool = True
     speed: Speed | None = None
-    """As predicted; None for a plan that nothing was predicted for."""
+    """Predicted speed; None for a plan without a prediction."""
 
     @property
     def data_parallel(self) -> int:

@@ -1,4 +1,4 @@
-"""The plan of a program, whose model the planner does not know: what the task asks for, and nothing predicted."""
+"""The plan of a program. Its model is unknown to the planner, so the plan follows the task, and predicts neither memory nor speed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ NOT_PREDICTED = "a program brings its own model: memory, speed and cost are not 
 
 
 def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
-    """`auto` means plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of a worker as one
-    micro-batch: after a failure for lack of memory the next attempt halves it. Its memory is 0, its speed None: both are unknown.
+    """The plan of a program. `auto` means plain data parallelism (ZeRO 0, or the lowest stage that supports a requested offload), and one
+    micro-batch with a worker's whole share of the batch. After an out-of-memory failure, the next attempt halves it.
 
-    Raises BadInput where the batch does not divide, or for a layout that programs are not trained in.
+    Memory is 0 and speed is None because both are unknown. Raises BadInput where the batch does not divide, or for a layout that programs
+    do not support.
     """
     layout, batch = task.layout, task.batch
     if layout.context_parallel > 1 or layout.sequence_parallel or layout.shard_within != "none" or layout.quantised_all_reduce != "none":
@@ -48,8 +49,9 @@ def plan_of_program(task: TrainTask, gpu: Gpu, workers: int) -> Plan:
 
 
 def micro_batches(batch: Batch, replicas: int) -> tuple[int, int]:
-    """Rows of a micro-batch, and micro-batches of a step, of each replica: one micro-batch where `micro` is auto. Raises BadInput where the
-    batch does not divide."""
+    """Rows of a micro-batch, and micro-batches of a step, per replica: one micro-batch where `micro` is auto. Raises BadInput where the
+    batch does not divide.
+    """
     rows, rest = divmod(batch.global_, replicas)
     micro = rows if batch.micro == "auto" else batch.micro
     if rest or rows % micro:
@@ -61,7 +63,7 @@ def micro_batches(batch: Batch, replicas: int) -> tuple[int, int]:
 
 
 def least_stage(offload: Offload) -> Literal[0, 2, 3]:
-    """The lowest ZeRO stage that has a wanted offload."""
+    """The lowest ZeRO stage that supports a requested offload."""
     if offload.parameters != "none" or offload.optimizer == "nvme":
         return 3
     return 2 if offload.optimizer != "none" else 0

@@ -1,4 +1,4 @@
-"""The plan of a rank task: tables sharded over the ranks, the dense part replicated or in ZeRO shards, and the memory of a rank. Pure."""
+"""The plan and memory of a rank task: tables are sharded over the ranks; the dense part is replicated or in ZeRO shards. Pure."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def plan_of_ranker(
     network_gb_s: float | None = None,
     calibration: Calibration = DEFAULT,
 ) -> Plan:
-    """`auto` means the dense part in plain data parallelism (ZeRO 0; the lowest stage that a wanted offload needs), and the whole share of
-    a worker as one micro-batch.
+    """The plan of a rank task. `auto` means plain data parallelism of the dense part (ZeRO 0, or the lowest stage that supports a requested
+    offload), and one micro-batch with a worker's whole share of the batch.
 
-    Memory is that of the rank with the largest share of the tables, if they balance. Raises BadInput where the batch does not divide, and
-    for a layout that rankers are not trained in.
+    Memory is that of the rank with the largest share of the tables, assuming that they balance. Raises BadInput where the batch does not
+    divide, and for a layout that rankers do not support.
     """
     layout, batch = task.as_training().layout, task.batch
     if layout.tensor_parallel > 1 or layout.context_parallel > 1 or layout.sequence_parallel:
@@ -80,7 +80,7 @@ def plan_of_ranker(
 
 
 def room_gb(gpu: Gpu, workers: int) -> float:
-    """Memory of a rank. Ranks on cpu share the machine."""
+    """Memory available to a rank. Ranks on cpu share the machine."""
     return gpu.memory_gb / (workers if gpu.is_cpu else 1)
 
 
@@ -94,19 +94,20 @@ def refuse_without_room(plan: Plan, gpu: Gpu) -> None:
 
 
 _ADAM_STEP = 2
-"""Copies of a matrix while Adam steps: the root of its squares, before and behind a division."""
+"""Copies of a matrix during an Adam step: the root of its second moment, before and after a division."""
 _HEAP_BYTES = 32 << 20
-"""Size from which the C library gives a tensor's memory back when it is freed (glibc: DEFAULT_MMAP_THRESHOLD_MAX)."""
+"""Size from which glibc returns a freed tensor's memory to the system (DEFAULT_MMAP_THRESHOLD_MAX)."""
 _HEAP_SLACK = 0.8
-"""What its heap takes for smaller tensors beside them: holes that the next pass cannot use. The peak of three rankers with all tensors
-below that size, over the same with MALLOC_MMAP_THRESHOLD_=1000000, where the heap holds none of them: 1.7 to 1.9."""
+"""Heap overhead of smaller tensors, relative to their size: holes that the next pass cannot use. The peak of three rankers with all tensors
+below that size, over the same with MALLOC_MMAP_THRESHOLD_=1000000, where the heap holds none of them: 1.7 to 1.9.
+"""
 _UPDATED = 3
-"""Copies of the gradients of a step's rows while tables step: sums, steps, and the scale of each column."""
+"""Copies of the gradients of a step's rows during the tables' step: sums, steps, and the scale of each column."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a rank holds: on its device, and on its host beside it."""
+    """Memory of a rank, on its device and on its host."""
 
     memory: Memory
     host_gb: float
@@ -123,11 +124,10 @@ def memory_of_ranker(
     accumulated: int = 1,
     libraries_gb: float = LIBRARIES_GB,
 ) -> Held:
-    """Peak memory of one rank, at the fullest moment of a step: backward, the step of the optimizer, or that of the tables. Terms are those
-    of that moment.
+    """Peak memory of one rank: the largest of backward, the optimizer's step and the tables' step. Terms are those of that moment.
 
-    Tables count as weights, and their states as the optimizer's. The copy of a checkpoint that is written while training goes on is in host
-    memory, which on cpu is the rank's (`other_gb`).
+    Tables count as weights, and their states as the optimizer's. The copy for a checkpoint that is written during training is in host
+    memory; on cpu that is the rank's memory (`other_gb`).
     """
     shape = RankerShape.of(task)
     parameters = shape.parameters
@@ -155,7 +155,7 @@ def memory_of_ranker(
 
 @dataclass(frozen=True)
 class _Moment:
-    """Bytes that change in the course of a step."""
+    """Bytes of the parts that change in the course of a step."""
 
     gradients: float
     activations: float = 0.0
@@ -169,7 +169,7 @@ class _Moment:
 def _moments(
     shape: RankerShape, *, is_cpu: bool, workers: int, zero: int, micro: int, accumulated: int, recompute: bool
 ) -> Iterator[_Moment]:
-    buckets = _FP32 * shape.parameters if workers > 1 else 0  # copies that are reduced
+    buckets = _FP32 * shape.parameters if workers > 1 else 0  # copies of gradients for reduction
     gradients = shape.parameters * _FP32 / (workers if zero >= 2 else 1)
     rows = micro * accumulated
     vectors = rows * shape.vectors * shape.width * _FP32  # gradients of embeddings, until the tables step
@@ -179,7 +179,7 @@ def _moments(
         there = gradients if accumulated > 1 else min(moment.gradients * _FP32, gradients)
         elements = moment.elements + (_HEAP_SLACK * moment.below(limit) if is_cpu else 0)
         yield _Moment(there + buckets, waiting + elements * micro * _FP32)
-    # The sums of rows' gradients, their squares or steps, and what columns share of these where a row has several states.
+    # Sums of the rows' gradients, their squares or steps, and the scales of columns where a row has several states.
     updated = _UPDATED * min(rows * shape.vectors, sum(shape.table_rows) / workers) * shape.width * _FP32
     yield _Moment(gradients + buckets, vectors, _ADAM_STEP * shape.largest * _FP32)
     yield _Moment(gradients + buckets, vectors, updated)

@@ -1,4 +1,7 @@
-"""Parameters, activations and FLOPs of a ranker from its description: what `tuneyard.ranking` builds, counted (tests compare). Pure."""
+"""Parameters, activations and FLOPs of a ranker from its description: counts of the model that `tuneyard.ranking` builds. Pure.
+
+Tests compare the counts with the built model.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from itertools import pairwise
 from tuneyard.api import RankTask
 
 _COMPRESSED, _CROSS_RANK, _CHANNELS, _TAPS, _HEADS = 8, 64, 8, 9, 2
-"""As in `tuneyard.ranking.interactions`."""
+"""Constants of `tuneyard.ranking.interactions`."""
 _BLOCK = 16
 """Channels of a block of oneDNN's convolutions with AVX-512."""
 ADAGRAD_COLUMNS = 16
@@ -19,10 +22,10 @@ ADAGRAD_COLUMNS = 16
 
 @dataclass(frozen=True)
 class Count:
-    """A part of the dense model. All but `parameters` are for a row of data.
+    """Counts of a part of the dense model. All but `parameters` are per row of data.
 
-    `kept`: elements that forward keeps for backward. `passing`: the most that backward holds beside what was kept, without the gradients
-    that come in and those of parameters. `flops`: of products, in a forward pass.
+    `kept`: elements that forward keeps for backward. `passing`: the most elements that backward holds beside `kept`, without incoming
+    gradients and those of parameters. `flops`: of matrix products, in a forward pass.
     """
 
     parameters: int = 0
@@ -30,24 +33,26 @@ class Count:
     passing: int = 0
     flops: int = 0
     row_flops: int = 0
-    """Of `flops`: of products of each row by itself, with the weights of mixtures or with each other."""
+    """Part of `flops`: products that each row computes separately, with the weights of mixtures or with each other."""
     attention_flops: int = 0
     convolution_flops: int = 0
     kept_tensor: int = 0
-    """Elements of a tensor in `kept`, and in `passing`; 0: as large as the layer's inputs."""
+    """Elements of one tensor in `kept`, and in `passing`; 0: as large as the layer's inputs."""
     passing_tensor: int = 0
 
     @property
     def moved(self) -> int:
-        """Elements that are read or written beside products' own: what is kept is written, read twice, and has a gradient that is written
-        and read; what passes is written and read by two kernels."""
+        """Elements that are read or written outside the products. A kept element is written, read twice, and has a gradient that is written
+        and read; a passing element is written and read by two kernels.
+        """
         return 5 * self.kept + 4 * self.passing
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a rank holds at a moment of backward. `pieces`: elements of a row, and how many of them are one tensor. `gradients`: of
-    parameters, in elements, all in all."""
+    """Memory of a rank at one moment of backward. `pieces`: elements of a row, and how many of them are one tensor. `gradients`: elements
+    of all parameter gradients.
+    """
 
     pieces: tuple[tuple[int, int], ...]
     gradients: int
@@ -63,7 +68,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class LayerCount:
-    """An ensemble: `modules` in their order; `inputs` and `outputs` are elements of a row's embeddings before and behind it.
+    """Counts of an ensemble. `modules` are in their order; `inputs` and `outputs` are elements of a row's embeddings before and after it.
 
     `norms`: kept means and deviations.
     """
@@ -93,10 +98,10 @@ class LayerCount:
         return (*self.modules, self.shortcut, self.norm)
 
     def moments(self, *, recomputed: bool) -> Iterator[tuple[tuple[int, int], ...]]:
-        """What is there while the layer goes backward, of what it kept and what passes through it.
+        """Memory of the layer at each moment of its backward pass: kept and passing elements.
 
         The norm is first, then the shortcut, then the modules from the last to the first: each adds its gradient of the inputs to the sum.
-        A recomputed layer has its sum and shortcut beside the gradient that has come in.
+        A recomputed layer has its sum and shortcut beside the incoming gradient.
         """
         ends = (self.inputs + self.outputs, self.inputs)
         inner = [(part.kept, part.kept_tensor or self.inputs) for part in self.modules]
@@ -113,7 +118,7 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class RankerShape:
-    """What memory and speed of a ranker depend on."""
+    """Properties of a ranker that determine its memory and speed."""
 
     dense: int
     bags: int
@@ -148,7 +153,7 @@ class RankerShape:
 
     @property
     def widest(self) -> int:
-        """Elements of a row's embeddings where they are most."""
+        """The largest number of elements of a row's embeddings in any layer."""
         return max(self.inputs, *(self.outputs * len(modules) for modules in self.layers)) * self.width
 
     @property
@@ -157,22 +162,22 @@ class RankerShape:
 
     @property
     def state_elements(self) -> int:
-        """Of row-wise Adagrad."""
+        """Elements of row-wise Adagrad's states."""
         return sum(self.table_rows) * -(-self.width // ADAGRAD_COLUMNS)
 
     @property
     def vectors(self) -> int:
-        """Embeddings of a row of data: one for a bag, and one for each place of a sequence."""
+        """Embeddings of a row of data: one per bag, and one per place of a sequence."""
         return self.bags + sum(self.sequences)
 
     @property
     def parameters(self) -> int:
-        """Of all but the tables."""
+        """Parameters without the tables."""
         return self.features.parameters + sum(layer.parameters for layer in self.ensembles) + self.head.parameters
 
     @property
     def largest(self) -> int:
-        """Parameters of the largest matrix, or a bound for it: those of its part."""
+        """Parameters of the largest matrix, or an upper bound: the parameters of its part."""
         parts = [part.parameters for layer in self.ensembles for part in (*layer.modules, layer.shortcut)]
         return max(self.features.parameters, self.head.parameters, *parts)
 
@@ -188,7 +193,7 @@ class RankerShape:
         return Count(
             sum(each.parameters for each in (dense, *sequences)),
             sum(each.kept for each in (dense, *sequences)),
-            # The gradients of all embeddings, as they come and as they are sent; or those of a sequence.
+            # The gradients of all embeddings, as received and as sent; or those of a sequence.
             max([2 * self.vectors * width, *(each.passing for each in sequences)]),
             sum(each.flops for each in sequences),
         )
@@ -217,13 +222,13 @@ class RankerShape:
         return tuple(found)
 
     def _mixing(self, inputs: int, outputs: int) -> Count:
-        """Backward makes the gradient of the weights for each row, and that of the inputs."""
+        """Backward computes the gradient of the weights for each row, and that of the inputs."""
         weights = inputs * outputs
         flops = 2 * weights * self.width
         return Count(weights + outputs, 0, weights + inputs * self.width, flops, row_flops=flops)
 
     def _module(self, name: str, inputs: int) -> Count:
-        """Backward passes are read off torch's, step by step; tests measure them."""
+        """Passing elements are read off torch's backward, step by step. Tests measure them."""
         width, outputs, size = self.width, self.outputs, inputs * self.width
         mixed = self._mixing(inputs, outputs)
         if name == "linear":
@@ -235,7 +240,7 @@ class RankerShape:
             parameters = 4 * width * width + 4 * width + norms + 4 * width * width + 3 * width
             heads = _HEADS if width % _HEADS == 0 else 1
             attention = 4 * inputs * size
-            # Of the network: the gradient of its hidden values before and behind the ReLU, where the second norm's input is gone.
+            # The network: the gradient of its hidden values before and after the ReLU, where the second norm's input is gone.
             return Count(
                 mixed.parameters + parameters,
                 11 * size + (heads + 4) * inputs,
@@ -289,7 +294,7 @@ class RankerShape:
         return Count(weights + sum(sizes[1:]), inputs + sum(self.hidden) + self.labels, inputs + 2 * max(sizes[1:]), 2 * weights)
 
     def moments(self, *, recompute: bool) -> Iterator[Moment]:
-        """Of a backward pass. With `recompute` a layer keeps its inputs alone, until its turn comes."""
+        """The moments of a backward pass. With `recompute` a layer keeps only its inputs until its backward pass."""
         inputs = self.inputs * self.width
         before: tuple[tuple[int, int], ...] = ((self.features.kept, inputs),)
         yield Moment((*before, (inputs + self.features.passing, inputs)), self.parameters)

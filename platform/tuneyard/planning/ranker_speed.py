@@ -1,8 +1,8 @@
-"""How long a step of a ranker takes: products by achieved rates, other kernels by the memory that they move, tables by the costs that
-placement weighs them with, and exchanges by the links. Pure.
+"""Step time of a ranker: matrix products by achieved rates, other kernels by their memory traffic, tables by the costs that placement uses,
+and exchanges by the links. Pure.
 
-Rates of `cpu` were measured module by module, in seconds of one core, and not fitted to whole rankers: docs/benchmarks/ranker_memory.md
-judges them. Rates of GPUs are the planner's own; no ranker was measured there.
+Rates of `cpu` were measured module by module, in seconds of one core, not fitted to whole rankers: docs/benchmarks/ranker_memory.md judges
+them. Rates of GPUs are the planner's own; no ranker was measured there.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from tuneyard.planning.ranker_shape import Count, RankerShape
 from tuneyard.planning.setup import BYTES
 
 ID_S, CELL_S = 4e-8, 5e-9
-"""Seconds of a core for an id, and for an element of its embedding, over forward, backward and update: `benchmarks/ranker_costs.py`.
-Placement of tables weighs them with these too."""
+"""Seconds of a core per id, and per element of its embedding, over forward, backward and update: `benchmarks/ranker_costs.py`. The
+placement of tables uses the same weights.
+"""
 _PASSES = 3
-"""Backward does twice the products of forward."""
+"""Forward and backward: backward has twice the products of forward."""
 _ADAM_TRAFFIC = 28.0
-"""Bytes of a parameter that Adam reads and writes: gradient, weight and both means."""
+"""Bytes per parameter that Adam reads and writes: gradient, weight and both means."""
 _TABLE_TRAFFIC = 8
-"""Times that an element of an embedding is read or written on a GPU: look-up, exchange, sum of gradients, and the row's update."""
+"""Reads and writes of an embedding element on a GPU: look-up, exchange, sum of gradients, and the row's update."""
 _SENT = 4
-"""Bytes of an id, and of an element of an embedding, on the wire."""
+"""Bytes of an id, and of an embedding element, on the wire."""
 _KERNELS = 25
-"""Of a module, forward and backward."""
+"""Kernels of a module, forward and backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankerRates:
-    """Shares of peaks. `row`: of products of each row by itself, where their narrow side is wide; `row_width`: where it is half of that."""
+    """Shares of peaks. `row`: of products of each row separately, with a wide narrow side; `row_width`: width at which they reach half of
+    it.
+    """
 
     row: float
     row_width: float
@@ -42,7 +45,7 @@ class RankerRates:
     convolution: float
     memory: float
     step_s: float
-    """Of a step, whatever its size."""
+    """Fixed time of a step, independent of its size."""
 
 
 _CPU = RankerRates(row=0.6, row_width=8.0, attention=0.05, convolution=0.02, memory=0.35, step_s=0.008)
@@ -52,7 +55,7 @@ _GPU = RankerRates(row=0.3, row_width=64.0, attention=0.1, convolution=0.05, mem
 def speed_of_ranker(
     task: RankTask, plan: Plan, gpu: Gpu, *, gpus_per_node: int = 8, network_gb_s: float | None = None, calibration: Calibration = DEFAULT
 ) -> Speed:
-    """`tokens_per_s` are rows. A bag is taken to have one id, and a sequence to be as long as it may be."""
+    """Predicted speed. `tokens_per_s` are rows. A bag is assumed to have one id, and a sequence its maximal length."""
     shape, efficiency = RankerShape.of(task), calibration.of(gpu)
     ranks_per_host = plan.workers if gpu.is_cpu and network_gb_s is None else gpus_per_node
     links = Links.between(gpu, efficiency, plan.workers, ranks_per_host, network_gb_s)
@@ -82,7 +85,7 @@ class _Step:
 
     @property
     def rows(self) -> int:
-        """Of a rank in a step."""
+        """Rows of a rank in a step."""
         return self.plan.micro_batch * self.plan.grad_accum
 
     @property
@@ -119,7 +122,7 @@ class _Step:
         return self.gpu.rank_peak_flops(self.plan.precision, self.plan.workers)
 
     def _products_s(self, part: Count) -> float:
-        """Of a row, forward and backward."""
+        """Seconds of the products of a row, forward and backward."""
         efficiency, rates, shape = self.efficiency, self.rates, self.shape
         micro, narrow = self.plan.micro_batch, min(shape.width, shape.outputs)
         plain = part.flops - part.row_flops - part.attention_flops - part.convolution_flops
@@ -128,7 +131,7 @@ class _Step:
         return _PASSES * (plain / large + part.row_flops / row + part.convolution_flops / rates.convolution) / self._peak
 
     def _tables_s(self) -> float:
-        """Of a mean rank. Placement balances these costs."""
+        """Seconds of a mean rank. Placement balances these costs."""
         ids, width = self.rows * self.shape.vectors, self.shape.width
         if self.gpu.is_cpu or self.task.tables.offload == "cpu":
             return ids * (ID_S + width * CELL_S)
@@ -140,7 +143,7 @@ class _Step:
         return 2 * once + self.links.scatter_s(ids * _SENT, self.plan.workers)
 
     def _gradients_s(self) -> tuple[float, float]:
-        """Gathers of sharded weights, and what averages gradients."""
+        """Seconds of gathers of sharded weights, and of averaging gradients."""
         plan, size = self.plan, self.shape.parameters * 4
         ring = self.links.ring_s(size, plan.workers)
         if plan.zero == 3:

@@ -9,22 +9,22 @@ from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import Gpu, ModelShape
 from tuneyard.planning.change import Question
 from tuneyard.planning.plan import Plan, Speed
-from tuneyard.planning.refusing import refusal
+from tuneyard.planning.refusal import refusal
 from tuneyard.planning.site import Site, search_of
 from tuneyard.planning.speed import estimate_speed
 
 _AS_FAST = 0.98
-"""What comes so near to the fastest plan is as fast, as far as a prediction can tell."""
+"""A plan at this share of the fastest plan's speed counts as equally fast: predictions are no more exact."""
 _AS_FAST_ON_CPU = 0.7
-"""There, ranks share cores, caches and bandwidth, and what DeepSpeed costs beside DDP is not in the estimate."""
+"""The same on `cpu`, where ranks share cores, caches and bandwidth, and the estimate lacks DeepSpeed's overhead over DDP."""
 
 
 def resolve(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Plan:
-    """The plan of `task` on `workers` devices of one kind: the simplest of those that are within 2 % of the fastest (`cpu`: 30 %).
+    """The plan of `task` on `workers` devices of one kind: the simplest plan within 2 % of the fastest (`cpu`: 30 %).
 
-    Simplest is: without tensor parallelism, without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power of two).
-    Workers on `cpu` share one machine. Raises BadInput where the global batch does not divide, a setting cannot work on the device, or
-    nothing fits: then with the memory it would take, and the smallest change that would fit.
+    The simplest plan is without tensor parallelism, without recomputation, at the lowest ZeRO stage, with the largest micro-batch (a power
+    of two). Workers on `cpu` share one machine. Raises BadInput where the global batch does not divide, a setting cannot work on the
+    device, or nothing fits. The last error has the memory that is needed, and the smallest change that fits.
     """
     question = Question(task=task, shape=shape, gpu=gpu, workers=workers, site=site)
     found = question.search().plans()
@@ -36,14 +36,14 @@ def resolve(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: 
 def plans(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> list[Plan]:
     """All plans of `task` on `workers` devices that fit, fastest first; empty where none fits (`resolve` says why).
 
-    Of plans that differ only in a micro-batch, only the largest that fits is there, unless there is a pipeline. Raises BadInput where the
+    Of plans that differ only in the micro-batch, the list has only the largest that fits, except with a pipeline. Raises BadInput where the
     global batch does not divide, or a setting cannot work on the device.
     """
     return search_of(task, shape, gpu, workers, **site).plans()
 
 
 def fits(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> bool:
-    """Whether any plan of `task` fits on `workers` devices; False too where `resolve` would refuse a setting. Costs less than `plans`."""
+    """Whether any plan of `task` fits on `workers` devices; False too where `resolve` refuses a setting. Costs less than `plans`."""
     try:
         return search_of(task, shape, gpu, workers, **site).fits_at_all()
     except BadInput:
@@ -51,19 +51,20 @@ def fits(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unp
 
 
 def check_layout(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> None:
-    """Raises BadInput where no layout of `task` can work on `workers` devices, whatever their memory: a degree does not divide the heads,
-    the workers do not divide the batch, or the device lacks a setting."""
+    """Raises BadInput where no layout of `task` can work on `workers` devices, regardless of memory: a degree does not divide the heads,
+    the workers do not divide the batch, or the device does not support a setting.
+    """
     search_of(task, shape, gpu, workers, **site).check()
 
 
 def paced(found: Plan, task: TrainTask, shape: ModelShape, gpu: Gpu, tokens: int, **site: Unpack[Site]) -> Speed:
-    """The speed of a plan where rows are `tokens` long, instead of as long as they may be."""
+    """The speed of a plan with rows of `tokens` tokens, instead of the maximal length."""
     search = search_of(task, shape, gpu, found.workers, **site)
     return estimate_speed(search.setup(search.layout_of(found, tokens)), search.calibration)
 
 
 def best(ranked: Iterable[Plan]) -> Plan:
-    """The simplest of the plans that are as fast as the fastest, to 2 % (on `cpu`, 30 %). Raises ValueError for none."""
+    """The simplest plan within 2 % of the fastest (on `cpu`, 30 %). Raises ValueError for no plans."""
     candidates = list(ranked)
     fastest = max(_tokens_per_s(plan) for plan in candidates)
     as_fast = [plan for plan in candidates if _tokens_per_s(plan) >= (_AS_FAST_ON_CPU if plan.sku == "cpu" else _AS_FAST) * fastest]

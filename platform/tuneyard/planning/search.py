@@ -1,8 +1,8 @@
-"""The plans of a train task on a placement that fit in memory, with their speed: pruned, not tried one by one.
+"""The search for plans of a train task that fit in memory on a placement, with their speed.
 
-Memory grows with the micro-batch, so that of each layout only the largest that fits is looked for (by bisection), and smaller ones matter
-only to a pipeline, whose bubble they shrink. Recomputation is tried only where a layout without it does not hold all rows of a step at
-once. A layout whose weights and optimizer states alone are too large is passed over without an estimate.
+The search prunes. Memory grows with the micro-batch, so each layout needs only its largest micro-batch that fits, found by bisection;
+smaller ones matter only to a pipeline, whose bubble they shrink. Recomputation is tried only where a layout without it cannot hold all rows
+of a step at once. A layout whose weights and optimizer states alone are too large is skipped without an estimate.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tuneyard.planning.speed import estimate_speed
 from tuneyard.planning.tensor import cuts_something, heads_divide
 
 USABLE = 0.92
-"""Share of a device's memory that a plan may fill; the rest is for what an estimate misses."""
+"""Share of a device's memory that a plan may fill. The rest covers errors of the estimate."""
 Zero = Literal[0, 1, 2, 3]
 _STATES_AT_LEAST = {"adamw": 8.0, "adamw-8bit": 2.0}
-"""Bytes of optimizer states per trained parameter, at least."""
+"""Lower bound of optimizer state bytes per trained parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A train task on `workers` devices of one kind, and what may be chosen. `seq_len`: tokens of a row."""
+    """A train task on `workers` devices of one kind, with the choices that are open. `seq_len`: tokens of a row."""
 
     task: TrainTask
     shape: ModelShape
@@ -49,7 +49,7 @@ class Search:
     libraries_gb: float = LIBRARIES_GB
 
     def plans(self) -> list[Plan]:
-        """All plans that fit and that no other is better than in every respect, fastest first. Raises BadInput where no batch divides."""
+        """All plans that fit and are not dominated, fastest first. Raises BadInput where no batch divides."""
         found = [self.plan(layout) for layout in self._fitting()]
         return sorted(found, key=lambda plan: -plan.speed.tokens_per_s if plan.speed else 0.0)
 
@@ -68,7 +68,7 @@ class Search:
                 yield from self._fitting_batches(replace(layout, recompute=True), batches)
 
     def _fitting_batches(self, layout: Layout, batches: list[int]) -> list[Layout]:
-        """The layout with the largest micro-batch that fits, and for a pipeline with each smaller one; none if none fits."""
+        """The layout with the largest micro-batch that fits, and for a pipeline with each smaller one; empty if none fits."""
         first = self._largest(layout, batches)
         if first is None:
             return []
@@ -76,9 +76,9 @@ class Search:
         return [self.with_batch(layout, micro) for micro in kept]
 
     def _largest(self, layout: Layout, batches: list[int]) -> int | None:
-        """Index of the largest micro-batch that fits, in `batches` from the largest to the smallest.
+        """Index of the largest micro-batch that fits, in `batches` in descending order.
 
-        A single micro-batch in a step keeps no gradients of earlier ones: it may fit where half of it does not, and is tried first.
+        A single micro-batch per step keeps no gradients of earlier ones. It may fit where half of it does not, and is tried first.
         """
         if self.fits(self.with_batch(layout, batches[0])):
             return 0
@@ -100,7 +100,7 @@ class Search:
         return self.task.layout
 
     def smallest(self) -> Layout:
-        """The layout of all allowed that takes least, for saying how much that is. Raises BadInput where none is allowed."""
+        """The allowed layout that takes the least memory, for error messages. Raises BadInput where none is allowed."""
         recompute = self._strategy.recompute is not False
         self.check()
         legal = [replace(each, recompute=recompute) for each in self.layouts() if self.micro_batches(each)]
@@ -109,7 +109,7 @@ class Search:
         )
 
     def check(self) -> None:
-        """Raises BadInput where no layout can work, whatever the memory."""
+        """Raises BadInput where no layout can work, regardless of memory."""
         self._check_batch()
         if not any(self.micro_batches(each) for each in self.layouts()):
             raise BadInput(
@@ -118,14 +118,14 @@ class Search:
             )
 
     def layouts(self) -> Iterator[Layout]:
-        """Every legal layout, without recomputation and micro-batch."""
+        """Every legal layout, before recomputation and micro-batch are chosen."""
         asked = self._strategy
         for tensor, pipeline in self._degrees():
             for zero in self._stages():
                 if pipeline > 1 and zero > 1:
-                    continue  # stages 2 and 3 reduce gradients after each micro-batch, of which a pipeline has many in flight
+                    continue  # stages 2 and 3 reduce gradients after each micro-batch, and a pipeline has many in flight
                 if tensor > 1 and (zero == 3 or (zero == 0 and self.precision == "fp16")):
-                    continue  # two ways to cut the same weights; and torch's loss scaler knows nothing of parts
+                    continue  # both cut the same weights, and torch's loss scaler does not support tensor-parallel parts
                 for within in self._shardings(zero, tensor * pipeline):
                     yield Layout(
                         workers=self.workers,
@@ -147,7 +147,7 @@ class Search:
                     )
 
     def layout_of(self, plan: Plan, seq_len: int) -> Layout:
-        """The layout of a plan that this search has made, for rows of `seq_len` tokens."""
+        """The layout of a plan of this search, for rows of `seq_len` tokens."""
         return Layout(
             workers=plan.workers,
             zero=plan.zero,
@@ -170,8 +170,9 @@ class Search:
         )
 
     def _degrees(self) -> Iterator[tuple[int, int]]:
-        """Tensor and pipeline degrees that divide the workers and the model. In training here heads need not divide: attention is whole
-        then; beside a pipeline they must."""
+        """Tensor and pipeline degrees that divide the workers and the model. Without a pipeline, heads need not divide in training here:
+        attention is then whole on every rank.
+        """
         asked = self._strategy.tensor_parallel
         for tensor in (asked,) if asked > 1 else self.tensor_parallel:
             for pipeline in self.pipeline_parallel:
@@ -181,7 +182,9 @@ class Search:
                     yield tensor, pipeline
 
     def _stages(self) -> tuple[Zero, ...]:
-        """ZeRO stages to try. Offloading needs one; several ranks gain from each; what a stage cannot do leaves it out."""
+        """ZeRO stages to try. Offloading needs a stage above 0, several ranks gain from each, and a stage is left out where a setting
+        excludes it.
+        """
         asked, offload = self._strategy.zero, self._strategy.offload
         if asked != "auto":
             return (asked,)
@@ -198,10 +201,10 @@ class Search:
         return (0, 1, 2) if self.task.method.qlora or self._strategy.tensor_parallel > 1 else (0, 1, 2, 3)
 
     def _shardings(self, zero: Zero, parts: int) -> tuple[Literal["none", "host"], ...]:
-        """Where ZeRO shards. `parts`: tensor times pipeline degree."""
+        """Candidates for `shardWithin`. `parts`: tensor times pipeline degree."""
         asked = self._strategy
         if asked.shard_within == "host":
-            return ("host",) if self._has_hosts else ("none",)  # on one host, and on hosts with unequal numbers, ZeRO-3 over all ranks
+            return ("host",) if self._has_hosts else ("none",)  # one host, or hosts with unequal numbers of ranks: ZeRO-3 over all ranks
         if asked.shard_within == "none":
             return ("none",)
         whole_only = asked.quantised_all_reduce != "none" and zero == 3  # DeepSpeed scatters the gradients of all ranks by itself
@@ -210,7 +213,7 @@ class Search:
 
     @property
     def _has_hosts(self) -> bool:
-        """Whether there are several hosts, with equally many ranks, and several on each."""
+        """Whether there are several hosts with equal numbers of ranks, more than one on each."""
         return 1 < self._per_host < self.workers and self.workers % self._per_host == 0
 
     @property
@@ -218,7 +221,7 @@ class Search:
         return min(self.workers, self.gpus_per_node) if not self.gpu.is_cpu or self.network_gb_s is not None else self.workers
 
     def _check_batch(self) -> None:
-        """Raises BadInput where the global batch divides into the ranks of no layout."""
+        """Raises BadInput where the global batch does not divide over the ranks of any layout."""
         batch = self.task.batch
         replicas = sorted({self.workers // (tensor * pipeline * self._strategy.context_parallel) for tensor, pipeline in self._degrees()})
         if not replicas:
@@ -235,7 +238,7 @@ class Search:
         raise BadInput(f"global batch {batch.global_} does not divide into {parts}", f"set batch.global to {nearest}")
 
     def micro_batches(self, layout: Layout) -> list[int]:
-        """Micro-batches to try, largest first: powers of two that divide the rows of a rank. None where these do not divide."""
+        """Micro-batches to try, in descending order: powers of two that divide the rows of a rank. Empty where the rows do not divide."""
         batch = self.task.batch
         rows, rest = divmod(batch.global_, layout.data_parallel)
         if rest:
@@ -245,9 +248,9 @@ class Search:
         return [2**power for power in reversed(range(rows.bit_length())) if rows % 2**power == 0]
 
     def _surely_too_large(self, layout: Layout) -> bool:
-        """True where weights and optimizer states of the layers alone, in their smallest dtypes, do not fit."""
+        """Whether the weights and optimizer states of the layers alone, in their smallest dtypes, do not fit."""
         task, replicas = self.task, self.setup(layout).shards
-        layers = self.shape.parameters - 2 * self.shape.embedding_parameters  # embedding and head are on the ends of a pipeline
+        layers = self.shape.parameters - 2 * self.shape.embedding_parameters  # embedding and head are at the ends of a pipeline
         needed = 0.0
         if layout.offload_parameters == "none":
             needed += layers * (0.5 if task.method.qlora else BYTES[self.precision]) / (replicas if layout.zero == 3 else 1)
@@ -278,7 +281,7 @@ class Search:
 
     @property
     def usable_gb(self) -> float:
-        """What one rank may fill; ranks on `cpu` share the machine."""
+        """Memory that one rank may fill. Ranks on `cpu` share the machine."""
         return USABLE * self.gpu.memory_gb / (self.workers if self.gpu.is_cpu else 1)
 
     def fits(self, layout: Layout) -> bool:

@@ -1,4 +1,4 @@
-"""A training step by everything that its memory and speed depend on: model, device, method and layout, whoever runs it."""
+"""A training step, by all properties that determine its memory and speed: model, device, method and layout, for any training engine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 Attention = Literal["flash", "sdpa", "eager"]
 Place = Literal["none", "cpu", "nvme"]
 Engine = Literal["deepspeed", "fsdp", "megatron", "nanotron"]
-"""Who keeps the states: DeepSpeed (fp32 masters beside 16-bit weights), FSDP and plain torch under HF Trainer (weights and states in the
-dtype they were loaded in), or a pre-training stack with its own tensor and pipeline parallelism (Megatron-LM; nanotron, which keeps what
-tensor parallelism has gathered for backward, and 16-bit gradients beside the fp32 ones)."""
+"""The engine that keeps the states.
+
+- `deepspeed`: fp32 masters beside 16-bit weights.
+- `fsdp`: FSDP and plain torch under HF Trainer; weights and states in the dtype in which they were loaded.
+- `megatron`: Megatron-LM, a pre-training stack with its own tensor and pipeline parallelism.
+- `nanotron`: likewise; keeps the results of tensor-parallel gathers for backward, and 16-bit gradients beside the fp32 ones.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a step is laid out over `workers` devices: `data_parallel * tensor_parallel * pipeline_parallel * context_parallel`."""
+    """Layout of a step over `workers` devices: `data_parallel * tensor_parallel * pipeline_parallel * context_parallel`."""
 
     workers: int
     zero: Literal[0, 1, 2, 3]
@@ -39,7 +43,7 @@ class Layout:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     sequence_parallel: bool = False
-    """Activations outside of the matmuls are split over the tensor-parallel ranks too (Korthikanti et al. 2022)."""
+    """Activations outside of the matmuls are also split over the tensor-parallel ranks (Korthikanti et al. 2022)."""
     context_parallel: int = 1
     """Ranks that split each row along its tokens."""
     shard_within: Literal["none", "host"] = "none"
@@ -47,17 +51,17 @@ class Layout:
     quantised_all_reduce: Literal["none", "int8", "fp8"] = "none"
     engine: Engine = "deepspeed"
     divides_all: bool = False
-    """Tensor-parallel ranks hold equal shares of everything, logits too, as in engines of others beside DeepSpeed's ZeRO (InternEvo)."""
+    """Tensor-parallel ranks hold equal shares of everything, logits too, as in other engines that use DeepSpeed's ZeRO (InternEvo)."""
     fused_loss: bool = False
-    """A cross-entropy that writes its gradient over the logits (Unsloth's, FMS's kernels): it keeps them, but no copies."""
+    """A cross-entropy that writes its gradient over the logits (Unsloth's, FMS's kernels): it keeps the logits, but no copies."""
     mixed_precision: bool = True
-    """Under FSDP: what is trained is kept in fp32 and cast for each pass, as by accelerate since 0.27; else it is as it was loaded."""
+    """Under FSDP: trained weights are kept in fp32 and cast for each pass, as in accelerate since 0.27. False: kept in the loaded dtype."""
     fp32_residual: bool = False
     """Hidden states between layers are fp32: PEFT's `prepare_model_for_kbit_training`, and adapters under FSDP with mixed precision."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether tensor-parallel ranks hold and exchange what `tensor` says, as in training here; not what another engine divides."""
+        """Whether `tensor` describes the tensor-parallel shares and exchanges, as in training here. False: another engine divides."""
         return self.engine == "deepspeed" and not self.divides_all
 
     @property
@@ -67,13 +71,15 @@ class Layout:
 
     @property
     def gradient_ranks(self) -> int:
-        """Ranks that hold the same weights: over these, gradients are summed and ZeRO shards."""
+        """Ranks that hold the same weights. Gradients are summed, and ZeRO shards, over these."""
         return self.data_parallel * self.context_parallel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """`network_gb_s`: what a machine sends (and receives) to others, in 1e9 bytes a second; None: that of the SKU's usual machines."""
+    """A step on a device. `network_gb_s`: a machine's rate to and from others, in 1e9 bytes a second; None: that of the SKU's usual
+    machines.
+    """
 
     shape: ModelShape
     gpu: Gpu
@@ -87,7 +93,7 @@ class Setup:
 
     @classmethod
     def of(cls, task: TrainTask, shape: ModelShape, gpu: Gpu, layout: Layout) -> Setup:
-        """What a train task asks for, laid out so."""
+        """The setup of a train task with this layout."""
         return cls(
             shape=shape,
             gpu=gpu,
@@ -100,7 +106,7 @@ class Setup:
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks on `cpu` share one machine, unless the network between several is given."""
+        """Ranks of one host. Ranks on `cpu` share one machine, unless the network between several machines is given."""
         return self.layout.workers if self.gpu.is_cpu and self.network_gb_s is None else self.gpus_per_node
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of the place where a task will run, and the search of its plans there: the settings that the place and the model decide."""
+"""Facts about the place where a task will run, and the search for plans there, with the settings that the place and the model decide."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tuneyard.planning.tensor import refuse_degree as refuse_tensor_degree
 
 
 class Site(TypedDict, total=False):
-    """What else is known of the place where a task will run."""
+    """Optional facts about the place where a task will run."""
 
     host_memory_gb: float | None
-    """What offloading may take per rank; None: not limited."""
+    """Host memory per rank for offloading; None: not limited."""
     max_seq: int | None
-    """The longest row of the data, where it is known."""
+    """The longest row of the data, if known."""
     flash_available: bool
-    """Whether the kernels of flash attention are installed there."""
+    """Whether flash attention is installed there."""
     liger_available: bool
     tensor_parallel: Sequence[int]
-    """Degrees that may be chosen, by default `tensor.choices`; a degree in the task's strategy goes before."""
+    """Degrees that the search may choose, by default `tensor.choices`. A degree in the task's strategy takes precedence."""
     pipeline_parallel: Sequence[int]
     gpus_per_node: int
     network_gb_s: float | None
-    """Of a machine; None: what is usual for the SKU."""
+    """Network of a machine; None: usual for the SKU."""
     calibration: Calibration
     libraries_gb: float
-    """What a rank on `cpu` holds before it loads the model, as ranks have measured it there; by default `memory.LIBRARIES_GB`."""
+    """Memory of a rank on `cpu` before it loads the model, as measured there; by default `memory.LIBRARIES_GB`."""
 
 
 def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site: Unpack[Site]) -> Search:
-    """The search that `resolve` and `plans` make. Raises BadInput for a setting that cannot work on the device."""
+    """The search of `resolve` and `plans`. Raises BadInput for a setting that cannot work on the device."""
     if workers < 1:
         raise BadInput(f"{workers} workers cannot train", "set resources.workers to 1 or more")
     refuse_degree(task, shape, workers)
@@ -63,14 +63,14 @@ def search_of(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, **site
 
 
 def _tensor_degrees(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, site: Site) -> tuple[int, ...]:
-    """Degrees that the search may choose from. Ranks that split rows exchange heads, and hold whole matrices."""
+    """Degrees that the search may choose from. Context-parallel ranks exchange heads, and hold whole matrices."""
     if task.layout.context_parallel > 1:
         return (1,)
     return tuple(site.get("tensor_parallel") or choices(task, shape, gpu, workers, site.get("gpus_per_node", 8)))
 
 
 def precision_of(task: TrainTask, gpu: Gpu) -> Precision:
-    """What a task computes in on a device. Raises BadInput for what the device does not have."""
+    """The compute precision of a task on a device. Raises BadInput for one that the device does not support."""
     asked = task.layout.precision
     if asked == "auto":
         return "fp32" if gpu.is_cpu else "bf16" if gpu.has_bf16 else "fp16"
@@ -111,6 +111,6 @@ def _liger(task: TrainTask, gpu: Gpu, available: bool) -> bool:
     if task.layout.context_parallel > 1 and asked is True:
         raise BadInput("Liger's fused loss does not take slices of rows (contextParallel)", "set strategy.liger to auto")
     if asked == "auto":
-        # The fused loss multiplies by the head's whole weight, and shifts labels inside of a row.
+        # The fused loss multiplies by the head's whole weight, and shifts labels inside a row.
         return available and not gpu.is_cpu and task.layout.tensor_parallel == 1 and task.layout.context_parallel == 1
     return asked

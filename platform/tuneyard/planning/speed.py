@@ -1,8 +1,8 @@
-"""How long a training step takes, before anything runs: compute, what is sent between ranks, and what is moved to and from the host.
+"""Time of a training step, before anything runs: compute, communication between ranks, and traffic to and from the host.
 
-A step is `grad_accum` micro-batches through a pipeline of stages (Narayanan et al. 2021: (p - 1) / (m + p - 1) of it is the bubble), and
-then an optimizer step. Each term is the part that is not hidden under another, so that they add up. What can hide: collectives of
-gradients under the last backward pass, gathers of ZeRO-3 and of offloaded weights under a micro-batch's compute, launches under all of it.
+A step is `grad_accum` micro-batches through a pipeline of stages, of which (p - 1) / (m + p - 1) is the bubble (Narayanan et al. 2021), and
+then an optimizer step. Each term is the part that is not hidden under another, so that terms add up. Collectives of gradients can hide
+under the last backward pass, gathers of ZeRO-3 and of offloaded weights under a micro-batch's compute, and launches under all of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import Messages, messages, rank_parameters
 
 _KERNELS_PER_COLLECTIVE = 2
-"""What the call of a collective costs the CPU, in launches of kernels."""
+"""CPU cost of a collective, in kernel launches."""
 _MATRICES = 7
-"""Of a layer: query, key, value, output, gate, up and down."""
+"""Matrices of a layer: query, key, value, output, gate, up and down."""
 _STATE_TRAFFIC = {"adamw": 24.0, "adamw-8bit": 12.0, "adafactor": 16.0, "sgd": 8.0}
-"""Bytes per trained parameter that an optimizer step reads and writes, beside its fp32 gradient and the 16-bit weight."""
+"""Bytes per trained parameter that an optimizer step reads and writes, beside the fp32 gradient and the 16-bit weight."""
 
 _MEANS_SAVED = 8.0
-"""Of these, with both means in bf16."""
+"""Bytes saved with both means in bf16."""
 
 
 def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
@@ -42,14 +42,14 @@ def estimate_speed(setup: Setup, calibration: Calibration = DEFAULT) -> Speed:
 
 
 class _Step:
-    """The terms of one step on one rank. Sizes in bytes."""
+    """The terms of one step on one rank. Sizes are in bytes."""
 
     def __init__(self, setup: Setup, calibration: Calibration) -> None:
         self.setup, self.layout, self.shape = setup, setup.layout, setup.shape
         self.calibration = calibration
         self.efficiency: Efficiency = calibration.of(setup.gpu)
         self.software: Software = calibration.software(setup.layout.engine)
-        # On `cpu` the cores that would send are those that compute.
+        # On `cpu` the same cores send and compute.
         self.overlap = 0.0 if setup.gpu.is_cpu else self.software.overlap
         self.links = Links.of(setup, self.efficiency)
         self.width = BYTES[setup.layout.precision]
@@ -59,7 +59,7 @@ class _Step:
     def terms(self) -> StepTime:
         layout, work = self.layout, self.work
         stages, accum = layout.pipeline_parallel, layout.grad_accum
-        # Of one micro-batch, over all layers: each stage has its share of it.
+        # Terms of one micro-batch over all layers. Each stage has its share.
         compute = work.total_s
         tensor = self._tensor_parallel_s()
         context = row_exchange_s(self.setup, self.links, rows_of(self.setup))
@@ -91,10 +91,11 @@ class _Step:
         return rows_of(self.setup) * slice_tokens(self.setup)
 
     def _tensor_parallel_s(self) -> float:
-        """Two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3); recomputation repeats forward's.
+        """Seconds of two all-reduces of the residual stream per layer and pass (Shoeybi et al. 2019, section 3). Recomputation repeats
+        forward's.
 
-        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. In training here, what the plan of the model
-        makes necessary (`tensor.messages`): backward adds up a gradient per matrix, and preference pairs gather the logits.
+        With sequence parallelism each is a reduce-scatter and an all-gather: the same bytes. Training here exchanges the messages that the
+        model's plan needs (`tensor.messages`): backward adds up a gradient per matrix, and preference pairs gather the logits.
         """
         degree = self.layout.tensor_parallel
         if degree == 1:
@@ -110,7 +111,7 @@ class _Step:
         return self._synchronisations() * 2 * self.links.ring_s(size, degree)
 
     def _launch_s(self) -> float:
-        """What the CPU, and the queue to the device, take for the kernels of a micro-batch: a floor under all that the device does."""
+        """Time of the CPU, and of the device's queue, for the kernels of a micro-batch: a lower bound for the device's time."""
         layout = self.layout
         if self.setup.gpu.is_cpu:
             return 0.0
@@ -121,7 +122,7 @@ class _Step:
         if layout.pipeline_parallel > 1 and layout.workers > self.links.gpus_per_node:
             waits = rings * layout.tensor_parallel * self.efficiency.queue_s
         if layout.zero == 3:
-            # Forward, backward and gradients; DeepSpeed gathers each matrix by itself.
+            # Forward, backward and gradients. DeepSpeed gathers each matrix separately.
             rings += 3 * self.shape.layers * (_MATRICES if layout.engine == "deepspeed" else 1)
         kernels = self.work.kernels + _KERNELS_PER_COLLECTIVE * rings
         return self.software.launch_factor * self.efficiency.launch_s * kernels + waits
@@ -132,7 +133,7 @@ class _Step:
         return messages(self.shape, layout.tensor_parallel, whole_logits=pairs, sequence_parallel=layout.sequence_parallel)
 
     def _synchronisations(self) -> int:
-        """Times in a micro-batch that tensor-parallel ranks add up the residual stream: twice per layer and pass, and for the head."""
+        """Tensor-parallel sums of the residual stream in a micro-batch: two per layer and pass, and one for the head."""
         if self.layout.is_ours:
             forward, backward = self._messages()
             return forward.collectives * (2 if self.layout.recompute else 1) + backward.collectives
@@ -140,7 +141,7 @@ class _Step:
         return 2 * passes * self.shape.layers + 2
 
     def _sends_s(self) -> float:
-        """The residual stream, sent on to the next stage and its gradient back, as far as that is not done meanwhile."""
+        """Sends of the residual stream to the next stage, and of its gradient back, without the part hidden under compute."""
         layout = self.layout
         if layout.pipeline_parallel == 1:
             return 0.0
@@ -158,7 +159,7 @@ class _Step:
         return held * self.width
 
     def _gathers_s(self) -> float:
-        """ZeRO-3: each rank gathers all weights for forward and for backward, and spreads gradients, in each micro-batch."""
+        """ZeRO-3: in each micro-batch, each rank gathers all weights for forward and for backward, and reduce-scatters gradients."""
         layout = self.layout
         if layout.zero != 3 or self.setup.shards == 1:
             return 0.0
@@ -170,9 +171,9 @@ class _Step:
         return self.links.ring_s(size, self.setup.shards, stride=self.layout.tensor_parallel)
 
     def _gradients_s(self, backward_s: float) -> float:
-        """Reduction of gradients and gathering of updated weights, less what hides under backward.
+        """Reduction of gradients and gathering of updated weights, without the part hidden under backward.
 
-        DeepSpeed's stage 2 reduces in each micro-batch, others after the last.
+        DeepSpeed's stage 2 reduces in each micro-batch, other stages after the last.
         """
         layout = self.layout
         if averages_itself(self.setup):
@@ -190,12 +191,14 @@ class _Step:
 
     @staticmethod
     def _exposed(gathers_s: float, moved_s: float, hidden_s: float) -> tuple[float, float]:
-        """What does not hide of the gathers between ranks and of the moves from the host, which go over different links at once."""
+        """Exposed parts of the gathers between ranks and of the moves from the host. Both run at once, over different links."""
         longer = max(0.0, max(gathers_s, moved_s) - hidden_s)
         return (longer, 0.0) if gathers_s >= moved_s else (0.0, longer)
 
     def _offloaded_weights_s(self) -> float:
-        """Weights from the host (or a disk) for each pass of a micro-batch: each rank moves its shard, others send it theirs."""
+        """Moves of weights from the host (or a disk) for each pass of a micro-batch. Each rank moves its shard, and receives the other
+        shards.
+        """
         layout = self.layout
         if layout.offload_parameters == "none":
             return 0.0

@@ -13,22 +13,23 @@ from tuneyard.planning.setup import BYTES, Setup
 from tuneyard.planning.tensor import rank_adapter_parameters, rank_parameters
 
 MOMENT_BYTES = {"adamw": 8.0, "adamw-8bit": 2.0, "adafactor": 0.1, "sgd": 0.0}
-"""Per trained parameter: two fp32 moments; two of 8 bits; a row and a column of second moments; nothing."""
+"""Bytes per trained parameter: two fp32 moments; two of 8 bits; a row and a column of second moments; nothing."""
 FP32 = 4
 STEP_COPIES = 1
 """Copies of all trained parameters that torch's AdamW makes in a step (`foreach`): the square root of the second moments."""
 
 
 SWAPPED_ELEMENTS = 100_000_000
-"""Parameters whose optimizer states come from NVMe, and go there, at a time."""
+"""Parameters whose optimizer states are swapped from and to NVMe at a time."""
 _OPTIMIZER_BUFFERS, _PARAMETER_BUFFERS = 4, 5
-"""Of DeepSpeed's, in the host's memory: of fp32 numbers of a sub-group, and of the largest weight's shard (0.19: `offload_config.py`)."""
+"""DeepSpeed's buffers in host memory: fp32 numbers of a sub-group, and the largest weight's shard (0.19: `offload_config.py`)."""
 
 
 @dataclass(frozen=True)
 class States:
-    """Bytes on one rank. `gradients`: all of them, after backward; `step`: what the optimizer takes beside; `host`: what is offloaded;
-    `snapshot`: what a checkpoint copies into the memory of the process."""
+    """Bytes on one rank. `gradients`: all of them, after backward; `step`: extra memory of the optimizer step; `host`: offloaded states;
+    `snapshot`: copies that a checkpoint makes in the memory of the process.
+    """
 
     weights: float
     gradients: float
@@ -39,13 +40,13 @@ class States:
     stage: float
     """Parameters of this rank's pipeline stage and tensor-parallel share, before ZeRO."""
     trained: float
-    """Those of them that are trained."""
+    """Trained parameters among `stage`."""
     parameter_width: int
     """Bytes of a weight in a forward pass."""
 
 
 def states_of(setup: Setup, *, last_stage: bool) -> States:
-    """Of a rank of the first or of the last pipeline stage."""
+    """The states of a rank of the first or of the last pipeline stage."""
     shape, layout = setup.shape, setup.layout
     width, data = BYTES[layout.precision], setup.shards
     stage = stage_parameters(setup, last_stage=last_stage)
@@ -55,7 +56,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
     halved = setup.optimizer_states == "bf16"
     moments = MOMENT_BYTES[setup.optimizer] * (0.5 if halved else 1.0)
     if layout.engine == "fsdp":
-        # Without mixed precision what is loaded in 16 bits stays so, and the moments take its dtype; PEFT's adapters are fp32.
+        # Without mixed precision, weights loaded in 16 bits stay so, and moments take their dtype; PEFT's adapters are fp32.
         trained_width = FP32 if adapter or (layout.mixed_precision and layout.zero == 3) else width
         weights, gradients = trained * trained_width, trained * trained_width
         optimizer = trained * moments * trained_width / FP32
@@ -64,7 +65,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         weights, gradients, optimizer, step = (each / data if sharded else each for each in (weights, gradients, optimizer, step))
         frozen = _frozen(setup, width) * share / (data if sharded else 1) if adapter else 0.0
         return States(weights + frozen, gradients, optimizer, step, 0.0, 0.0, stage, trained, width)
-    # DeepSpeed keeps fp32 masters, in fp32 training too; without it, what is trained is fp32 itself. Megatron accumulates in fp32.
+    # DeepSpeed keeps fp32 masters, also in fp32 training. Without it, trained weights are fp32 themselves. Megatron accumulates in fp32.
     fp32_gradients = layout.engine in ("megatron", "nanotron")
     masters = layout.zero > 0 or fp32_gradients
     trained_width = width if masters else FP32
@@ -91,7 +92,7 @@ def states_of(setup: Setup, *, last_stage: bool) -> States:
         swapped = _OPTIMIZER_BUFFERS * FP32 * min(SWAPPED_ELEMENTS, trained / data)
         host += optimizer + FP32 * trained / data if layout.offload_optimizer == "cpu" else swapped
         optimizer = step = 0.0
-        # From stage 2 on, each gradient goes to the host as soon as it is reduced.
+        # From stage 2 on, each gradient moves to the host as soon as it is reduced.
         gradients = 0.0 if layout.zero >= 2 else gradients
     if layout.offload_parameters != "none":
         swapped = _PARAMETER_BUFFERS * _largest(shape) * width / data
@@ -113,7 +114,7 @@ def stage_parameters(setup: Setup, *, last_stage: bool) -> float:
         return rank_parameters(shape, layout.tensor_parallel) if layout.is_ours else shape.parameters / layout.tensor_parallel
     outer = shape.head.weights if last_stage else shape.embedding_parameters
     inner = shape.parameters - shape.embedding_parameters - (0 if shape.tied else shape.head.weights)
-    # Layers that do not divide: the fuller stage.
+    # If layers do not divide over the stages, this is the fuller stage.
     return (inner / shape.layers * -(-shape.layers // layout.pipeline_parallel) + outer) / layout.tensor_parallel
 
 
@@ -127,9 +128,10 @@ def _adapter_parameters(setup: Setup, share: float) -> float:
 
 
 def _frozen(setup: Setup, width: int) -> float:
-    """Weights that an adapter leaves alone. In 4 bits, bitsandbytes keeps a scale per 64: fp32, or 8 bits with an fp32 per 256 of them.
+    """Bytes of weights that an adapter does not train. In 4 bits, bitsandbytes keeps a scale per 64 weights: fp32, or 8 bits with an fp32
+    per 256 scales.
 
-    It quantises the layers' matrices; embedding, head, norms and fused experts stay as they are.
+    It quantises the layers' matrices; embedding, head, norms and fused experts keep their dtype.
     """
     shape, qlora = setup.shape, setup.method.qlora
     if qlora is None:
@@ -139,5 +141,5 @@ def _frozen(setup: Setup, width: int) -> float:
 
 
 def quantised_width(*, scales_too: bool) -> float:
-    """Bytes of a weight in 4 bits, with its share of the scales, which may be quantised too."""
+    """Bytes of a 4-bit weight with its share of the scales, which may be quantised too."""
     return 0.5 + ((1 + 4 / 256) / 64 if scales_too else 4 / 64)

@@ -1,8 +1,8 @@
-"""Tensor parallelism in a plan, as training does it: what of a model a rank holds, what the ranks exchange, and degrees to choose from.
+"""Tensor parallelism in a plan, as training does it: shares of the model per rank, exchanges between ranks, and degrees to choose from.
 
-`parallel.tensor_parallel_plan` decides on the model itself, by proof; it needs torch. Here the same rules are read off the shape: pairs of
-columns and rows in attention and feed-forward, large matrices and the vocabulary cut alone, everything else whole. A test
-compares the two for every family of the catalog. Other engines (Megatron-LM, nanotron) divide everything.
+`parallel.tensor_parallel_plan` decides on the model itself, by proof; it needs torch. This module reads the same rules off the shape: pairs
+of columns and rows in attention and feed-forward, large matrices and the vocabulary cut alone, everything else whole. A test compares the
+two for every family of the catalog. Other engines (Megatron-LM, nanotron) divide everything.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tuneyard.catalog.shapes import Projection
 from tuneyard.planning.setup import Setup
 
 Cut = Literal["columns", "rows", "gathered columns", "split rows", "whole"]
-"""Paired columns and rows; columns whose result is gathered, rows whose input is split: cut alone; on every rank."""
+"""Paired columns and rows. A matrix cut alone: columns whose result is gathered, or rows whose input is split. Whole: on every rank."""
 _NO_LINEARS = frozenset({"gpt2"})
 """Families whose matrices are not `nn.Linear`: no style cuts them."""
 _HEADS_APART = frozenset({"opt", "phi3"})
 """Families whose attention is not paired: the forward pass fixes the number of heads, or fuses queries, keys and values of unequal size."""
 _SHARED_LATENT = "kv_a_proj_with_mqa"
-"""Whole in latent attention: its position part is shared by all heads."""
+"""Whole in latent attention: all heads share its position part."""
 _DEGREES = (2, 4, 8)
 
 
 @dataclass(frozen=True)
 class Messages:
-    """Elements per token that one rank adds up (all-reduce) and gathers in all layers, and how often, in a forward or a backward pass."""
+    """Elements per token that one rank adds up (all-reduce) and gathers in all layers, and the number of collectives, in one pass."""
 
     summed: int = 0
     gathered: int = 0
@@ -45,12 +45,12 @@ class Messages:
 
 @lru_cache(maxsize=4096)
 def cuts(shape: ModelShape, degree: int) -> Mapping[str, Cut]:
-    """How each projection lies on `degree` ranks, by its name and stage (`key`)."""
+    """The cut of each projection on `degree` ranks, by `key`."""
     return {key(p): _cut(shape, p, degree) for p in shape.projections}
 
 
 def key(p: Projection) -> str:
-    """Names are not unique: attention and experts of one family may have an output of the same name."""
+    """Identifier of a projection. Names are not unique: attention and experts of one family may have an output of the same name."""
     return f"{p.stage} {p.name} {p.inputs}x{p.outputs}"
 
 
@@ -61,7 +61,7 @@ def heads_divide(shape: ModelShape, degree: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def rank_parameters(shape: ModelShape, degree: int) -> float:
-    """Parameters that a rank holds; where the vocabulary is cut into unequal shares, the fullest."""
+    """Parameters of a rank: of the fullest, where the vocabulary is cut into unequal shares."""
     if degree == 1:
         return float(shape.parameters)
     found = cuts(shape, degree)
@@ -74,12 +74,12 @@ def rank_parameters(shape: ModelShape, degree: int) -> float:
 
 
 def logits_are_cut(shape: ModelShape, degree: int) -> bool:
-    """Whether a rank computes the logits of its share of the vocabulary alone."""
+    """Whether a rank computes only the logits of its share of the vocabulary."""
     return cuts(shape, degree)[key(shape.head)] == "gathered columns"
 
 
 def rank_adapter_parameters(setup: Setup) -> float:
-    """Parameters of an adapter that each rank holds: of columns B is cut, of rows A; the other factor is whole."""
+    """Parameters of an adapter per rank. For a matrix cut into columns B is cut, for rows A; the other factor is whole."""
     adapter, degree = setup.method.adapter, setup.layout.tensor_parallel
     assert adapter is not None
     found = cuts(setup.shape, degree)
@@ -99,10 +99,11 @@ def cuts_something(shape: ModelShape, degree: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def messages(shape: ModelShape, degree: int, *, whole_logits: bool = False, sequence_parallel: bool = False) -> tuple[Messages, Messages]:
-    """What a rank messages in the forward and in the backward pass. Each matrix that is cut adds up the gradient of its own input.
+    """Messages of a rank in the forward and in the backward pass. Each cut matrix adds up the gradient of its own input.
 
-    `whole_logits`: they are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives.
-    `sequence_parallel`: attention and feed-forward of each layer gather tokens on the way in, and their gradients on the way out."""
+    `whole_logits`: logits are gathered, as for preference pairs; else the loss exchanges three numbers a token in two collectives.
+    `sequence_parallel`: attention and feed-forward of each layer gather tokens on the way in, and their gradients on the way out.
+    """
     forward, backward = Messages(), Messages()
     if sequence_parallel:
         block = Messages(gathered=shape.hidden, collectives=1)
@@ -129,16 +130,19 @@ _MESSAGES: Mapping[Cut, Callable[[Projection], tuple[Messages, Messages]]] = {
 
 
 def choices(task: TrainTask, shape: ModelShape, gpu: Gpu, workers: int, gpus_per_node: int) -> tuple[int, ...]:
-    """Degrees that a planner may choose, 1 first: that alone where the task names one, where its batch does not divide over the workers
-    as it is, and on `cpu`, where ranks share one memory."""
+    """Degrees that a planner may choose, in ascending order.
+
+    Only 1 where the task names a degree, where its batch does not divide over the workers, and on `cpu`, where ranks share one memory.
+    """
     if gpu.is_cpu or "tensor_parallel" in task.layout.model_fields_set or not task.batch.divides_over(workers):
         return (1,)
     return (1, *degrees(task, shape, workers, gpus_per_node))
 
 
 def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int) -> Iterator[int]:
-    """Degrees above 1 that divide heads, workers and the GPUs of a machine, for a task that training can cut the matrices of; the smallest
-    first."""
+    """Degrees above 1 that divide heads, workers and the GPUs of a machine, for a task whose matrices training can cut; in ascending
+    order.
+    """
     asked = task.layout
     sharded = asked.context_parallel > 1 or asked.shard_within != "none" or asked.quantised_all_reduce != "none" or asked.zero == 3
     moved = asked.offload.optimizer != "none" or asked.offload.parameters != "none"
@@ -149,8 +153,9 @@ def degrees(task: TrainTask, shape: ModelShape, workers: int, gpus_per_node: int
 
 
 def refuse_degree(task: TrainTask, shape: ModelShape, gpu: Gpu, gpus_per_node: int | None) -> None:
-    """Raises BadInput for a degree that cuts nothing of the model, leaves a machine (of so many GPUs, where that is known), or stands
-    beside another way to cut the weights."""
+    """Raises BadInput for a degree that cuts no part of the model, crosses machines (of `gpus_per_node` GPUs, if known), or is combined
+    with another way to cut the weights.
+    """
     asked = task.layout
     degree = asked.tensor_parallel
     if degree == 1:
@@ -190,7 +195,7 @@ def _paired(p: Projection, last: str) -> Cut:
 
 
 def _alone(shape: ModelShape, p: Projection, degree: int) -> Cut:
-    """Along the dimension that moves less data; a small one, or one that does not divide, is whole."""
+    """The cut along the dimension that moves less data. A small matrix, or one that does not divide, is whole."""
     if p.weights * 4 < shape.hidden**2:
         return "whole"
     columns, rows = _divides(shape, p.outputs, degree), _divides(shape, p.inputs, degree)
@@ -204,6 +209,6 @@ def _vocabulary_divides(shape: ModelShape, degree: int) -> bool:
 
 
 def _divides(shape: ModelShape, size: int, degree: int) -> bool:
-    """Whether a dimension may be cut alone: into unequal shares too, where the degree divides something of the model."""
+    """Whether a dimension may be cut alone: also into unequal shares, where the degree divides something of the model."""
     pairs = heads_divide(shape, degree) or any(p.outputs % degree == 0 for p in shape.projections if p.stage == "up")
     return size % degree == 0 or (pairs and size >= degree)

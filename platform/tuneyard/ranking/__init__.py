@@ -1,10 +1,12 @@
 """Rankers: models that predict whether a user clicks, from wide tables of numbers, categories and sequences.
 
 A ranker is built from a `RankerConfig` after DHEN (Zhang et al. 2022): features become embeddings (`features`), layers of ensembles of
-interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task. `batches` makes tensors of
-columns, `flat_rows` keeps those of a whole table on disk, `tables` has the embedding tables, whole or sharded over ranks, `metrics` has
-normalised entropy, AUC and calibration, of slices (`sliced_metrics`) and windows too, `files` saves, loads and exports, `folder` knows a
-ranker without torch, and `program` is a ranker as a program of `train.program`. `click_log` makes logs with known causes.
+interaction modules mix them (`interactions`, `ranker`), and a network on top gives a logit for each task.
+
+- Data: `batches` makes tensors of columns, and `flat_rows` keeps those of a whole table on disk. `click_log` makes logs with known causes.
+- Model: `tables` has the embedding tables, whole or sharded over ranks. `program` is a ranker as a program of `train.program`.
+- Figures: `metrics` has normalised entropy, AUC and calibration, also by slice (`sliced_metrics`) and window (`windowed_metrics`).
+- Files: `files` saves, loads and exports. `folder` reads a ranker's config without torch.
 """
 
 from __future__ import annotations

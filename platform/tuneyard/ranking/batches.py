@@ -1,4 +1,4 @@
-"""Columns -> the tensors that a ranker reads. Every value is checked: a wrong column is an error with its name, never a number."""
+"""Columns -> the tensors that a ranker reads. Every value is checked: a wrong column is an error with its name, never a wrong number."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LABELS = "labels"
 
 
 def batch_of(columns: Columns, config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
-    """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], of rows in Arrow's columns.
+    """`dense`, `NAME.ids` and `NAME.offsets` of each sparse feature, and `labels` [rows, tasks], from rows in Arrow's columns.
 
-    The ranker's transforms run first. Null, NaN and infinite dense numbers are missing; a null category or list is an empty one. Raises
-    BadInput for a column that is not there or is of another type, and for labels other than 0 and 1.
+    The ranker's transforms run first. Null, NaN and infinite dense numbers count as missing; a null category or list is an empty one.
+    Raises BadInput for a column that is absent or has another type, and for labels other than 0 and 1.
     """
     names = [*config.features, *(config.tasks if labels else ())]
     return tensors_of(transformed(columns, config.transforms, names, config.text_inputs), config, labels=labels)
@@ -32,7 +32,7 @@ def batch_of(columns: Columns, config: RankerConfig, *, labels: bool = True) -> 
 def tensors_of(
     columns: Columns, config: RankerConfig, *, labels: bool = True, numbers: Sequence[int] | None = None
 ) -> dict[str, torch.Tensor]:
-    """`batch_of` for rows that are transformed already. `numbers`: of the rows, for errors."""
+    """`batch_of` for rows that are already transformed. `numbers`: row numbers, for errors."""
     made: dict[str, torch.Tensor] = {}
     if config.dense:
         made["dense"] = torch.stack([_numbers(_column(columns, name), name) for name in config.dense], dim=1)
@@ -45,7 +45,7 @@ def tensors_of(
 
 
 def batch_of_rows(rows: Sequence[Mapping[str, Any]], config: RankerConfig, *, labels: bool = True) -> dict[str, torch.Tensor]:
-    """`batch_of` for rows as dicts. Raises BadInput also where a column has values of several types."""
+    """`batch_of` for rows as dicts. Raises BadInput also for a column with values of several types."""
     arrays = {}
     for name in config.transforms.reads([*config.features, *(config.tasks if labels else ())]):
         if not any(name in row for row in rows):
@@ -71,7 +71,7 @@ def _numbers(column: pa.Array, name: str) -> torch.Tensor:
 
 
 def _ids(column: pa.Array, feature: SparseFeature) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids of all rows, and where each row's begin and end."""
+    """Ids of all rows, and the offsets at which each row's ids begin and end."""
     kind, name = column.type, feature.name
     if pa.types.is_null(kind):
         return torch.zeros(0, dtype=torch.int64), torch.zeros(len(column) + 1, dtype=torch.int64)
@@ -87,7 +87,7 @@ def _ids(column: pa.Array, feature: SparseFeature) -> tuple[torch.Tensor, torch.
     if is_text(values.type):
         values = _hashes(values)
     if pa.types.is_uint64(values.type):
-        values = pa.array(values.to_numpy().view(np.int64))  # the same 64 bits, which are hashed
+        values = pa.array(values.to_numpy().view(np.int64))  # the same 64 bits, which are hashed later
     ids = np.array(pc.cast(values, pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
     offsets = np.zeros(len(column) + 1, dtype=np.int64)
     np.cumsum(lists, out=offsets[1:])
@@ -95,7 +95,7 @@ def _ids(column: pa.Array, feature: SparseFeature) -> tuple[torch.Tensor, torch.
 
 
 def _hashes(texts: pa.Array) -> pa.Array:
-    """64 bits of each text's content, the same on every machine; each different text is hashed once."""
+    """A 64-bit hash of each text, the same on every machine; each distinct text is hashed once."""
     coded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     hashes = (xxhash.xxh3_64_intdigest(text.as_py()) for text in pc.cast(coded.dictionary, pa.large_binary()))
     found = np.fromiter(hashes, dtype=np.uint64, count=len(coded.dictionary)).view(np.int64)

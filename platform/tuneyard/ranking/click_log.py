@@ -1,11 +1,12 @@
-"""A seeded log of clicks with known causes: effects of single features, of pairs, of triples, and of the order of what was seen before.
+"""A seeded log of clicks with known causes: effects of single features, of pairs, of triples, and of the order of earlier items.
 
-For trying rankers where no log may be used. Every id has hidden vectors, which follow from the seed; the logit of a click is
+It serves to test rankers where real logs are not available. Every id has hidden vectors, which follow from the seed. The logit of a click
+is
 
     bias + first + second + third + sequence + noise
 
-Each effect has the standard deviation that `Effects` names, over the rows of a sample. So the best possible normalised entropy is known:
-that of the true probabilities.
+Over the rows of a sample, each effect has the standard deviation in `Effects`. So the best possible normalised entropy is known: that of
+the true probabilities.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from tuneyard.ranking.config import RankerConfig, SparseFeature
 Numbers = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 _HIDDEN = 2
-"""Of a hidden vector. With more, or with larger tables, no ranker finds pairs and triples in the rows that a core can read in a minute."""
+"""Size of a hidden vector. With more, or with larger tables, no ranker finds pairs and triples in the rows that a core reads in a
+minute.
+"""
 _HISTORY = 12
 _TAGS = 5
 _DENSE = 4
 _EFFECTS = 4
 _SAMPLE = 20_000
-"""Rows over which the spread of each effect is taken."""
+"""Rows over which the standard deviation of each effect is computed."""
 TABLES = {"user": 100, "item": 50, "category": 20, "hour": 24, "device": 6, "tags": 20, "history": 50}
-"""Ids of each feature: few, so that each is seen often in a log of some 100,000 rows."""
+"""Ids of each feature. Few ids, so that each is frequent in a log of about 100,000 rows."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Effects:
 
 
 def config_of(**fields: Any) -> RankerConfig:
-    """A ranker for the log; `fields` of RankerConfig, `layers` among them."""
+    """A ranker config for the log. `fields`: fields of RankerConfig, such as `layers`."""
     sparse = tuple(SparseFeature(name, rows, length=_HISTORY if name == "history" else 0) for name, rows in TABLES.items())
     return RankerConfig(**{"dense": tuple(f"number{at}" for at in range(_DENSE)), "sparse": sparse, "tasks": ("clicked",), **fields})
 
@@ -57,7 +60,7 @@ def generated_clicks(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of `batch` rows: the features of `config_of`, `clicked`, and the true `probability`.
 
-    A row depends on `seed` and its number alone, batches of one size given: `first_row` (a multiple of `batch`) goes on with the same log.
+    For a fixed size of batches, a row depends only on `seed` and its number: `first_row` (a multiple of `batch`) continues the same log.
     """
     causes = _Causes(seed, effects or Effects())
     for start in range(first_row, first_row + rows, batch):
@@ -66,7 +69,7 @@ def generated_clicks(
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is drawn of each row: an id of each feature; `tags` and `history` [rows, most], filled up with -1; `dense` [rows, numbers]."""
+    """Random draws of the rows: an id of each feature; `tags` and `history` [rows, most], padded with -1; `dense` [rows, numbers]."""
 
     ids: dict[str, Ids]
     tags: Ids
@@ -106,12 +109,12 @@ class _Causes:
         return _Rows(ids, tags, history, np.exp(random.normal(size=(count, _DENSE))))
 
     def _lists(self, name: str, most: int, count: int, random: np.random.Generator) -> Ids:
-        """Ids [rows, most], each row filled from the left to a random length; -1 fills the rest."""
+        """Ids [rows, most]. Each row is filled from the left to a random length, and padded with -1."""
         ids = random.choice(TABLES[name], (count, most), p=self._shares[name])
         return np.where(np.arange(most) < random.integers(0, most + 1, (count, 1)), ids, -1)
 
     def _effects_of(self, rows: _Rows) -> Numbers:
-        """[effects, rows], each effect over its spread."""
+        """[effects, rows], each effect divided by its standard deviation."""
         vectors = {name: self._vectors[name][each] for name, each in rows.ids.items()}
         alone = sum(self._alone[name][each] for name, each in rows.ids.items()) + np.log(rows.dense) @ self._numbers
         tag = _mean(self._vectors["tags"], rows.tags)
@@ -125,7 +128,7 @@ class _Causes:
 
 
 def _popularity(size: int, random: np.random.Generator) -> Numbers:
-    """Zipf's law over ids in random order."""
+    """Zipf's law over the ids in random order."""
     shares: Numbers = 1 / np.arange(1, size + 1) ** 0.8
     random.shuffle(shares)
     shares /= shares.sum()
@@ -133,7 +136,7 @@ def _popularity(size: int, random: np.random.Generator) -> Numbers:
 
 
 def _mean(vectors: Numbers, ids: Ids, weights: Numbers | None = None) -> Numbers:
-    """Weighted mean of the vectors of each row's ids; zeros where it has none."""
+    """Weighted mean of the vectors of each row's ids; zeros for a row without ids."""
     there = (ids >= 0) * (np.ones(ids.shape[1]) if weights is None else weights)
     total: Numbers = np.einsum("rl,rlh->rh", there, vectors[np.maximum(ids, 0)])
     total /= np.maximum(there.sum(1, keepdims=True), 1e-9)

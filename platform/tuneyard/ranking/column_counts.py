@@ -1,4 +1,4 @@
-"""What the columns of a table hold, as sums over its rows: the mean number of ids, and what a person should be warned of."""
+"""Counts over the rows of a table's columns: the mean number of ids, and facts to warn about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = ("missing", "ids", "outside", "positives", "texts")
 
 @dataclass
 class ColumnCounts:
-    """By column: rows without a value, ids, ids outside of their table; by label: rows with a 1."""
+    """By column: rows without a value, ids, ids outside of their table. By label: rows with a 1."""
 
     missing: dict[str, int]
     ids: dict[str, int]
@@ -29,21 +29,21 @@ class ColumnCounts:
 
     @classmethod
     def of(cls, config: RankerConfig, texts: Mapping[str, bool]) -> Self:
-        """Of no row yet."""
+        """Counts before the first row."""
         sparse = [feature.name for feature in config.sparse]
         missing = dict.fromkeys([*config.dense, *sparse], 0)
         return cls(missing, dict.fromkeys(sparse, 0), dict.fromkeys(sparse, 0), [0] * len(config.tasks), 0, texts)
 
     @classmethod
     def from_dict(cls, about: Mapping[str, Any], rows: int) -> Self:
-        """From what `to_dict` made, also by way of JSON."""
+        """Counts from the result of `to_dict`, also after JSON."""
         return cls(**{name: about[name] for name in _NAMES}, rows=rows)
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _NAMES}
 
     def add(self, batch: Mapping[str, torch.Tensor], config: RankerConfig) -> None:
-        """Count rows as `batch_of` made them."""
+        """Count rows in a batch of `batch_of`."""
         for at, name in enumerate(config.dense):
             self.missing[name] += int((~torch.isfinite(batch["dense"][:, at])).sum())
         for feature in config.sparse:
@@ -69,7 +69,7 @@ class ColumnCounts:
         return {name: ids / self.rows for name, ids in self.ids.items()}
 
     def warnings(self, config: RankerConfig, rows: str = "all rows") -> list[str]:
-        """What a person should know of the columns, a sentence each. `rows`: which ones were counted."""
+        """Warnings about the columns, a sentence each. `rows`: description of the counted rows."""
         said = []
         for name, positives in zip(config.tasks, self.positives, strict=True):
             if positives in (0, self.rows):

@@ -1,4 +1,4 @@
-"""What a column must be to serve as a feature or label of a ranker, known from its type alone."""
+"""Requirements on a column that serves as a feature or label of a ranker, checked by its type alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.data.tables.features import layout
 
 
 def check_numbers(kind: pa.DataType, name: str) -> None:
-    """Raises BadInput unless a column of this type holds numbers, or nothing but nulls."""
+    """Raises BadInput unless a column of this type holds numbers, or only nulls."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return
     remedy = "name it among the sparse features" if holds_ids(kind) else _OTHER_TYPES
@@ -20,9 +20,9 @@ def check_numbers(kind: pa.DataType, name: str) -> None:
 
 
 def check_ids(kind: pa.DataType, name: str, *, texts: bool | None = None) -> None:
-    """Raises BadInput unless a column of this type holds ids or texts, lists of them, or nothing but nulls.
+    """Raises BadInput unless a column of this type holds ids or texts, lists of them, or only nulls.
 
-    `texts`: what the ranker was trained on, texts or ids, where that is known.
+    `texts`: whether the ranker was trained on texts or ids, if known.
     """
     value = kind.value_type if is_list(kind) else kind
     if not holds_ids(kind):
@@ -50,7 +50,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """True for texts and bytes, which count as ids by their hash."""
+    """True for texts and bytes, whose hashes are the ids."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(is_kind(value) for is_kind in texts)
@@ -62,7 +62,7 @@ def holds_texts(kind: pa.DataType) -> bool:
 
 
 def lacking(table: Table, names: Sequence[str]) -> list[str]:
-    """A sentence for each column that some files of the table do not have."""
+    """A sentence for each column that some files of the table lack."""
     said = []
     for name in names:
         without = [file.uri for file in table.files if sum(file.group_rows) and layout([name], file.schema).missing]

@@ -1,4 +1,4 @@
-"""What a ranker is made of: its features, its layers and what it predicts. A value, which JSON holds beside the weights."""
+"""The description of a ranker: its features, its layers and its labels. A value, which is stored as JSON beside the weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POOLINGS: tuple[Pooling, ...] = ("mean", "sum")
 class SparseFeature:
     """A category, or a list of them. `rows`: of its table; an id outside of 0 to rows - 1 is hashed into it.
 
-    `pooling`: how the embeddings of a list become one. `length`: the list is a sequence, of which the last `length` ids count, in order.
+    `pooling`: mean or sum over the embeddings of a list. `length`: the list is a sequence, and only its last `length` ids count, in order.
     """
 
     name: str
@@ -32,12 +32,12 @@ class SparseFeature:
     pooling: Pooling = "mean"
     length: int = 0
     texts: bool | None = None
-    """Whether its ids are hashes of texts, as in the rows that it was trained on; None: not known."""
+    """Whether its ids are hashes of texts in the training rows; None: not known."""
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS or not isinstance(self.name, str) or not (type(self.rows) is type(self.length) is int):
             raise BadInput(
-                f"the feature {self.name} is none: {self}", f"rows and length are whole numbers, pooling {' or '.join(POOLINGS)}"
+                f"the feature {self.name} is invalid: {self}", f"rows and length are whole numbers, pooling {' or '.join(POOLINGS)}"
             )
         if self.rows < 1:
             raise BadInput(f"the table of {self.name} has {self.rows} rows", "give a table at least one row")
@@ -47,7 +47,7 @@ class SparseFeature:
 
 @dataclass(frozen=True)
 class EnsembleLayer:
-    """One layer, Norm(Ensemble(modules) + ShortCut): `outputs` embeddings of each module, which are joined side by side."""
+    """One layer, Norm(Ensemble(modules) + ShortCut). Each module gives `outputs` embeddings, which are concatenated."""
 
     modules: tuple[Interaction, ...]
     outputs: int = 8
@@ -64,10 +64,10 @@ class RankerConfig:
     """A DHEN ranker (Zhang et al. 2022).
 
     `dense`: names of numbers; `sparse`: categories and sequences; `width`: of every embedding; `layers`: input side first; `hidden`: widths
-    of the network on top; `tasks`: names of the labels, each with a logit of its own. Raises BadInput for a ranker without features.
+    of the network on top; `tasks`: names of the labels, each with its own logit. Raises BadInput for a ranker without features.
 
-    `transforms`: steps that make features and labels from the columns of a table, whose names the others are after these steps.
-    `text_inputs`: of each column that they read, whether it held texts in the rows that the ranker was trained on.
+    `transforms`: steps that make features and labels from the columns of a table. The other fields name columns after these steps.
+    `text_inputs`: for each column that the steps read, whether it held texts in the training rows.
     """
 
     dense: tuple[str, ...]
@@ -98,22 +98,22 @@ class RankerConfig:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Their names, dense ones first."""
+        """Names of the features, dense ones first."""
         return (*self.dense, *(feature.name for feature in self.sparse))
 
     def build(self, tables: Tables | None = None) -> Ranker:
-        """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from the seed that torch was given."""
+        """The ranker, with fresh weights. `tables`: by default whole ones, whose weights follow from torch's seed."""
         from tuneyard.ranking.ranker import Ranker  # late: a ranker needs torch, its configuration does not
 
         return Ranker(self, tables)
 
     def with_texts(self, texts: Mapping[str, bool], inputs: Mapping[str, bool] | None = None) -> RankerConfig:
-        """The same, which knows whether the ids of each sparse feature, and the `inputs` of its transforms, are texts."""
+        """A copy that records whether the ids of each sparse feature, and the `inputs` of its transforms, are texts."""
         sparse = tuple(replace(feature, texts=texts.get(feature.name)) for feature in self.sparse)
         return replace(self, sparse=sparse, text_inputs=dict(inputs or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it. Without transforms it has no key for them: versions that know none can read it."""
+        """The config for JSON. Without transforms it has no key for them, so that versions without transforms can read it."""
         values = asdict(replace(self, transforms=Pipeline()))
         del values["transforms"], values["text_inputs"]
         if not self.transforms.steps:
@@ -122,7 +122,7 @@ class RankerConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RankerConfig:
-        """Raises BadInput for values of another version or of something else."""
+        """The config from `to_dict`. Raises BadInput for values of another version, or of another kind."""
         try:
             return cls(
                 dense=tuple(values["dense"]),

@@ -1,7 +1,7 @@
 """From a batch of columns to embeddings: dense numbers, bags of categories, and sequences.
 
-A batch is a dict of tensors: `dense` [rows, numbers] in fp32, where NaN is a number that is missing; and for each sparse feature
-`NAME.ids` [ids of all rows] with `NAME.offsets` [rows + 1], as Arrow lays lists out. A row without ids has an embedding of zeros.
+A batch is a dict of tensors: `dense` [rows, numbers] in fp32, where NaN is a missing number; and for each sparse feature `NAME.ids` [ids of
+all rows] with `NAME.offsets` [rows + 1], in Arrow's layout of lists. A row without ids has an embedding of zeros.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuneyard.ranking.tables.tables import Tables
 
 
 class DenseFeatures(nn.Module):  # type: ignore[misc]
-    """Numbers -> one embedding each: the signed logarithm of a number scales a vector, and a missing number has a vector of its own."""
+    """Numbers -> one embedding each: the signed logarithm of a number scales a vector. A missing number has its own vector."""
 
     def __init__(self, numbers: int, width: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class DenseFeatures(nn.Module):  # type: ignore[misc]
 
 
 class SequenceHead(nn.Module):  # type: ignore[misc]
-    """The embeddings of a sequence -> one: attention of a learned query over them and their distance from the end."""
+    """The embeddings of a sequence -> one embedding, by attention of a learned query over them and their distance from the end."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class SequenceHead(nn.Module):  # type: ignore[misc]
 class FeatureLayer(nn.Module):  # type: ignore[misc]
     """All features of a batch as embeddings [rows, features, width], dense ones first.
 
-    `tables`: a module that finds the embeddings of ids.
+    `tables`: a module that looks up the embeddings of ids.
     """
 
     def __init__(self, config: RankerConfig, tables: Tables) -> None:
@@ -76,7 +76,7 @@ class FeatureLayer(nn.Module):  # type: ignore[misc]
 
     def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         finish = self.tables.begin(batch)
-        made = [] if self.dense is None else [self.dense(batch["dense"])]  # while embeddings are on their way
+        made = [] if self.dense is None else [self.dense(batch["dense"])]  # during the exchange of embeddings
         for name, head, found in zip(self.names, self.heads, finish(), strict=True):
             one = head(found, batch[f"{name}.offsets"]) if isinstance(head, SequenceHead) else found
             made.append(one.unsqueeze(1))

@@ -1,4 +1,4 @@
-"""Rankers in folders: `model.safetensors` beside `ranker.json`, and programs for serving."""
+"""Rankers in folders: `model.safetensors` beside `ranker.json`; and exported programs for serving."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLERANCE = 1e-5
 
 
 def save(ranker: Ranker, folder: str | Path) -> None:
-    """Write a ranker to a folder, which is made."""
+    """Write a ranker to a folder, which is created."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     for old in [*where.glob("table-*.safetensors"), where / MANIFEST]:
@@ -29,7 +29,7 @@ def save(ranker: Ranker, folder: str | Path) -> None:
 
 
 def write_table(folder: Path, number: int, name: str, table: torch.Tensor) -> None:
-    """Write the `number`-th of several weights to a file of its own: tables come one after the other, and never all into memory."""
+    """Write the `number`-th of several weights to its own file: tables are written one at a time, never all from memory."""
     from safetensors.torch import save_file
 
     (folder / CONFIG).unlink(missing_ok=True)
@@ -37,7 +37,7 @@ def write_table(folder: Path, number: int, name: str, table: torch.Tensor) -> No
 
 
 def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch.Tensor]) -> None:
-    """Write the weights that are in no other file, and the config at last: a folder that has it is whole."""
+    """Write the weights that are in no other file, and the config last: a folder with a config is complete."""
     from safetensors.torch import save_file
 
     (folder / CONFIG).unlink(missing_ok=True)
@@ -46,8 +46,9 @@ def write_ranker(folder: Path, config: RankerConfig, weights: Mapping[str, torch
 
 
 def load(folder: str | Path) -> Ranker:
-    """The ranker of a folder, in evaluation mode. Raises BadInput for a folder that holds none, another version, other weights than its
-    config asks for, or files that are not as they were committed."""
+    """The ranker of a folder, in evaluation mode. Raises BadInput for a folder without a ranker, another version, weights that differ from
+    the config, or files that differ from their manifest.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -74,7 +75,7 @@ def load(folder: str | Path) -> Ranker:
 
 
 def _check_committed(folder: Path) -> None:
-    """Raises BadInput where a manifest lies beside the files, and one of them is not as it says."""
+    """Raises BadInput if there is a manifest beside the files, and one of them differs from it."""
     if not (folder / MANIFEST).exists():
         return
     for file in Manifest.from_json((folder / MANIFEST).read_bytes()).files:
@@ -89,10 +90,10 @@ def _sha256(path: Path) -> str:
 
 
 def export(ranker: Ranker, batch: Mapping[str, torch.Tensor]) -> Any:
-    """A `torch.export` program that takes batches of two rows and more, of any number of ids, checked on `batch`: the same logits to 1e-5.
+    """A `torch.export` program for batches of two or more rows, and any number of ids, checked on `batch`: the same logits to 1e-5.
 
-    It takes the features alone, without labels. torch fixes sizes of 1: give a single row twice, to export and to serve. Raises BadInput
-    for a batch of fewer than two rows, and where the exported program differs.
+    Its input is the features alone, without labels. torch fixes sizes of 1: give a single row twice, to export and to serve. Raises
+    BadInput for a batch of fewer than two rows, and if the exported program differs.
     """
     sparse = [f"{feature.name}.{part}" for feature in ranker.config.sparse for part in ("ids", "offsets")]
     features = {name: batch[name] for name in [*(["dense"] if ranker.config.dense else []), *sparse]}

@@ -1,4 +1,4 @@
-"""Accesses of the tables' rows by stored rows, counted before training: what each epoch will read, at every resume the same."""
+"""Accesses of the tables' rows, counted over stored rows before training: the accesses of every epoch, the same at every resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.ranking.tables.ids import hashed
 
 _AT_ONCE = 1 << 20
 _MOST = 1 << 24
-"""Rows that are counted; of more, as many at equal distances."""
+"""Rows that are counted, at most; of more rows, a sample at equal distances."""
 
 
 class CountedRows(Protocol):
@@ -29,7 +29,9 @@ class CountedRows(Protocol):
 
 
 def access_curves(rows: CountedRows) -> dict[str, AccessCurve]:
-    """By sparse feature, where it has ids: of a sequence, the ids that count alone; ids outside of their table where they are hashed to."""
+    """Access curves by sparse feature with ids. Of a sequence, only the ids that count; an id outside of its table counts at its hashed
+    row.
+    """
     chosen = np.arange(0, len(rows), max(1, -(-len(rows) // _MOST)))
     found = {}
     for feature in rows.config.sparse:

@@ -1,7 +1,7 @@
-"""The rows of a table as flat arrays on disk, mapped into memory: any rows become a batch with a few look-ups for each column.
+"""The rows of a table as flat arrays on disk, mapped into memory: any rows become a batch with a few look-ups per column.
 
-A table is read once, by projection, and kept in the cache of the user under a hash of what it depends on. `FlatRows.batch` takes any row
-numbers, so that rows come in the pure order of every training, on any number of ranks.
+A table is read once, by projection, and kept in the user's cache under a hash of everything that it depends on. `FlatRows.batch` takes any
+row numbers, so that rows come in the deterministic order of every training, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tuneyard.data.tables.transforms import Sampling
 from tuneyard.ranking.batches import LABELS
 from tuneyard.ranking.column_counts import ColumnCounts
 from tuneyard.ranking.config import RankerConfig, SparseFeature
-from tuneyard.ranking.flat_writing import ABOUT, HASHES, VERSION, write_flat
+from tuneyard.ranking.flat_writer import ABOUT, HASHES, VERSION, write_flat
 from tuneyard.ranking.flattening import Flattening
 from tuneyard.ranking.sliced_metrics import Coded
 
 Ints = npt.NDArray[np.int64]
 _DRAWN = 1 << 32
-"""Seeds of drawn negatives begin here: those of a JobSpec's samplings lie below, as a rule, and the draws of both are independent."""
+"""First seed of drawn negatives. A JobSpec's seeds of sampling are usually lower, so that the two draws are independent."""
 
 
 @dataclass(frozen=True)
 class FlatRows:
-    """Rows of a table. `slices`: by column, the value of each code, None for null. `about`: what the table's columns are like."""
+    """Rows of a table. `slices`: by column, the value of each code, None for null. `about`: facts about the table's columns."""
 
     config: RankerConfig
     rows: int
@@ -49,17 +49,17 @@ class FlatRows:
         return self.rows if self.chosen is None else len(self.chosen)
 
     def select(self, chosen: Ints) -> FlatRows:
-        """Some rows, which count from 0 again."""
+        """Some rows, renumbered from 0."""
         return replace(self, chosen=chosen if self.chosen is None else self.chosen[chosen])
 
     def with_negatives(self, rate: float, seed: int) -> FlatRows:
-        """The rows with label 1, and a share `rate` of those with label 0, drawn by their numbers: equal rows are drawn each for itself."""
+        """The rows with label 1, and a share `rate` of those with label 0, drawn by their numbers: equal rows are drawn independently."""
         numbers = np.arange(self.rows) if self.chosen is None else self.chosen
         drawn = Sampling(key="number", rate=rate, seed=_DRAWN + seed).mask(pa.array(numbers))
         return replace(self, chosen=numbers[drawn | (self.arrays[LABELS][numbers, 0] == 1)])
 
     def batch(self, numbers: Sequence[int] | Ints) -> dict[str, torch.Tensor]:
-        """The rows with these numbers as `batches.batch_of` makes them. Of a sequence, the ids that count alone."""
+        """The rows with these numbers, as from `batches.batch_of`. Of a sequence, only the ids that count."""
         rows = np.asarray(numbers, dtype=np.int64)
         if self.chosen is not None:
             rows = self.chosen[rows]
@@ -76,7 +76,7 @@ class FlatRows:
         return made
 
     def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
-        """The ids of a feature in these rows, end to end; of a sequence, the ids that count alone."""
+        """The ids of a feature in these rows, concatenated; of a sequence, only the ids that count."""
         rows = numbers if self.chosen is None else self.chosen[numbers]
         ids = self.arrays[f"{feature.name}.ids"]
         if self._has_one_id(feature.name):
@@ -99,7 +99,7 @@ class FlatRows:
 
     @property
     def counts(self) -> ColumnCounts:
-        """Of all rows."""
+        """Counts of all rows."""
         return ColumnCounts.from_dict(self.about, self.rows)
 
     @property
@@ -118,12 +118,12 @@ class FlatRows:
         return dict(self.about["text_inputs"])
 
     def warnings(self) -> list[str]:
-        """What a person should know of the columns, a sentence each."""
+        """Warnings about the columns, a sentence each."""
         return [*self.about["lacking"], *self.counts.warnings(self.config)]
 
 
 def lists_of(values: npt.NDArray[Any], offsets: Ints, rows: Ints, length: int) -> tuple[Ints, Ints]:
-    """Ids of these rows, end to end, and where each row's begin and end; with a `length`, its last ones."""
+    """Ids of these rows, concatenated, and the offsets of each row; with a `length`, only its last ids."""
     firsts, ends = offsets[rows], offsets[rows + 1]
     if length:
         firsts = np.maximum(firsts, ends - length)
@@ -145,9 +145,11 @@ def stored_rows(
 ) -> FlatRows:
     """The rows of the Parquet table at `uri`, transformed. Several processes may call it at once: one reads, the others wait.
 
-    `steps`: the transforms of the config with sampling among them, for rows to train on; by default without.
-    `on_rows` hears of rows read, of how many. Raises BadInput as `open_table` and `batch_of` do, with the row of a bad label; for a table
-    without rows; StorageError where the source is not reachable or the disk is full.
+    `steps`: the config's transforms with sampling included, for training rows; by default without sampling. `on_rows(read, total)` reports
+    progress.
+
+    Raises BadInput like `open_table` and `batch_of`, with the row of a bad label, and for a table without rows; StorageError if the source
+    is unreachable or the disk is full.
     """
     table = open_table(uri)
     rows = min(table.rows, limit or table.rows)

@@ -1,4 +1,4 @@
-"""From a record batch of a table to flat rows: columns that are read, transformed, and made into tensors."""
+"""From a record batch of a table to flat rows: read columns, transform them, and make tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuneyard.ranking.config import RankerConfig
 from tuneyard.ranking.transforms import schema_of, transformed
 
 _NUMBER = "\0number"
-"""A column with the number of each row, beside those of the table: it tells which rows a sampling has left."""
+"""A further column with the number of each row, to find the rows that sampling has kept."""
 
 
 @dataclass(frozen=True)
 class Flattening:
-    """What a ranker reads of a table. `slices`: further columns, by whose values held-out rows are judged apart.
+    """The ranker's view of a table. `slices`: further columns, whose values divide held-out rows into slices.
 
-    `steps`: the ranker's transforms, with sampling among them where rows are to train on.
+    `steps`: the ranker's transforms, with sampling included for training rows.
     """
 
     config: RankerConfig
@@ -30,31 +30,31 @@ class Flattening:
 
     @property
     def names(self) -> list[str]:
-        """Of the transformed rows, each once."""
+        """Columns of the transformed rows, each once."""
         return list(dict.fromkeys([*self.config.features, *self.config.tasks, *self.slices]))
 
     @property
     def columns(self) -> list[str]:
-        """Of the table, each once."""
+        """Columns of the table, each once."""
         return list(self.steps.reads(self.names))
 
     @property
     def about(self) -> dict[str, Any]:
-        """All that flat rows depend on beside the files, as JSON can hold it."""
+        """Everything beside the files that flat rows depend on, for JSON."""
         config = self.config
         sparse = [[feature.name, feature.rows, feature.texts] for feature in config.sparse]
         columns = {"dense": config.dense, "sparse": sparse, "labels": config.tasks, "text_inputs": dict(config.text_inputs)}
         return {"config": columns, "transforms": self.steps.model_dump_json(), "slices": list(self.slices)}
 
     def schema(self, read: pa.Schema) -> pa.Schema:
-        """Of the transformed rows of a table. Raises BadInput for types that a step does not take."""
+        """The schema of a table's transformed rows. Raises BadInput for types that a step does not take."""
         return schema_of(read, self.steps, self.names, self.config.text_inputs)
 
     def flat(self, read: pa.RecordBatch, first_row: int) -> tuple[pa.RecordBatch, dict[str, torch.Tensor]]:
-        """The transformed columns, and the ranker's batch of these rows, which are fewer where a step samples. `first_row`: number of the
-        first row in the table, for errors.
+        """The transformed columns, and the ranker's batch of these rows. Sampling may drop rows. `first_row`: number of the first row in
+        the table, for errors.
 
-        Raises BadInput as `batch_of`.
+        Raises BadInput like `batch_of`.
         """
         numbers = range(first_row, first_row + read.num_rows)
         if not self.steps.samples:

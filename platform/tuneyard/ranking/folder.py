@@ -1,4 +1,4 @@
-"""The folder of a ranker, known without torch: whether one is there, and its config."""
+"""The folder of a ranker, read without torch: whether it holds a ranker, and its config."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tuneyard.storage import NotFound, is_local, local_path, open_store
 
 CONFIG, WEIGHTS = "ranker.json", "model.safetensors"
 _PLAIN, _TRANSFORMING = 2, 3
-"""Versions of `ranker.json`. Readers that know no transforms refuse 3, and read 2, which rankers without transforms keep."""
+"""Versions of `ranker.json`. Readers without support for transforms refuse 3, and read 2, the version of rankers without transforms."""
 
 
 def version_of(config: RankerConfig) -> int:
-    """The least version whose readers score this ranker right."""
+    """The lowest version whose readers score this ranker correctly."""
     return _TRANSFORMING if config.transforms.steps else _PLAIN
 
 
 def holds_ranker(uri: str) -> bool:
-    """Whether a model is a ranker: a folder or URI with `ranker.json`. A name on the Hugging Face hub is none, and is not asked for."""
+    """Whether a model is a ranker: a folder or URI with `ranker.json`. A name on the Hugging Face hub is none, and is not looked up."""
     if is_local(uri) and local_path(uri).exists():
         return (local_path(uri) / CONFIG).is_file()
     return looks_like_path(uri) and not is_local(uri) and open_store(uri).exists(CONFIG)
 
 
 def read_config(uri: str | Path) -> RankerConfig:
-    """The config of the ranker at a folder or URI. Raises BadInput where there is none, or one of another version."""
+    """The config of the ranker at a folder or URI. Raises BadInput if there is none, or one of another version."""
     try:
         values = json.loads(open_store(str(uri)).get(CONFIG))
     except (NotFound, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The interaction modules of DHEN (Zhang et al. 2022, section 3.2), each usable alone.
+"""The interaction modules of DHEN (Zhang et al. 2022, section 3.2). Each can be used alone.
 
 Every module maps embeddings [rows, inputs, width] to embeddings [rows, outputs, width].
 """
@@ -13,9 +13,9 @@ from torch import nn
 from tuneyard.ranking.config import Interaction
 
 _COMPRESSED = 8
-"""Embeddings with which AdvancedDLRM multiplies all others: products grow with the number of features, and not with its square."""
+"""Mixtures that AdvancedDLRM multiplies with all embeddings: the number of products is linear in the number of features, not quadratic."""
 _RANK = 64
-"""Of the two factors of DCN's matrix (Wang et al. 2021, section 3.3; they need a quarter of the matrix's size)."""
+"""Rank of the two factors of DCN's matrix (Wang et al. 2021, section 3.3; they need a quarter of the matrix's size)."""
 _CHANNELS, _KERNEL = 8, 3
 _HEADS = 2
 
@@ -23,7 +23,7 @@ _HEADS = 2
 class Mixing(nn.Module):  # type: ignore[misc]
     """A linear map over the embeddings: [rows, inputs, width] -> [rows, outputs, width]. The module `linear`; others end with it.
 
-    One product for each row: one product over all rows would turn embeddings over and back, which takes longer.
+    Each row has its own product: one product over all rows would need two transpositions of the embeddings, which takes longer.
     """
 
     def __init__(self, inputs: int, outputs: int, width: int) -> None:  # noqa: ARG002 - as all interactions
@@ -39,7 +39,7 @@ class Mixing(nn.Module):  # type: ignore[misc]
 class AdvancedDLRM(nn.Module):  # type: ignore[misc]
     """Dot products of all embeddings with a few mixtures of them, and a network on the products (Naumov et al. 2019).
 
-    No norm over the products: it would hide from the network how large all of them are.
+    The products are not normalised: that would hide their overall size from the network.
     """
 
     def __init__(self, inputs: int, outputs: int, width: int) -> None:

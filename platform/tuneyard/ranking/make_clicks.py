@@ -10,7 +10,7 @@ _BATCH = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes `days/day-1.parquet` … and `next-day/day-N.parquet` below the folder."""
+    """Write `days/day-1.parquet` … and `next-day/day-N.parquet` below the folder."""
     options = _parser().parse_args(arguments)
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     clicks = argparse.ArgumentParser(prog="python -m tuneyard.ranking.make_clicks", description=__doc__)
-    clicks.add_argument("folder", type=Path, help="folder that the log is written to")
+    clicks.add_argument("folder", type=Path, help="folder for the log")
     clicks.add_argument("--rows", type=int, default=200_000, help="rows of all days together, rounded up to 10,000 a day")
-    clicks.add_argument("--days", type=int, default=4, help="days; the last one is for judging")
+    clicks.add_argument("--days", type=int, default=4, help="days; the last one is for evaluation")
     clicks.add_argument("--seed", type=int, default=1, help="the same seed makes the same log")
     return clicks
 

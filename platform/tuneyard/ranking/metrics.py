@@ -1,7 +1,7 @@
-"""How good predicted probabilities are: normalised entropy, area under the ROC curve, calibration.
+"""Quality of predicted probabilities: normalised entropy, area under the ROC curve, calibration.
 
-Normalised entropy (He et al. 2014) is the mean log loss over that of always predicting the mean label: 1 is no better than the mean.
-Sums are added up over batches, ranks and windows; the curve is that of a histogram of the logit. `sliced_metrics` keeps these sums by
+Normalised entropy (He et al. 2014) is the mean log loss over that of always predicting the mean label: 1 is no better than the mean. Sums
+are added up over batches, ranks and windows. The ROC curve is computed from a histogram of the logits. `sliced_metrics` keeps the sums by
 values of columns, `windowed_metrics` by rows or time.
 """
 
@@ -21,12 +21,12 @@ Numbers = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 _BINS = 1 << 16
 _REACH = 20.0
-"""Logits beyond are in the outermost bins."""
+"""Larger logits are in the outermost bins."""
 
 
 @dataclass(frozen=True)
 class RankFigures:
-    """`normalised_entropy` and `auc` are NaN where only one label occurs. `calibration`: mean prediction over mean label."""
+    """`normalised_entropy` and `auc` are NaN if only one label occurs. `calibration`: mean prediction over mean label."""
 
     rows: int
     positives: int
@@ -35,14 +35,14 @@ class RankFigures:
     auc: float
     calibration: float
     auc_error: float = 0.0
-    """The exact area is no further from `auc`: half of the share of pairs of a positive and a negative in one bin."""
+    """Bound on the error of `auc`: half of the share of pairs of a positive and a negative in the same bin."""
     left_out: int = 0
     """Rows without a label of 0 or 1, or without a finite logit."""
 
     def entropy_above(self, base: RankFigures | float) -> float:
-        """Normalised entropy less that of a base: other figures of the same rows, or a rate of positive labels that is always predicted.
+        """Normalised entropy minus that of a base: other figures of the same rows, or a constant prediction of a rate of positive labels.
 
-        Negative is better than the base. NaN where only one label occurs. Raises ValueError for a rate that is not within 0 and 1.
+        Negative is better than the base. NaN if only one label occurs. Raises ValueError for a rate outside of 0 to 1.
         """
         if isinstance(base, RankFigures):
             return self.normalised_entropy - base.normalised_entropy
@@ -54,8 +54,11 @@ class RankFigures:
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Rows with their loss, which all slices and windows share. Of each row that counts: `labels` (0 or 1), `losses`, `predicted`
-    (probability), `bins` (of 2^16). `counted`: of all rows, which count; None for all of them."""
+    """Rows with their loss, shared by all slices and windows.
+
+    For each row that counts: `labels` (0 or 1), `losses`, `predicted` (probability), `bins` (of 2^16). `counted`: for all rows, whether
+    they count; None: all do.
+    """
 
     labels: Counts
     losses: Numbers
@@ -66,13 +69,13 @@ class JudgedRows:
 
     @classmethod
     def of(cls, logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> JudgedRows:
-        """`logits` and `labels`, one for each row. A label that is not 0 or 1 and a logit that is not finite leave their row out."""
+        """`logits` and `labels`, one per row. A row with a label other than 0 or 1, or a logit that is not finite, is left out."""
         logits, labels = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.float64)
         counted = np.isfinite(logits) & ((labels == 0) | (labels == 1))
         left_out = len(counted) - int(np.count_nonzero(counted))
         if left_out:
             logits, labels = logits[counted], labels[counted]
-        # log(1 + e^-|x|) is the part of the loss that both labels share.
+        # log(1 + e^-|x|) is common to the loss of both labels
         smaller = np.exp(-np.abs(logits))
         losses = np.maximum(logits, 0.0) - labels * logits + np.log1p(smaller)
         predicted = np.where(logits >= 0, 1.0, smaller) / (1.0 + smaller)
@@ -84,9 +87,9 @@ class JudgedRows:
         return JudgedRows(self.labels[rows], self.losses[rows], self.predicted[rows], self.bins[rows], None)
 
     def groups(self, numbers: Counts) -> Iterator[tuple[int, JudgedRows]]:
-        """The rows that have the same number, for each one that occurs; `numbers`: of each row that counts."""
+        """The rows of each distinct number. `numbers`: one per row that counts."""
         if len(numbers) and int(numbers.max()) < 1 << 15 and int(numbers.min()) >= 0:
-            numbers = numbers.astype(np.int16)  # which numpy sorts by radix
+            numbers = numbers.astype(np.int16)  # numpy sorts this dtype by radix
         rows = self
         if np.any(numbers[1:] < numbers[:-1]):
             order = np.argsort(numbers, kind="stable")
@@ -97,12 +100,12 @@ class JudgedRows:
                 yield int(numbers[start]), rows.select(slice(start, stop))
 
     def of_counted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Values of all rows -> of those that count."""
+        """Values of all rows -> values of the rows that count."""
         return values if self.counted is None else values[self.counted]
 
 
 class RankMetrics:
-    """Sums of some rows. `bins`: a power of two up to 2^16; each takes 16 bytes, and fewer make `auc` coarser (see `auc_error`)."""
+    """Sums over rows. `bins`: a power of two up to 2^16; each takes 16 bytes, and fewer make `auc` coarser (see `auc_error`)."""
 
     def __init__(self, bins: int = _BINS) -> None:
         if bins < 1 or _BINS % bins:
@@ -120,7 +123,7 @@ class RankMetrics:
         return int(self.counts.shape[1])
 
     def update(self, logits: npt.NDArray[Any], labels: npt.NDArray[Any]) -> None:
-        """Count rows: `logits` and `labels` (0 or 1), one for each."""
+        """Count rows: `logits` and `labels` (0 or 1), one per row."""
         self.add(JudgedRows.of(logits, labels))
 
     def add(self, judged: JudgedRows) -> None:
@@ -134,7 +137,7 @@ class RankMetrics:
         self.counts += np.bincount(places, minlength=2 * self.bins).reshape(2, -1)
 
     def merge(self, other: RankMetrics) -> RankMetrics:
-        """The sums of both, in the fewer bins of the two."""
+        """The sums of both, with the smaller number of bins."""
         made = RankMetrics(min(self.bins, other.bins))
         for each in (self, other):
             made.rows += each.rows
@@ -146,7 +149,7 @@ class RankMetrics:
         return made
 
     def figures(self) -> RankFigures:
-        """Raises ValueError where no row was counted."""
+        """The figures. Raises ValueError if no row was counted."""
         if not self.rows:
             raise ValueError("no row was counted")
         mean, log_loss = self.positives / self.rows, self.loss / self.rows
@@ -164,8 +167,9 @@ class RankMetrics:
         )
 
     def _auc(self) -> tuple[float, float]:
-        """The share of pairs of a positive and a negative in which the positive is higher; ties count half (Mann-Whitney). Pairs in one
-        bin are counted as ties: half of their share is the largest error."""
+        """The share of pairs of a positive and a negative in which the positive is higher; ties count half (Mann-Whitney). Pairs in the
+        same bin count as ties: half of their share is the largest error.
+        """
         negative, positive = self.counts.astype(np.float64)
         below = np.cumsum(negative) - negative
         pairs = float(self.positives) * (self.rows - self.positives)
@@ -173,7 +177,7 @@ class RankMetrics:
         return (float(positive @ below) + tied) / pairs, tied / pairs
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; the bins that are not empty alone."""
+        """The sums for JSON, with only the bins that are not empty."""
         at = np.flatnonzero(self.counts)
         packed = np.stack([np.diff(at, prepend=0), self.counts.ravel()[at]]).astype("<i8").tobytes()
         return {
@@ -188,7 +192,7 @@ class RankMetrics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RankMetrics:
-        """What `to_dict` made. Raises KeyError for anything else."""
+        """The sums from `to_dict`. Raises KeyError for other values."""
         made = cls(values["bins"])
         for name in ("rows", "positives", "left_out", "loss", "predicted"):
             setattr(made, name, values[name])
@@ -198,7 +202,7 @@ class RankMetrics:
 
 
 def _cross_entropy(mean: float, rate: float) -> float:
-    """Mean log loss of always predicting `rate` where the mean label is `mean`, which lies between 0 and 1."""
+    """Mean log loss of always predicting `rate` when the mean label is `mean`, between 0 and 1."""
     if not 0 < mean < 1:
         return float("nan")
     return float(-(mean * np.log(rate) + (1 - mean) * np.log1p(-rate)))

@@ -1,4 +1,4 @@
-"""A ranker as a program of `train.program`: trained with the order, checkpoints, layouts and report of every program."""
+"""A ranker as a program of `train.program`, with the order, checkpoints, layouts and report of every program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuneyard.ranking.ranker import Ranker
 class RankerProgram:
     """The four functions of a program, for one config. The loss is the mean log loss over rows and tasks.
 
-    `negative_rate`: the share w of the rows with label 0 that it is given. Among the given rows the odds of label 1 are 1/w times those of
-    all rows (He et al. 2014, section 6.3). So the loss adds -log w to the logit, and the ranker itself predicts for all rows.
+    `negative_rate`: the share w of the rows with label 0 that are kept. Among the kept rows the odds of label 1 are 1/w times those of all
+    rows (He et al. 2014, section 6.3). So the loss adds -log w to the logit, and the ranker itself predicts for all rows.
     """
 
     def __init__(self, config: RankerConfig, negative_rate: float = 1.0) -> None:
@@ -29,7 +29,7 @@ class RankerProgram:
         return self.starting(self.config.build())
 
     def starting(self, ranker: Ranker) -> Ranker:
-        """The same, whose first predictions are one half of the rows that it is given."""
+        """The same ranker, with an initial prediction of one half for the kept rows."""
         with torch.no_grad():
             ranker.head[-1].bias += self._log_rate
         return ranker

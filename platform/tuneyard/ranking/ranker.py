@@ -17,8 +17,9 @@ from tuneyard.ranking.tables.whole import WholeTables
 
 
 class Ensemble(nn.Module):  # type: ignore[misc]
-    """Norm(Ensemble(modules) + ShortCut), equation 2: the modules' embeddings side by side, plus the input, mixed where their numbers
-    differ."""
+    """Norm(Ensemble(modules) + ShortCut), equation 2: the modules' concatenated embeddings plus the input, which is mixed if the numbers of
+    embeddings differ.
+    """
 
     def __init__(self, layer: EnsembleLayer, inputs: int, width: int) -> None:
         super().__init__()
@@ -35,13 +36,13 @@ class Ensemble(nn.Module):  # type: ignore[misc]
 
 
 class Ranker(nn.Module):  # type: ignore[misc]
-    """Features, ensembles, and a network on top with one logit for each task. `tables`: by default whole ones, which are its parameters."""
+    """Features, ensembles, and a network on top with one logit per task. `tables`: by default whole ones, which are its parameters."""
 
     def __init__(self, config: RankerConfig, tables: Tables | None = None) -> None:
         super().__init__()
         self.config = config
         self.recompute = False
-        """Whether the backward pass computes each layer again, in place of keeping what is inside of it."""
+        """Whether the backward pass recomputes each layer, instead of keeping its inner activations."""
         self.features = FeatureLayer(config, WholeTables(config) if tables is None else tables)
         inputs = self.features.outputs
         self.layers = nn.ModuleList()

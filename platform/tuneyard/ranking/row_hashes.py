@@ -1,4 +1,4 @@
-"""A hash of the features of each row of a batch, for holding rows out: rows with equal features have equal hashes, on every machine."""
+"""A hash of the features of each row of a batch, for holding rows out: equal features have equal hashes, on every machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def row_hashes(batch: Mapping[str, torch.Tensor]) -> Hashes:
-    """Of the tensors that `batches.batch_of` made; [rows]. All missing numbers are equal.
+    """Hashes [rows] of the tensors from `batches.batch_of`. All missing numbers are equal.
 
-    Labels do not count: a row that was shown twice, and clicked once, is known to the ranker from either.
+    Labels do not count: if a row was shown twice and clicked once, either occurrence reveals it to the ranker.
     """
     total: Hashes | None = None
     features = [name for name in sorted(batch) if name != LABELS and not name.endswith(".offsets")]

@@ -1,8 +1,8 @@
 """Figures of all rows, and of the rows that share a value of a column.
 
-A slice is exact: all rows with its value are in it, and in no other of its column. Values that are not kept apart share the slice `OTHER`.
-With values that are named before, sums may be merged in any order. Without, each column keeps the values that it meets, up to a limit; a
-column that has met more is closed: values that it lacks are in `OTHER` from then on.
+A slice is exact: it has all rows with its value, and each row is in one slice per column. Values without their own slice share the slice
+`OTHER`. If the values are named in advance, sums may be merged in any order. Otherwise each column keeps the values that it meets, up to a
+limit. Beyond the limit a column is closed: from then on, further values are in `OTHER`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tuneyard.ranking.metrics import JudgedRows, RankFigures, RankMetrics
 Value = str | None
 """A value of a column as text; None for null."""
 MISSING, OTHER = "(missing)", "(other)"
-"""Names of the slice of nulls, and of the slice of all values that are not kept apart."""
+"""Name of the slice of nulls, and of the slice of all values without their own slice."""
 SLICE_BINS = 1 << 12
 """64 KiB a slice. Logits in a bin differ by 0.01 at most, inside of the reach of 20."""
 MOST_VALUES = 32
 _TRACKED = 8
-"""Values that a column keeps while rows come, for each one that is shown."""
+"""Values that a column keeps during counting, per value that is shown."""
 
 
 class Coded(NamedTuple):
-    """A column of a batch: of each row the number of its value in `values`."""
+    """A column of a batch: for each row, the index of its value in `values`."""
 
     codes: npt.NDArray[Any]
     values: Sequence[Value]
@@ -36,7 +36,7 @@ class Coded(NamedTuple):
 
 @dataclass(frozen=True)
 class SlicedFigures:
-    """`slices`: column -> value -> figures, the most frequent value first, `(other)` last. `partial`: columns that were closed."""
+    """`slices`: column -> value -> figures, the most frequent value first, `(other)` last. `partial`: closed columns."""
 
     whole: RankFigures
     slices: dict[str, dict[str, RankFigures]]
@@ -71,7 +71,7 @@ class _Column:
         for value in {**self.slices, **other.slices}:
             both = [column.slices[value] for column in (self, other) if value in column.slices]
             merged = both[0].merge(both[1] if len(both) == 2 else RankMetrics(SLICE_BINS))
-            if any(column.closed and value not in column.slices for column in (self, other)):  # that one has rows of it in `other`
+            if any(column.closed and value not in column.slices for column in (self, other)):  # that column has rows of it in `other`
                 made.other = made.other.merge(merged)
             else:
                 made.slices[value] = merged
@@ -82,7 +82,7 @@ class _Column:
 
     @staticmethod
     def _by_rows(slices: Mapping[Value, RankMetrics]) -> list[Value]:
-        """The most frequent first; equal ones in the order of their texts."""
+        """Values, the most frequent first; ties in the order of their texts."""
         return sorted(slices, key=lambda value: (-slices[value].rows, value is None, value or ""))
 
     def figures(self) -> Iterator[tuple[str, RankFigures]]:
@@ -103,23 +103,23 @@ class SlicedMetrics:
     def __init__(
         self, columns: Sequence[str] = (), *, most_values: int = MOST_VALUES, values: Mapping[str, Sequence[Value]] | None = None
     ) -> None:
-        """`most_values`: of each column that are shown, the most frequent. `values`: of each column that alone are kept apart."""
+        """`most_values`: shown values per column, the most frequent ones. `values`: per column, the only values with their own slice."""
         self.whole = RankMetrics()
         self._most = most_values
         self._columns = {name: _Column(most_values, None if values is None else values[name]) for name in columns}
 
     def update(self, logits: npt.NDArray[Any], labels: npt.NDArray[Any], columns: Mapping[str, Coded] | None = None) -> None:
-        """Count rows: `logits`, `labels` (0 or 1) and the columns' values, one for each. Raises KeyError for a column that is not given."""
+        """Count rows: `logits`, `labels` (0 or 1) and the columns' values, one per row. Raises KeyError for a missing column."""
         self.add(JudgedRows.of(logits, labels), columns or {})
 
     def add(self, judged: JudgedRows, columns: Mapping[str, Coded]) -> None:
-        """Count rows whose loss is known."""
+        """Count rows with known loss."""
         self.whole.add(judged)
         for name, column in self._columns.items():
             column.add(judged, columns[name])
 
     def merge(self, other: SlicedMetrics) -> SlicedMetrics:
-        """The sums of both. Raises ValueError where they have other columns."""
+        """The sums of both. Raises ValueError if their columns differ."""
         if list(self._columns) != list(other._columns):
             raise ValueError(f"sums by {', '.join(self._columns)} and by {', '.join(other._columns)} do not add up")
         made = SlicedMetrics(most_values=self._most)
@@ -128,12 +128,12 @@ class SlicedMetrics:
         return made
 
     def figures(self) -> SlicedFigures:
-        """Raises ValueError where no row was counted."""
+        """The figures. Raises ValueError if no row was counted."""
         slices = {name: dict(column.figures()) for name, column in self._columns.items()}
         return SlicedFigures(self.whole.figures(), slices, tuple(name for name, column in self._columns.items() if column.closed))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it. Slices without rows are left out, but for their values."""
+        """The sums for JSON. Slices without rows are left out, except for their values."""
         columns = {
             name: {
                 "closed": column.closed,
@@ -146,7 +146,7 @@ class SlicedMetrics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SlicedMetrics:
-        """What `to_dict` made. Raises KeyError for anything else."""
+        """The sums from `to_dict`. Raises KeyError for other values."""
         made = cls(most_values=values["most"])
         made.whole = RankMetrics.from_dict(values["whole"])
         for name, each in values["columns"].items():
@@ -159,14 +159,14 @@ class SlicedMetrics:
 
 
 def name_of(value: Value) -> str:
-    """A value as reports name it. A text that is the name of another slice is quoted."""
+    """The name of a value in reports. A text that equals the name of another slice is quoted."""
     if value is None:
         return MISSING
     return repr(value) if value in (MISSING, OTHER) else value
 
 
 def coded(column: Any) -> Coded:
-    """A column of Arrow's, whose values are not nested."""
+    """Codes of an Arrow column without nested values."""
     import pyarrow as pa
 
     chunked = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,4 +1,4 @@
-"""Whether a table can serve a rank task, known from its footers."""
+"""Checks from its footers whether a table fits a rank task."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuneyard.ranking.transforms import check_outputs, schema_of
 
 
 def check_table(task: RankTask, uri: str, *, held_out: bool = False) -> None:
-    """Raises BadInput for a table without one of the task's columns, or with one of another type than a transform or the ranker takes.
+    """Raises BadInput for a table that lacks one of the task's columns, or has it in a type that a transform or the ranker does not take.
 
-    `held_out`: a table of held-out rows, which are not sampled. Reads its footers alone.
+    `held_out`: a table of held-out rows, which are not sampled. Reads only footers.
     """
     table, steps = open_table(uri), training_steps(task)
     if held_out:
@@ -28,8 +28,6 @@ def check_table(task: RankTask, uri: str, *, held_out: bool = False) -> None:
         check_ids(schema.field(column.name).type, column.name)
     for name in task.slices:
         if pa.types.is_nested(schema.field(name).type):
-            raise BadInput(
-                f"{name}, by whose values rows are judged apart, holds {schema.field(name).type}", "name a column of single values"
-            )
+            raise BadInput(f"slice column {name} holds {schema.field(name).type}", "name a column of single values")
     if not table.rows:
         raise BadInput(f"{uri}: the table has no row", "name a table with rows; a day without clicks is left out")

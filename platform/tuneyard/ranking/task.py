@@ -1,4 +1,4 @@
-"""From the words of a JobSpec to a ranker's config."""
+"""From the rank task of a JobSpec to a ranker's config."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def config_of_task(task: RankTask) -> RankerConfig:
 
 
 def training_steps(task: RankTask) -> Pipeline:
-    """The transforms of a task with their sampling, which drops rows to train on. Raises BadInput."""
+    """The transforms of a task including sampling, which drops training rows. Raises BadInput."""
     return Pipeline.of(step.as_step() for step in task.transforms)

@@ -1,4 +1,4 @@
-"""A ranker's transformations on the columns of a table: the one place that decides which columns are read, and what comes of them."""
+"""A ranker's transforms on the columns of a table: the only place that decides which columns are read, and which are made."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Columns: TypeAlias = pa.RecordBatch | pa.Table
 
 
 def transformed(columns: Columns, steps: Pipeline, names: Sequence[str], kinds: Mapping[str, bool] | None = None) -> Columns:
-    """`columns` of a table, with `names` made of them. Rows stay, unless a step samples. `kinds`: see `check_kinds`.
+    """`columns` of a table, with `names` made from them. All rows stay, unless a step samples. `kinds`: see `check_kinds`.
 
-    Raises BadInput for a column that is not there, or has another type than a step takes. Without steps, `columns` as they are.
+    Raises BadInput for a column that is absent, or has a type that a step does not take. Without steps, `columns` unchanged.
     """
     needed = steps.making(names)
     if not needed.steps:
@@ -31,19 +31,19 @@ def transformed(columns: Columns, steps: Pipeline, names: Sequence[str], kinds: 
 
 
 def schema_of(schema: pa.Schema, steps: Pipeline, names: Sequence[str], kinds: Mapping[str, bool] | None = None) -> pa.Schema:
-    """The schema that `transformed` gives. Raises BadInput as it does."""
+    """The schema of the result of `transformed`. Raises BadInput in the same cases."""
     check_kinds(schema, kinds or {})
     return steps.making(names).check(schema)
 
 
 def kinds_of(schema: pa.Schema, steps: Pipeline) -> dict[str, bool]:
-    """Whether each input of `steps` holds texts; columns that have no type are left out."""
+    """Whether each input of `steps` holds texts; columns without a type are left out."""
     kinds = {name: schema.field(name).type for name in steps.features if name in schema.names}
     return {name: is_text(_item(kind)) for name, kind in kinds.items() if not pa.types.is_null(_item(kind))}
 
 
 def check_kinds(schema: pa.Schema, kinds: Mapping[str, bool]) -> None:
-    """Raises BadInput for a column with ids that held texts when the ranker was trained, or the other way round: their hashes differ."""
+    """Raises BadInput for a column of ids that held texts in training, or of texts that held ids: their hashes differ."""
     for name, texts in kinds.items():
         kind = _item(schema.field(name).type) if name in schema.names else pa.null()
         if not pa.types.is_null(kind) and is_text(kind) is not texts:
@@ -54,7 +54,7 @@ def check_kinds(schema: pa.Schema, kinds: Mapping[str, bool]) -> None:
 
 
 def check_outputs(table: Table, steps: Pipeline, read: pa.Schema) -> None:
-    """Raises BadInput for a transform that hides a column of the table without reading it."""
+    """Raises BadInput for a transform whose output hides a column of the table that it does not read."""
     for _, output in steps.made:
         if output in table.schema.names and output not in read.names:
             raise BadInput(

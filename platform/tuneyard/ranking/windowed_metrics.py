@@ -1,8 +1,8 @@
 """Figures in windows of rows or of time, in one pass and in bounded memory.
 
-Window w has the places from w * width to (w + 1) * width. Beyond a number of windows, the width doubles until they are few enough again:
-neighbours are joined, and no row is lost. The width that comes out follows from the places alone, so that sums of batches, parts and ranks
-may be merged in any order.
+Window w has the places from w * width to (w + 1) * width. If there are too many windows, the width doubles until they are few enough:
+neighbours are joined, and no row is lost. The final width depends only on the places, so that sums of batches, parts and ranks may be
+merged in any order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FARTHEST = 2.0**62
 
 @dataclass(frozen=True)
 class WindowFigures:
-    """Figures of the places from `start` up to, not including, `stop`."""
+    """Figures of the places from `start` up to `stop` (exclusive)."""
 
     start: float
     stop: float
@@ -32,28 +32,28 @@ class WindowFigures:
 
 
 class WindowedMetrics:
-    """Sums of each window that has rows."""
+    """Sums of each window with rows."""
 
     def __init__(self, width: float, most: int = MOST_WINDOWS) -> None:
-        """`width`: of a window at first, in rows or in the unit of time; `most`: windows that are kept."""
+        """`width`: initial width of a window, in rows or in the unit of time; `most`: number of windows to keep."""
         if not width > 0 or most < 2:
             raise ValueError(f"windows have a width above 0, and there are at least two; got {width} and {most}")
         self.unplaced = 0
-        """Rows that count, without a place: null, NaN, or too far away to be numbered."""
+        """Rows that count but have no place: null, NaN, or too large to be numbered."""
         self._first_width, self._most, self._doublings = width, most, 0
         self._windows: dict[int, RankMetrics] = {}
 
     @property
     def width(self) -> float:
-        """Of a window now."""
+        """Current width of a window."""
         return self._first_width * (1 << self._doublings)
 
     def update(self, logits: npt.NDArray[Any], labels: npt.NDArray[Any], places: npt.NDArray[Any]) -> None:
-        """Count rows: `logits`, `labels` (0 or 1) and `places` (row numbers or times), one for each."""
+        """Count rows: `logits`, `labels` (0 or 1) and `places` (row numbers or times), one per row."""
         self.add(JudgedRows.of(logits, labels), places)
 
     def add(self, judged: JudgedRows, places: npt.NDArray[Any]) -> None:
-        """Count rows whose loss is known; `places` of all rows, in whatever order."""
+        """Count rows with known loss; `places` of all rows, in any order."""
         at = judged.of_counted(np.asarray(places))
         with np.errstate(invalid="ignore"):
             numbers = np.floor_divide(at, self._first_width)
@@ -77,7 +77,7 @@ class WindowedMetrics:
             self._windows[number >> 1] = self._windows[number >> 1].merge(sums) if number >> 1 in self._windows else sums
 
     def merge(self, other: WindowedMetrics) -> WindowedMetrics:
-        """The sums of both. Raises ValueError where they began with other widths."""
+        """The sums of both. Raises ValueError if their initial widths differ."""
         if (self._first_width, self._most) != (other._first_width, other._most):
             raise ValueError(f"windows of {self._first_width} and of {other._first_width} do not add up")
         made = WindowedMetrics(self._first_width, self._most)
@@ -92,12 +92,12 @@ class WindowedMetrics:
         return made
 
     def figures(self) -> list[WindowFigures]:
-        """In order of their places; windows without rows are left out."""
+        """Figures in the order of places; windows without rows are left out."""
         width = self.width
         return [WindowFigures(number * width, (number + 1) * width, sums.figures()) for number, sums in sorted(self._windows.items())]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The sums for JSON."""
         return {
             "width": self._first_width,
             "most": self._most,
@@ -108,7 +108,7 @@ class WindowedMetrics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> WindowedMetrics:
-        """What `to_dict` made. Raises KeyError for anything else."""
+        """The sums from `to_dict`. Raises KeyError for other values."""
         made = cls(values["width"], values["most"])
         made.unplaced, made._doublings = values["unplaced"], values["doublings"]
         made._windows = {number: RankMetrics.from_dict(sums) for number, sums in values["windows"]}

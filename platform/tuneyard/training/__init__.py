@@ -1,7 +1,7 @@
-"""Training: one function per rank, `train(request)`, that runs alone, under torchrun, or in a Ray worker, and knows none of them.
+"""Training: one function per rank, `train(request)`, which runs alone, under torchrun, or in a Ray worker, and depends on none of them.
 
-Hugging Face Trainer, DeepSpeed and PEFT do the work; this room decides how they are set up, what every step cost, and when a
-checkpoint or a model counts as saved. Loaded lazily: importing the room loads neither torch nor transformers.
+Hugging Face Trainer, DeepSpeed and PEFT do the work. This room configures them, measures every step, and decides when a checkpoint or a
+model counts as saved. It is loaded lazily: importing it loads neither torch nor transformers.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,10 @@
-"""Matrices that an adapter cannot reach, though they look like any other.
+"""Matrices that an adapter cannot reach.
 
-State-space layers hand weights to a kernel instead of calling the module: LoRA beside the module would be trained without effect. Jamba's
-router is recorded from inside the module, where LoRA has matrices of its own. DeepSeek-V4 multiplies in groups, in a subclass of Linear.
-PEFT does not find Laguna's shared experts again in what it has saved.
+- State-space layers pass weights to a kernel instead of calling the module: LoRA beside the module would have no effect.
+- Jamba's router is recorded from inside the module, where LoRA has matrices of its own.
+- DeepSeek-V4 multiplies in groups, in a subclass of Linear.
+- PEFT cannot load the adapters of Laguna's shared experts that it has saved.
+
 Source: the modules of transformers 5.19, by a test. PEFT refuses some of them, by a list of its own.
 """
 
@@ -25,7 +27,9 @@ _READ_PAST = {
 
 
 def out_of_reach(model: Any, targets: str | Sequence[str]) -> list[str]:
-    """Names of modules to leave out of `targets` (as of the JobSpec): for all-linear those of the model; raises BadInput for named ones."""
+    """Names of modules to leave out of `targets` (of the JobSpec). all-linear leaves out those of the model. Raises BadInput if `targets`
+    names one.
+    """
     if model.config.model_type == "reformer":
         raise BadInput("the reversible layers of a reformer model pass no gradients to adapters", "train all its weights: method.full")
     beyond = {*_READ_PAST.get(model.config.model_type, ()), *_own_products(model)}
@@ -41,7 +45,7 @@ def out_of_reach(model: Any, targets: str | Sequence[str]) -> list[str]:
 
 
 def refuse_lost_weights(adapted: Any) -> None:
-    """Raises BadInput where PEFT would not find weights of the saved adapter again: it leaves them at their start, with a warning."""
+    """Raises BadInput if PEFT would not load some weights of the saved adapter: it leaves them at their initial values, with a warning."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     loaded = set_peft_model_state_dict(adapted, get_peft_model_state_dict(adapted, save_embedding_layers=False))
@@ -55,18 +59,18 @@ def refuse_lost_weights(adapted: Any) -> None:
 
 
 def refuse_shared_weights(adapted: Any) -> None:
-    """Raises BadInput where layers share a weight and each has an adapter of its own: they cannot all be added to it (Zamba)."""
+    """Raises BadInput if layers share a weight and each has its own adapter: the weight cannot take all of them in a merge (Zamba)."""
     layers = [module.base_layer for module in adapted.modules() if isinstance(getattr(module, "base_layer", None), nn.Linear)]
     weights = [layer.weight for layer in layers]
     if len({id(weight) for weight in weights}) < len(weights):
         raise BadInput(
-            "the adapter cannot be merged: layers of this model share weights, and each layer has an adapter of its own",
+            "the adapter cannot be merged: layers of this model share weights, and each layer has its own adapter",
             "set merge to false, and use the adapter beside its model",
         )
 
 
 def _own_products(model: Any) -> set[str]:
-    """Names of the Linear modules whose class, one of the architecture's own, computes something else than a product."""
+    """Names of modules of an architecture's own Linear subclass that does not compute a plain product."""
     return {
         name.rsplit(".", 1)[-1]
         for name, module in model.named_modules()
@@ -78,11 +82,11 @@ def _own_products(model: Any) -> set[str]:
 
 
 def _multiplies(kind: type[nn.Linear]) -> bool:
-    """Whether a class computes what Linear computes, as Falcon's does in other words; asked of a small one."""
+    """Whether a class computes what Linear computes, as Falcon's does in other code. A small instance is tested."""
     try:
         small = kind(3, 2)
         inputs = torch.ones(1, 2, 3)
         with torch.no_grad():
             return bool(torch.allclose(small(inputs), nn.functional.linear(inputs, small.weight, small.bias), atol=1e-5))
-    except (TypeError, ValueError, RuntimeError, AttributeError):  # it needs more than two widths, or other inputs
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # the class needs more than two widths, or other inputs
         return False

@@ -1,4 +1,4 @@
-"""LoRA, QLoRA and DoRA by PEFT: a new adapter on the model, or one to go on with."""
+"""LoRA, QLoRA and DoRA by PEFT: a new adapter on the model, or an existing one to continue with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.training.request import TrainRequest
 
 
 def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) -> Any:
-    """`model` with the task's adapter on it, all else frozen; the model itself for full training."""
+    """`model` with the task's adapter, and everything else frozen; for full training, the model itself."""
     if request.task.method.adapter is None:
         return model
     from peft import PeftModel, get_peft_model
@@ -25,7 +25,7 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
             adapted = PeftModel.from_pretrained(model, adapter_folder, is_trainable=True, autocast_adapter_dtype=keep_fp32)
         else:
             adapted = get_peft_model(model, _lora_config(request, model), autocast_adapter_dtype=keep_fp32)
-            if request.plan.zero < 3:  # which has only a part of each weight here
+            if request.plan.zero < 3:  # each rank has only a part of each weight
                 refuse_lost_weights(adapted)
         if request.task.method.adapter.merge:
             refuse_shared_weights(adapted)
@@ -33,10 +33,10 @@ def with_adapter(model: Any, request: TrainRequest, adapter_folder: str | None) 
         raise BadInput(
             f"the adapter does not fit the model: {error}", "check method targets: all-linear, or names of the model's modules"
         ) from error
-    # So that the adapter can be loaded anywhere, not only beside this attempt's scratch.
+    # With this path the adapter can be loaded anywhere, not only beside this attempt's scratch.
     adapted.peft_config["default"].base_model_name_or_path = request.model_uri
     if request.plan.recompute:
-        # Frozen embeddings give outputs without gradient, and recomputed blocks would then be skipped in backward.
+        # Outputs of frozen embeddings have no gradient, so backward would skip recomputed blocks.
         adapted.enable_input_require_grads()
     return adapted
 
@@ -48,7 +48,7 @@ def _lora_config(request: TrainRequest, model: Any) -> Any:
     settings = method.adapter
     assert settings is not None
     if settings.rank < 1:
-        raise BadInput(f"an adapter of rank {settings.rank} holds nothing", "set the rank to at least 1; 8 to 64 are usual")
+        raise BadInput(f"an adapter of rank {settings.rank} has no weights", "set the rank to at least 1; 8 to 64 are usual")
     return LoraConfig(
         task_type="CAUSAL_LM",
         r=settings.rank,

@@ -1,4 +1,4 @@
-"""A task and its plan as transformers' TrainingArguments: the one place where the two vocabularies meet."""
+"""transformers' TrainingArguments of a task and its plan. No other module translates between the two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPU_LOADER_WORKERS = 2
 
 
 def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> dict[str, Any]:
-    """Keyword arguments of TrainingArguments (and of what derives from it). Logging, saving and evaluating are Tuneyard's own.
+    """Keyword arguments of TrainingArguments and its subclasses. Logging, saving and evaluation are Tuneyard's.
 
     `largest_parameter`: see `deepspeed_config`.
     """
@@ -51,12 +51,12 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, l
         "average_tokens_across_devices": True,
         "dataloader_num_workers": GPU_LOADER_WORKERS if on_gpu else 0,
         "remove_unused_columns": False,
-        # Batches are placed by step, so nothing is skipped on resume.
+        # Each batch follows from its step, so nothing is skipped on resume.
         "ignore_data_skip": True,
         "logging_strategy": "no",
         "save_strategy": "no",
         "eval_strategy": "no",
-        # The filter reads each loss back from the GPU, and hides NaN; nan_guard stops instead.
+        # The filter reads each loss back from the GPU and hides NaN; nan_guard stops the run instead.
         "logging_nan_inf_filter": False,
         "report_to": "none",
         "disable_tqdm": True,
@@ -64,12 +64,12 @@ def argument_values(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, l
 
 
 def training_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> TrainingArguments:
-    """Must be made before the model: with ZeRO-3 it is what tells transformers to partition weights while they load."""
+    """TrainingArguments. They must exist before the model: with ZeRO-3 they make transformers partition weights during loading."""
     return TrainingArguments(**argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter))
 
 
 def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str, Any]] | None:
-    """Class and settings of an optimizer that transformers does not know; None for those of `OPTIMIZERS`."""
+    """Class and settings of an optimizer that transformers does not have; None for those in `OPTIMIZERS`."""
     settings = task.optimizer
     if settings.states == "fp32":
         return None
@@ -78,7 +78,7 @@ def optimizer_of(task: TrainTask) -> tuple[type[torch.optim.Optimizer], dict[str
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """Below 1: share of all steps, rounded up; from 1: steps. Never more than the run has."""
+    """Steps of warm-up. Below 1, `warmup` is a share of all steps, rounded up; from 1 on, steps. Never more than the run has."""
     return min(steps, math.ceil(warmup * steps) if warmup < 1 else int(warmup))
 
 

@@ -1,6 +1,6 @@
-"""What a finished task leaves: weights or an adapter that `from_pretrained` and vLLM load, with tokenizer, configuration and a model card.
+"""Artifacts of a finished task: weights or an adapter for `from_pretrained` and vLLM, with tokenizer, configuration and a model card.
 
-Each folder is complete or absent in the output: it is assembled on local scratch and committed by storage.
+Each folder is assembled on local scratch and committed by storage: in the output it is complete or absent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Artifacts:
 def save_artifacts(
     trainer: SteppedTrainer, request: TrainRequest, *, start: str, tokenizer: Any, turn_end: int | None, card: str, world: World, emit: Emit
 ) -> Artifacts:
-    """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights.
+    """Write the final model below the task's output. Collective: with ZeRO-3, all ranks gather the weights.
 
-    `turn_end`: the token that ends an answer by the chat template that samples were rendered with.
+    `turn_end`: the token that ends an answer in the chat template of the samples.
 
     Raises StorageError on every rank if rank 0 could not write.
     """
@@ -59,7 +59,7 @@ def save_artifacts(
 
 
 def gathered_weights(trainer: SteppedTrainer, request: TrainRequest) -> dict[str, torch.Tensor] | None:
-    """Whole weights, on rank 0 where they had to be gathered; None where the model holds them itself."""
+    """Whole weights on rank 0, if they are cut over ranks; None if the model itself holds whole weights."""
     if trainer.shards is not None:
         return _joined_weights(trainer, trainer.shards, request)
     if not trainer.is_deepspeed_enabled:
@@ -75,7 +75,7 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
     is_full = request.task.method.adapter is None
     dtype = DTYPES[request.plan.precision] if is_full else None
     if is_full:
-        trainer.model.to(dtype)  # config.json says the dtype that the model has
+        trainer.model.to(dtype)  # config.json has the dtype of the model
     found: dict[str, torch.Tensor] = {}
     joined: dict[int, torch.Tensor] = {}
     if trainer.world.gradient_rank > 0:
@@ -84,7 +84,7 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
     for name, value in trainer.model.state_dict(keep_vars=True).items():
         if kept is not None and name not in kept:
             continue
-        if id(value) not in joined:  # a tie is one tensor in the file too
+        if id(value) not in joined:  # tied weights are one tensor in the file too
             joined[id(value)] = (shards.gather(name, value.data) if name in shards.shares else value.detach()).cpu()
         found[name] = joined[id(value)]
         if not trainer.world.is_first:
@@ -93,7 +93,9 @@ def _joined_weights(trainer: SteppedTrainer, shards: Shards, request: TrainReque
 
 
 def _kept_of_adapted(model: Any) -> set[str]:
-    """What PEFT may save of a model with adapters: what is trained, and the embeddings' weights beside an adapter that changes them."""
+    """Names of weights that PEFT may save from a model with adapters: the trained ones, and the embeddings beside an adapter that changes
+    them.
+    """
     ends = {id(module) for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module is not None}
     beside = {f"{name}.{own}" for name, module in model.named_modules() if id(module) in ends for own, _ in module.named_parameters()}
     return beside | {name for name, value in model.named_parameters() if value.requires_grad}
@@ -109,14 +111,14 @@ def _write(
     model = trainer.model
     model.config.use_cache = True
     if request.task.method.adapter is None:
-        # Without DeepSpeed the weights were kept in fp32; save_pretrained writes the dtype that the model itself has into config.json.
+        # Without DeepSpeed, weights were kept in fp32. save_pretrained writes the dtype of the model into config.json.
         model = model if weights is not None else model.to(DTYPES[request.plan.precision])
         model.save_pretrained(folder, state_dict=weights)
     else:
         model.save_pretrained(folder, **({"state_dict": weights} if weights is not None else {}))
     _dress(folder, tokenizer, turn_end, card)
     if request.task.method.adapter is not None and request.task.method.adapter.merge:
-        # After training: ZeRO-3 would partition the model that is loaded here.
+        # ZeRO-3 would partition the model that is loaded below.
         unset_hf_deepspeed_config()
         _merge(start, folder, staging / MERGED, request)
         _dress(staging / MERGED, tokenizer, turn_end, card)
@@ -125,7 +127,7 @@ def _write(
 
 
 def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> None:
-    """Add the adapter to the weights it was trained on; for QLoRA, to the dequantised 4-bit weights."""
+    """Add the adapter to its base weights; for QLoRA, to the dequantised 4-bit weights."""
     from peft import PeftModel
 
     dtype = DTYPES[request.plan.precision]
@@ -142,7 +144,7 @@ def _merge(source: str, adapter: Path, folder: Path, request: TrainRequest) -> N
 
 
 def _dress(folder: Path, tokenizer: Any, turn_end: int | None, card: str) -> None:
-    """Tokenizer (with its chat template), end tokens and model card beside the weights."""
+    """Write the tokenizer (with its chat template), end tokens and model card beside the weights."""
     tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card)
     if not (folder / "adapter_config.json").exists() or turn_end is not None:

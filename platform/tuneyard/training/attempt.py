@@ -1,4 +1,4 @@
-"""One attempt at a train task, in one rank: load, prepare, train, save, answer. Read it top to bottom; each step has a file of its own."""
+"""One attempt at a train task, in one rank: load, prepare, train, save, return the result. Each step has its own file."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ from tuneyard.training.trainer import SteppedTrainer
 from tuneyard.training.vocabulary import check_vocabulary, fit_embedding
 
 _LAST_SAVE_S = 60.0
-"""After a failure, a save that is on its way may take so long to end."""
+"""After a failure, seconds for a running save to finish."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """What all later steps need: the same on every rank."""
+    """Inputs of all later steps: the same on every rank."""
 
     start: str
     tokenizer: Any
     turn_end: int | None
-    """The token that ends an answer by the chat template, where samples were rendered by it."""
+    """The token that ends an answer, if samples were rendered with a chat template."""
     data: data.Prepared
     steps: int
     batches: Batches
@@ -87,7 +87,7 @@ class Attempt:
         self.exchange: GradientExchange | None = None
 
     def run(self) -> TrainResult:
-        """Raises BadInput if another job is writing to the output."""
+        """Run the attempt. Raises BadInput if another job is writing to the output."""
         reset_peak(self.world.device)
         self.libraries_gb = held_gb()
         checkpoints = self._checkpoints()
@@ -152,7 +152,7 @@ class Attempt:
         start = find_start(request, self.world)
         tokenizer = load_tokenizer(request, start)
         check_vocabulary(tokenizer, request, start)
-        if plan.tensor_parallel > 1:  # refused before data are prepared; the model that is loaded may have more rows in its embedding
+        if plan.tensor_parallel > 1:  # refused before data are prepared; the loaded model may have more rows in its embedding
             trust = task.model.trust_remote_code
             config = AutoConfig.from_pretrained(start, revision=task.model.revision, trust_remote_code=trust)
             plan_from_config(config, plan.tensor_parallel, sequence=plan.sequence_parallel, trust_remote_code=trust)
@@ -187,7 +187,7 @@ class Attempt:
             arguments = preference_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
         else:
             arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch, largest_parameter=largest)
-        # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
+        # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         parts = load_parts(request, material.start, material.tokenizer, self.world)
         model = load_model(request, material.start, self.world) if parts is None else parts.model
@@ -242,7 +242,7 @@ class Attempt:
         )
 
     def _made_by(self) -> dict[str, Any]:
-        """What a checkpoint must have been made by for this attempt to go on from it."""
+        """Properties of a checkpoint that must agree with this attempt for a resume."""
         request, task, plan = self.request, self.request.task, self.request.plan
         return {
             "model": request.model_uri,
@@ -254,7 +254,7 @@ class Attempt:
         }
 
     def _groups(self) -> dict[str, int]:
-        """Ranks that share each weight, and replicas of the shards, where there are several: part of the layout that a checkpoint names."""
+        """Size of the tensor group, and replicas of the shards, if above 1: part of the layout in a checkpoint."""
         tensor, hosts = self.world.mesh.tensor, self.world.host_groups
         return {**({"tensor": tensor} if tensor > 1 else {}), **({"hosts": hosts.hosts} if hosts else {})}
 
@@ -290,7 +290,7 @@ class Attempt:
                 "world_size": self.world.size,
                 "plan": plan.to_dict(),
             }
-            # What ends the attempt, or is kept for its own sake, must be there before anything else happens.
+            # A checkpoint that ends the attempt or is kept as the best must be committed before training continues.
             wait = ledger.stopped or step == material.steps or step == progress.best_step
             checkpoints.save(trainer, progress.to_dict(), extra, keep_step=progress.best_step, wait=wait)
 
@@ -331,8 +331,8 @@ class Attempt:
         if task.evaluation.early_stop is not None:
             patience, gain = task.evaluation.early_stop, task.evaluation.min_improvement
             trainer.add_callback(EarlyStop(progress, patience=patience, min_improvement=gain))
-        self._stage(f"goes on from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
-        # Called after the last step too: it is what prepares the model and loads the checkpoint.
+        self._stage(f"continues from step {start + 1} of {material.steps}" if 0 < start < material.steps else "training")
+        # This call is needed after the last step too: it prepares the model and loads the checkpoint.
         try:
             trainer.train()
         finally:

@@ -1,8 +1,9 @@
-"""AdamW whose two running means are kept in bf16: `optimizer.states: bf16`. 4 bytes per trained parameter instead of 8.
+"""AdamW with its two running means in bf16: `optimizer.states: bf16`. 4 bytes per trained parameter instead of 8.
 
-A bf16 has 8 bits of precision: a decay of 0.999 changes a value by less than half of its last bit, and rounding to nearest would never let
-it fall. So the means are computed in fp32 and rounded up or down at random, with the right expectation (stochastic rounding: Gupta et al.
-2015). The random bits depend on the seed, the step and the tensor alone: replicas stay equal bit for bit, and a resumed run repeats them.
+A bf16 has 8 bits of precision. A decay of 0.999 changes a value by less than half of its last bit, so rounding to nearest would never let
+it fall. Therefore the means are computed in fp32 and rounded up or down at random, with the right expectation (stochastic rounding: Gupta
+et al. 2015). The random bits depend only on the seed, the step and the tensor: replicas stay equal bit for bit, and a resumed run repeats
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 _CHUNK = {"cpu": 1 << 16, "cuda": 1 << 26}
-"""Elements that are computed at a time: in fp32 they fit into a core's cache, or into little of a GPU's memory."""
+"""Elements that are updated at a time: in fp32 they fit into a core's cache, or into little of a GPU's memory."""
 _MEANS = ("exp_avg", "exp_avg_sq")
 
 
@@ -63,7 +64,7 @@ class Bf16AdamW(torch.optim.Optimizer):
             _update_chunk(*chunks, group=group, step=step, draws=draws)
 
     def _number(self, parameter: torch.Tensor) -> int:
-        """Of a tensor, in the order in which the optimizer met them: DeepSpeed puts its flat ones in place of those of the model."""
+        """Index of a tensor, in the order in which the optimizer met them: DeepSpeed replaces the model's tensors by flat ones."""
         return self._numbers.setdefault(id(parameter), len(self._numbers))
 
 
@@ -90,8 +91,9 @@ def _update_chunk(
 
 
 def rounded_at_random(values: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """fp32 `values` that bf16 holds exactly: one of the two nearest, the nearer one more often. `draws`: int32, uniform in [0, 65536).
+    """fp32 `values` rounded to one of the two nearest bf16 values, the nearer one with the higher probability.
 
-    A bf16 is the upper half of an fp32. Infinities have zeros in the lower half, so nothing carries into the upper one, and they stay.
+    `draws`: int32, uniform in [0, 65536). A bf16 is the upper half of an fp32. Infinities have zeros in the lower half, so they do not
+    carry into the upper half, and stay infinite.
     """
     return ((values.view(torch.int32) + draws) & ~0xFFFF).view(torch.float32)

@@ -1,8 +1,8 @@
 """Rows of tokens -> tensors of one micro-batch. Padding never counts, and packed samples never see each other.
 
-A packed row carries `position_ids` that restart at 0 with every sample. transformers builds a block-diagonal causal mask from
-them for sdpa and eager attention when no attention mask is given and nothing is cached (masking_utils.find_packed_sequence_indices,
-any batch size); flash attention looks at them for a batch of one only, so rows are laid end to end for it.
+A packed row has `position_ids` that restart at 0 with every sample. For sdpa and eager attention, transformers derives a block-diagonal
+causal mask from them if there is no attention mask and no cache (masking_utils.find_packed_sequence_indices, any batch size). Flash
+attention uses them only for a batch of one, so rows are laid end to end for it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class Collator:
     lay_flat: bool = False
 
     def __call__(self, rows: TokenBatch | Sequence[Row]) -> dict[str, Any]:
-        """Tensors [rows, longest row]; `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and
-        the sum of squared sample lengths (attention is quadratic in those). The tensors are the matrices of the batch, and change it."""
+        """Tensors [rows, longest row]. `tokens` and `squares` are plain numbers for the throughput account: the tokens of each row, and the
+        sum of squared sample lengths (attention is quadratic in them). The tensors share memory with the batch, and change it.
+        """
         batch = rows if isinstance(rows, TokenBatch) else TokenBatch.of_rows(rows)
         if self.pad_token_id:
             for row, length in batch.short_rows():
@@ -37,9 +38,9 @@ class Collator:
         return self._padded(batch) if batch.position_ids is None else self._packed(batch, batch.position_ids)
 
     def _packed(self, batch: TokenBatch, position_ids: npt.NDArray[np.int64]) -> dict[str, Any]:
-        # A padded position is 0: each is a sample of its own, which nothing attends to and which attends to nothing.
+        # A padded position is 0: each is a sample of its own, without attention to or from others.
         starts = np.flatnonzero(position_ids.ravel() == 0)
-        batch.labels.ravel()[starts] = IGNORED  # the first token of a sample must not be predicted from the sample before
+        batch.labels.ravel()[starts] = IGNORED  # the first token of a sample must not be predicted from the sample before it
         ends = np.append(starts[1:], position_ids.size)
         lengths = ends - starts
         padding = position_ids.size - int(batch.lengths.sum())

@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS = 1500
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a task; exit status 0 if it succeeded or was stopped at a checkpoint, else as in the error."""
+    """Run a task. Exit status 0 if it succeeded or was stopped at a checkpoint, else the error's."""
     options = _parser().parse_args(arguments)
     is_first = os.environ.get("RANK", "0") == "0"
     try:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("job", type=Path, help="JobSpec file")
     parser.add_argument("--task", required=True, help="name of the train task")
     parser.add_argument("--out", type=Path, required=True, help="output folder; the task's own folder is made in it")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest committed checkpoint in the output")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest committed checkpoint in the output")
     return parser
 
 
@@ -62,7 +62,7 @@ def _request(options: argparse.Namespace) -> TrainRequest:
     out = options.out.absolute() / options.task
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     kind, per_host = gpu(local_sku()), int(os.environ.get("LOCAL_WORLD_SIZE", str(workers)))
-    network_gb_s = kind.network_gb_s if per_host < workers else None  # ranks on cpu share a machine where none is given
+    network_gb_s = kind.network_gb_s if per_host < workers else None  # ranks on cpu share a machine if the network is unknown
     if task.program is not None:
         plan = plan_of_program(task, kind, workers)
     else:

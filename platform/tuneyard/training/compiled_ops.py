@@ -1,8 +1,8 @@
-"""DeepSpeed's C++, compiled once for a machine and kept in the cache by what it depends on.
+"""DeepSpeed's C++ libraries, compiled once per machine and cached by a hash of their inputs.
 
-torch keeps what it compiles in a folder per name. There each virtual environment compiles anew, which takes minutes, and a process that is
-killed while it compiles leaves a lock that every later one waits for without end. Here the name is a hash of sources, libraries, compiler
-and processor, and a lock ends with its process.
+torch compiles into a folder per name. Each virtual environment then compiles anew, which takes minutes, and a process that is killed during
+compilation leaves a lock that every later process waits for without end. Here the name is a hash of sources, libraries, compiler and
+processor, and a lock ends with its process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tuneyard.data import cache_root, cached_folder
 
 
 def load_op(builder: Any, on_compile: Callable[[], None]) -> None:
-    """Load a library of DeepSpeed into this process, so that DeepSpeed finds it there. `builder`: its `OpBuilder`; `on_compile` is called
-    before a compilation.
+    """Load a library of DeepSpeed into this process, under the name by which DeepSpeed finds it.
 
-    Raises what compilers and loaders raise: RuntimeError, OSError, ImportError, AssertionError, CalledProcessError; and StorageError.
+    `builder`: its `OpBuilder`; `on_compile` is called before a compilation. Raises the errors of compilers and loaders: RuntimeError,
+    OSError, ImportError, AssertionError, CalledProcessError; and StorageError.
     """
     from deepspeed.git_version_info import installed_ops
 
@@ -39,7 +39,7 @@ def load_op(builder: Any, on_compile: Callable[[], None]) -> None:
 
         entry, _ = cached_folder(cache_root() / "compiled", _key(builder), build)
         library = entry / f"{builder.name}.so"
-        if builder.name in loaded:  # compiled and loaded here, in a folder that has another name now
+        if builder.name in loaded:  # compiled and loaded here, in a folder that now has another name
             loaded[builder.name].__file__ = str(library)
         else:
             loaded[builder.name] = _imported(builder.name, library)
@@ -47,7 +47,7 @@ def load_op(builder: Any, on_compile: Callable[[], None]) -> None:
 
 
 def _loaded_by(builder: Any) -> dict[str, Any]:
-    """What DeepSpeed has loaded in this process, from name to module."""
+    """Libraries that DeepSpeed has loaded in this process: name -> module."""
     found: dict[str, Any] = next(vars(kind)["_loaded_ops"] for kind in type(builder).__mro__ if "_loaded_ops" in vars(kind))
     return found
 
@@ -62,7 +62,7 @@ def _imported(name: str, library: Path) -> Any:
 
 
 def _compile(builder: Any, folder: Path) -> None:
-    """Compile and load; the library alone is left in the folder."""
+    """Compile and load. Only the library is left in the folder."""
     work = folder / "work"
     work.mkdir()
     with _compiling_in(work):
@@ -84,7 +84,7 @@ def _compiling_in(folder: Path) -> Iterator[None]:
 
 
 def _key(builder: Any) -> dict[str, Any]:
-    """All that a library depends on."""
+    """All inputs that a library depends on."""
     import torch
 
     return {
@@ -110,7 +110,7 @@ def _content_of(builder: Any) -> str:
 
 
 def _compiler() -> str | None:
-    """As it names itself; None where there is none, and compiling will say so."""
+    """The compiler's version line; None without a compiler, which compilation will report."""
     try:
         said = subprocess.run([os.environ.get("CXX", "c++"), "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -119,7 +119,7 @@ def _compiler() -> str | None:
 
 
 def _processor() -> str:
-    """What it can do: DeepSpeed compiles for the processor that is there."""
+    """Features of the processor: DeepSpeed compiles for the local processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

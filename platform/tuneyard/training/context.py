@@ -1,4 +1,4 @@
-"""Context parallelism in training: what of the trainer's work changes where ranks hold slices of rows."""
+"""Context parallelism in training: the trainer's parts that change if ranks hold slices of rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tuneyard.parallel.context import ContextParallel, row_slice, targets
 
 Batch = dict[str, Any]
 _NOISE = {torch.float32: 1e-5, torch.float64: 1e-5}
-"""Relative to the largest logit, as in `probes`."""
+"""Largest change that counts as noise, relative to the largest logit, as in `probes`."""
 _HALF_NOISE = 3e-2
 
 
 @dataclass(frozen=True)
 class SliceCollator:
-    """Micro-batches as `whole` makes them -> the slice of this rank."""
+    """Turns the micro-batches of `whole` into the slice of this rank."""
 
     whole: Callable[[Any], Batch]
     index: int
@@ -34,18 +34,19 @@ class SliceCollator:
 
 
 def slice_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-    """Loss of the tokens of a slice. `labels`: as `row_slice` makes them. `num_items_in_batch`: tokens that count in the global batch;
-    None: in this slice, as in evaluation."""
+    """Loss of the tokens of a slice. `labels`: from `row_slice`. `num_items_in_batch`: tokens that count in the global batch; None: in this
+    slice, as in evaluation.
+    """
     logits = outputs.logits
     loss: torch.Tensor = ForCausalLMLoss(logits, None, logits.shape[-1], num_items_in_batch, shift_labels=targets(labels))
     return loss
 
 
 def whole_router_loss(model: Any, router_logits: tuple[torch.Tensor, ...], mask: torch.Tensor, context: ContextParallel) -> torch.Tensor:
-    """The loss that spreads tokens over experts, of whole rows: it is no sum over tokens, so slices cannot each have their own.
+    """The router loss of whole rows, which spreads tokens over experts. It is no sum over tokens, so slices cannot compute it separately.
 
-    `router_logits`: per layer (rows * tokens of a slice, experts). `mask` (rows, tokens of the row): 0 where a token does not count.
-    Raises BadInput for a model whose loss is not transformers' load_balancing_loss_func.
+    `router_logits`: per layer (rows * tokens of a slice, experts). `mask` (rows, tokens of the row): 0 where a token does not count. Raises
+    BadInput for a model whose loss is not transformers' load_balancing_loss_func.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     balance = getattr(sys.modules[type(base).__module__], "load_balancing_loss_func", None)
@@ -63,16 +64,16 @@ def whole_router_loss(model: Any, router_logits: tuple[torch.Tensor, ...], mask:
 def refuse_unsplit(
     forward: Callable[[Batch], torch.Tensor], context: ContextParallel, vocabulary: int, longest: int, *, packed: bool
 ) -> None:
-    """Raises BadInput, on every rank, for a model that computes something else on slices than on whole rows.
+    """Raises BadInput, on every rank, for a model with other results on slices than on whole rows.
 
-    `forward`: keyword arguments of the model -> logits. Tokens may meet in attention alone: a state that is carried along the row, a
-    convolution or a bias by position that a slice makes for itself change the logits. So do positions that are scaled by the longest
-    one: rows are tried with positions up to `longest` - 1, the longest that the data have.
+    `forward`: keyword arguments of the model -> logits. Tokens may interact only in attention. A state that is carried along the row, a
+    convolution, or a position bias that a slice computes by itself changes the logits. So do positions that are scaled by the longest one:
+    test rows have positions up to `longest` - 1, the longest in the data.
     """
     worst, scale = 0.0, 0.0
     for whole in _rows(vocabulary, longest, context.ranks, packed=packed):
         try:
-            # Slices go first: some rotary embeddings keep the longest position that they have met.
+            # Slices run first: some rotary embeddings keep the longest position that they have met.
             found = split_logits(forward, context, whole)
         except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
             said = (str(error) or repr(error)).splitlines()[0]
@@ -97,14 +98,15 @@ def refuse_unsplit(
 
 
 def split_logits(forward: Callable[[Batch], torch.Tensor], context: ContextParallel, whole: Batch) -> torch.Tensor:
-    """Logits (rows, tokens, vocabulary) of whole rows, which the ranks of the context group compute in slices."""
+    """Logits (rows, tokens, vocabulary) of whole rows, computed in slices by the ranks of the context group."""
     sliced = row_slice(whole, context.index, context.ranks)
     return context.gathered(forward(sliced))[:, : whole["input_ids"].shape[1]]
 
 
 def _rows(vocabulary: int, longest: int, ranks: int, *, packed: bool) -> Iterator[Batch]:
-    """Rows whose length the ranks do not divide: one sample, with positions up to each of several lengths, so that for each length that a
-    model may treat specially there are rows that reach it in some slices only; and two packed samples."""
+    """Test rows whose length the ranks do not divide: one sample with positions up to each of several lengths, and two packed samples. A
+    model may treat some lengths specially; for each of them, only some slices of a test row reach it.
+    """
     length = max(2, min(4 * ranks + 1, longest))
     ids = torch.arange(length)[None, :] * 7 % vocabulary
     most = length

@@ -9,25 +9,25 @@ from typing import Any
 
 from tuneyard.planning import SWAPPED_ELEMENTS, Plan
 
-# Elements per bucket of a reduction; DeepSpeed's default of 5e8 would hold 1 to 2 GB of buffers per rank whatever the model.
+# Elements per bucket of a reduction. DeepSpeed's default of 5e8 would need 1 to 2 GB of buffers per rank, whatever the model.
 BUCKET_ELEMENTS = 50_000_000
 ADDED_TOKENS = 1 / 16
-"""Share by which the embedding may grow after it has been loaded."""
+"""Share by which the embedding may grow after loading."""
 
 EXCHANGED_ELEMENTS = 4_000_000
-"""The same where each bucket is averaged across hosts next: small enough that most of them are on their way while backward goes on."""
+"""Elements per bucket if each bucket is next averaged across hosts: small enough that most of them are in flight during backward."""
 
 
 def deepspeed_config(plan: Plan, *, max_grad_norm: float, largest_parameter: int = 0) -> dict[str, Any] | None:
     """Settings for `deepspeed.initialize`; None for ZeRO 0, which is plain data parallelism without DeepSpeed.
 
-    `max_grad_norm` 0 means no clipping, in DeepSpeed too. `largest_parameter`: elements of the model's largest weight, which the buffers of
-    parameters on NVMe are made for.
+    `max_grad_norm` 0 means no clipping, in DeepSpeed too. `largest_parameter`: elements of the model's largest weight, which sets the size
+    of the buffers for parameters on NVMe.
     """
     if plan.zero == 0:
         return None
     return {
-        # transformers and accelerate count rows by ranks, also where several ranks read the same ones.
+        # transformers and accelerate count rows by ranks, also if several ranks read the same rows.
         "train_batch_size": plan.micro_batch * plan.grad_accum * plan.workers,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": plan.grad_accum,
@@ -35,7 +35,7 @@ def deepspeed_config(plan: Plan, *, max_grad_norm: float, largest_parameter: int
         "bf16": {"enabled": plan.precision == "bf16"},
         "fp16": {"enabled": plan.precision == "fp16", "initial_scale_power": 16, "loss_scale_window": 1000},
         "zero_optimization": _zero(plan, largest_parameter),
-        # The optimizer is ours (adamw, adafactor, sgd, 8-bit): DeepSpeed knows only some of them by name.
+        # The optimizer is ours (adamw, adafactor, sgd, 8-bit); DeepSpeed knows only some of them by name.
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": plan.offload_optimizer != "none",
         "wall_clock_breakdown": False,
@@ -63,11 +63,11 @@ def _zero(plan: Plan, largest_parameter: int) -> dict[str, Any]:
                 # DeepSpeed would keep the first 1e9 parameters of a rank in memory, and refuse a part of more than 1e8 elements.
                 largest = int(largest_parameter * (1 + ADDED_TOKENS))
                 zero["offload_param"] |= {"max_in_cpu": 0, "buffer_size": largest // plan.data_parallel + 1}
-        # Without it a bf16 model is saved with no weights at all, silently.
+        # Without this setting, a bf16 model is silently saved without weights.
         zero["stage3_gather_16bit_weights_on_model_save"] = True
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
         if plan.offload_parameters == "nvme":
-            # A weight that is gathered holds one of five buffers, and DeepSpeed fails where none is left: none is gathered ahead, or kept.
+            # A gathered weight holds one of five buffers, and DeepSpeed fails if none is left: gather none ahead, and keep none.
             zero |= {"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0, "stage3_max_live_parameters": 0}
     return zero
 

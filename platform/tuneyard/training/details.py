@@ -1,4 +1,4 @@
-"""What a report tells of a train task beside its losses and rates: data, mixture, streams, experts, and what averaging gradients sent."""
+"""Report of a train task beside its losses and rates: data, mixture, streams, experts, early stop, and traffic of averaging gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def figures_of(plan: Plan, progress: Progress, throughput: Throughput) -> dict[s
 
 
 def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, router_weight: float) -> dict[str, Any]:
-    """`details` of a result, as far as all kinds of training have them."""
+    """`details` of a result that all kinds of training share."""
     router = {"router": {"weight": router_weight, "losses": progress.router_losses}} if router_weight else {}
     experts = {"experts": {"busiest": progress.busiest, "load": progress.expert_load}} if progress.expert_load else {}
     return {
@@ -43,7 +43,7 @@ def details_of(prepared: data.Prepared, plan: Plan, progress: Progress, *, route
 
 
 def early_stop_of(progress: Progress, steps: int) -> dict[str, Any]:
-    """Where and why a run of `steps` ended before its last one; nothing of a run that made all of them."""
+    """Step and reason of an early end of a run of `steps`; empty if the run made all of them."""
     made, best = len(progress.losses), progress.best_step
     if made >= steps:
         return {}
@@ -52,27 +52,27 @@ def early_stop_of(progress: Progress, steps: int) -> dict[str, Any]:
 
 
 def exchange_of(exchange: GradientExchange | None, plan: Plan, steps: int) -> dict[str, Any]:
-    """What this rank sent to average gradients over the `steps` of this attempt, where training does it itself."""
+    """Bytes that this rank sent to average gradients over the `steps` of this attempt, if training averages them itself."""
     if exchange is None or not steps:
         return {}
     return {"exchange": {"across": plan.shard_within, "in": plan.quantised_all_reduce, "bytes_per_step": exchange.bytes_sent // steps}}
 
 
 def _mixture(prepared: data.Prepared, plan: Plan, progress: Progress) -> dict[str, Any]:
-    """Rows and tokens of each part by step, where the data are a mixture."""
+    """Rows and tokens of each part by step, if the data are a mixture."""
     mixture, batch = prepared.mixture, plan.global_batch
     if mixture is None:
         return {}
     by_step = [mixture.counts(step * batch, (step + 1) * batch) for step in range(len(progress.losses))]
     about = {"parts": [part.name for part in mixture.parts], "shares": mixture.shares, "rows_by_step": by_step}
-    counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version may have begun the run, without counting
+    counted = len(progress.part_tokens) == len(progress.losses)  # an earlier version, which did not count, may have started the run
     return {"mixture": about | ({"tokens_by_step": progress.part_tokens} if counted else {})}
 
 
 def _streams(prepared: data.Prepared, plan: Plan, progress: Progress) -> dict[str, Any]:
-    """What making rows took while the task trained, and what its steps waited for, where data are streamed."""
+    """Work of making rows during training, and waits of steps for rows, if data are streamed."""
     if not prepared.streams:
         return {}
-    prepared.cursors(len(progress.losses) * plan.global_batch)  # torch's loaders have read in processes of their own
+    prepared.cursors(len(progress.losses) * plan.global_batch)  # torch's loaders have read in their own processes
     stream = data.work_of(prepared)
     return {"stream": stream, "bottleneck": asdict(bottleneck_of(progress.split_s, stream))}

@@ -1,7 +1,7 @@
-"""The process group as training sees it: who this rank is, how it joins, and the few collectives that are not DeepSpeed's or DDP's.
+"""The process group of training: this rank's place, how it joins, and the few collectives that are not DeepSpeed's or DDP's.
 
-The environment is torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); without it there is one
-process. A launcher that has initialised the group already (Ray's TorchTrainer) keeps it.
+The environment is torchrun's (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Without it there is one process. A
+group that a launcher has already initialised (Ray's TorchTrainer) is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True)
 class HostGroups:
-    """Process groups of this rank where hosts are replicas: `inside` is its host, `across` has the rank with its place in each host."""
+    """Process groups of this rank if hosts are replicas. `inside`: its host; `across`: the ranks with the same index in each host."""
 
     inside: Any
     across: Any
@@ -37,7 +37,7 @@ class HostGroups:
 
 @dataclass(frozen=True)
 class World:
-    """This rank's place. `local_*` count the ranks of this machine only. `host_groups`: with `shardWithin: host`."""
+    """This rank's place. `local_*` count only the ranks of this machine. `host_groups`: with `shardWithin: host`."""
 
     rank: int
     size: int
@@ -46,11 +46,11 @@ class World:
     device: torch.device
     mesh: Mesh
     tensor_group: Any = None
-    """Process group of the ranks that hold one copy of the weights together; None where each rank has all of them."""
+    """Process group of the ranks that together hold one copy of the weights; None if each rank has all weights."""
     gradient_group: Any = None
-    """Process group of the ranks that hold the same weights; None where these are all ranks."""
+    """Process group of the ranks that hold the same weights; None if these are all ranks."""
     context_group: Any = None
-    """Process group of the ranks that share rows; None where each rank has whole rows."""
+    """Process group of the ranks that share rows; None if each rank has whole rows."""
     host_groups: HostGroups | None = None
 
     @property
@@ -59,33 +59,34 @@ class World:
 
     @property
     def is_first_here(self) -> bool:
-        """True for one rank of each machine: the one that writes to its disk for all."""
+        """True for one rank of each machine: the one that writes to the machine's disk."""
         return self.local_rank == 0
 
     @property
     def data_rank(self) -> int:
-        """Which share of the rows this rank reads: the same on all ranks of a tensor group."""
+        """Index of this rank's share of the rows: the same on all ranks of a tensor group."""
         return self.mesh.place(self.rank).data
 
     @property
     def tensor_index(self) -> int:
-        """Which share of the weights this rank holds."""
+        """Index of this rank's share of the weights."""
         return self.mesh.place(self.rank).tensor
 
     @property
     def gradient_rank(self) -> int:
-        """This rank among those that hold the same weights."""
+        """Index of this rank among those that hold the same weights."""
         return self.rank // self.mesh.tensor
 
     @property
     def gradient_size(self) -> int:
-        """Ranks that hold the same weights."""
+        """Number of ranks that hold the same weights."""
         return self.size // self.mesh.tensor
 
     @property
     def holders(self) -> list[int]:
-        """Ranks that save parts of this rank's training state, where it is sharded: those of its place in each host, and the first of each
-        tensor group, which saves what all in the group hold."""
+        """Ranks that save parts of this rank's sharded training state: those with its index in each host, and the first of each tensor
+        group, which saves what the whole group holds.
+        """
         if self.host_groups is not None:
             return list(range(self.local_rank, self.size, self.local_size))
         return sorted({self.rank, *(range(0, self.size, self.mesh.tensor) if self.mesh.tensor > 1 else ())})
@@ -93,13 +94,13 @@ class World:
 
 @contextmanager
 def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[World]:
-    """The world, with a process group if there is more than one rank, or DeepSpeed, which asks for one even alone.
+    """The world, with a process group if there is more than one rank, or if DeepSpeed needs one.
 
-    A group made here is left at the end, except that DeepSpeed's lives as long as the process: DeepSpeed never lets go of it.
-    Raises BadInput where other ranks were started than `mesh` has, or a tensor group lies on several machines.
+    A group made here is destroyed at the end. DeepSpeed's group lives as long as the process, because DeepSpeed never releases it. Raises
+    BadInput if the number of ranks differs from `mesh`, or a tensor group spans machines.
     """
     if not on_gpu:
-        # DeepSpeed and accelerate each look for an accelerator of their own; a CPU task on a GPU machine must not find one.
+        # DeepSpeed and accelerate each search for an accelerator; a CPU task on a GPU machine must not find one.
         os.environ["DS_ACCELERATOR"] = "cpu"
     world = _world_of_environment(on_gpu, mesh)
     backend = "nccl" if on_gpu else "gloo"
@@ -113,7 +114,7 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[
 
             # A shared-memory all-reduce for inference on cpu, which DeepSpeed would compile (for a minute) at every first start.
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-            # Before any model exists: ZeRO-3 partitions weights while they are created, and would assert on a world of its own.
+            # Before any model exists: ZeRO-3 partitions weights during their creation, and needs the world by then.
             deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
         try:
             with _joined_groups(world, with_deepspeed) as meshed:
@@ -125,7 +126,7 @@ def joined_world(*, on_gpu: bool, with_deepspeed: bool, mesh: Mesh) -> Iterator[
 
 @contextmanager
 def _joined_groups(world: World, with_deepspeed: bool) -> Iterator[World]:
-    """The world with the groups of its mesh, which are left at the end."""
+    """The world with the groups of its mesh, which are destroyed at the end."""
     if world.mesh.context > 1:
         contexts = [dist.new_group(ranks, timeout=COLLECTIVE_TIMEOUT) for ranks in world.mesh.context_groups()]
         world = replace(world, context_group=contexts[world.data_rank * world.mesh.tensor + world.tensor_index])
@@ -154,13 +155,13 @@ def _joined_tensor_groups(world: World, with_deepspeed: bool) -> Iterator[World]
         if with_deepspeed:
             from tuneyard.training.zero_stack import deepspeed
 
-            deepspeed.utils.groups.mpu = None  # else it would use these groups in the next run of this process
+            deepspeed.utils.groups.mpu = None  # otherwise DeepSpeed would use these groups in the next run of this process
         for group in (tensor[world.gradient_rank], gradient[world.tensor_index]):
             dist.destroy_process_group(group)
 
 
 def _refuse_spread(world: World) -> None:
-    """Raises BadInput, on every rank, where ranks of a tensor group are not neighbours on one machine."""
+    """Raises BadInput, on every rank, if the ranks of a tensor group are not neighbours on one machine."""
     machines = gather_objects(world, world.rank - world.local_rank)
     for ranks in world.mesh.tensor_groups():
         if len({machines[rank] for rank in ranks}) > 1:
@@ -176,7 +177,7 @@ def barrier(world: World) -> None:
 
 
 def gather_objects(world: World, value: Any) -> list[Any]:
-    """`value` of every rank, in rank order, on every rank. For small records; moves pickles."""
+    """`value` of every rank, in rank order, on every rank. It moves pickles: only for small records."""
     if world.size == 1:
         return [value]
     gathered: list[Any] = [None] * world.size
@@ -206,8 +207,9 @@ def _world_of_environment(on_gpu: bool, mesh: Mesh) -> World:
 
 
 def _let_deepspeed_find_ninja() -> None:
-    """Put the folder of this Python on PATH: the ninja that DeepSpeed compiles its offload code by is installed there, and nobody needs
-    to have activated the environment for `.venv/bin/tuneyard`."""
+    """Put the folder of this Python on PATH. DeepSpeed's ninja is installed there, and `.venv/bin/tuneyard` also runs without an activated
+    environment.
+    """
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if own not in path:
@@ -216,7 +218,7 @@ def _let_deepspeed_find_ninja() -> None:
 
 @contextmanager
 def _environment_of_one() -> Iterator[None]:
-    """What torchrun would set for one rank, for libraries that read it."""
+    """torchrun's environment of a single rank, for libraries that read it."""
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     missing = {name: value for name, value in {**alone, "MASTER_PORT": str(_free_port())}.items() if name not in os.environ}
     os.environ.update(missing)

@@ -1,4 +1,4 @@
-"""Evaluations and checkpoints at their steps, and the end of a run that no longer improves."""
+"""Schedules evaluations and checkpoints, and ends a run that no longer improves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST_AUTO_INTERVAL = 10
 
 
 class Cadence(TrainerCallback):
-    """Asks for a checkpoint where one is due and an evaluation every so many steps, and for both after the last."""
+    """Requests a checkpoint when one is due, an evaluation at its interval, and both after the last step."""
 
     def __init__(self, task: TrainTask, *, steps: int, evaluates: bool, save_is_due: Callable[[int], bool]) -> None:
         self._save_is_due = save_is_due
@@ -36,7 +36,7 @@ class Cadence(TrainerCallback):
 
 
 class EarlyStop(TrainerCallback):
-    """Remembers the best evaluation, keeps a checkpoint of it, and ends the run after `patience` evaluations without a better one.
+    """Remembers the best evaluation, keeps its checkpoint, and ends the run after `patience` evaluations without a better one.
 
     A loss is better if it is lower by more than `min_improvement`.
     """

@@ -11,9 +11,9 @@ _FILE = "generation_config.json"
 
 
 def write_end_tokens(folder: Path, tokenizer: Any, turn_end: int | None) -> None:
-    """Put `turn_end`, then the end tokens that the folder's file or else the tokenizer names, into the file; the rest of it stays.
+    """Write the end tokens into the file: `turn_end`, then those of the folder's file, or else of the tokenizer. Other settings stay.
 
-    `turn_end`: the token that ends an assistant's turn. None: samples were not rendered as chats, and a file that is there stays as it is.
+    `turn_end`: the token that ends an assistant's turn. None: samples were not rendered as chats, and an existing file stays unchanged.
     """
     if (folder / _FILE).exists():
         if turn_end is None:

@@ -1,4 +1,4 @@
-"""The entry of a rank: `train` joins the world, runs the attempt of the task's kind, and turns out-of-memory errors into failures."""
+"""The entry of a rank. `train` joins the world, runs the attempt for the kind of task, and turns out-of-memory errors into failures."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def never() -> bool:
 
 
 def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[], bool] = never) -> TrainResult:
-    """Run one rank of a train task to its end, or to a stop that was asked for; the same result on every rank.
+    """Run one rank of a train task to its end, or to a requested stop; the result is the same on every rank.
 
-    The rank and the world come from torchrun's environment; without it there is one process. `should_stop` is polled twice a
-    second on every rank: once any rank's is true, all stop after the same step and a checkpoint is committed. In the main thread
-    SIGTERM and SIGINT do the same.
+    The rank and the world come from torchrun's environment; without it there is one process. `should_stop` is polled twice a second on
+    every rank. Once it is true on any rank, all ranks stop after the same step, and a checkpoint is committed. In the main thread SIGTERM
+    and SIGINT do the same.
 
     Raises BadInput (a model or data set that cannot be used), JobFailed (NaN loss, out of memory), StorageError (a failed write).
     """
@@ -52,11 +52,11 @@ def train(request: TrainRequest, *, emit: Emit = silent, should_stop: Callable[[
 
 def _kind_of_attempt(request: TrainRequest) -> type[Attempt]:
     if request.rank is not None:
-        from tuneyard.training.rank.attempt import RankAttempt  # late: it loads what only rankers need
+        from tuneyard.training.rank.attempt import RankAttempt  # late: only rankers need its modules
 
         return RankAttempt
     if request.task.program is None:
         return Attempt
-    from tuneyard.training.program.attempt import ProgramAttempt  # late: it loads what only programs need
+    from tuneyard.training.program.attempt import ProgramAttempt  # late: only programs need its modules
 
     return ProgramAttempt

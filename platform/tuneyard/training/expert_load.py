@@ -1,7 +1,7 @@
-"""How many tokens each expert of a mixture is given, counted where the router's choice reaches the experts.
+"""Tokens per expert of a mixture, counted where the router's choice reaches the experts.
 
-transformers 5 calls the experts of a layer with the chosen experts of each token (`experts(hidden, chosen, weights)`), whatever rule the
-router follows: softmax, sigmoid, groups, a correcting bias. So the choice itself is counted, for models without a router loss too.
+transformers 5 calls the experts of a layer with the chosen experts of each token (`experts(hidden, chosen, weights)`), for every rule of
+the router: softmax, sigmoid, groups, a correcting bias. So the choice itself is counted, also for models without a router loss.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _NEWEST = 0.05
 
 
 class ExpertLoad:
-    """Counts of one optimizer step on this rank: a row for each layer with experts, a column for each expert."""
+    """Counts of one optimizer step on this rank: a row per layer with experts, a column per expert."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Listens to the experts of `model`, in the order of its layers. Layers of fewer experts leave columns at 0."""
+        """Hook into the experts of `model`, in the order of its layers. Layers with fewer experts leave columns at 0."""
         found = [(name, module) for name, module in model.named_modules() if _are_experts(name, module)]
         self._counts: torch.Tensor | None = None
         self._shape = (len(found), max((int(module.num_experts) for _, module in found), default=0))
@@ -33,7 +33,7 @@ class ExpertLoad:
 
     @classmethod
     def of(cls, model: nn.Module) -> ExpertLoad | None:
-        """None for a dense model."""
+        """The counter of a model; None for a dense model."""
         load = cls(model)
         return load if load.layers else None
 
@@ -43,16 +43,16 @@ class ExpertLoad:
         return self._shape[0]
 
     def begin(self, attention_mask: torch.Tensor | None) -> None:
-        """A forward pass that counts starts. `attention_mask` (rows, tokens): 0 where a token is padding; None: none is."""
+        """Start counting, for a forward pass. `attention_mask` (rows, tokens): 0 where a token is padding; None: no padding."""
         self._mask = None if attention_mask is None else attention_mask.reshape(-1, 1)
         self._counting = True
 
     def end(self) -> None:
-        """What follows does not count: recomputation in the backward pass, evaluation."""
+        """Stop counting, before recomputation in the backward pass, and evaluation."""
         self._counting = False
 
     def take(self) -> torch.Tensor | None:
-        """Counts (layers, experts) since the last call, on the device; None where nothing was counted."""
+        """Counts (layers, experts) since the last call, on the device; None without any."""
         counts, self._counts = self._counts, None
         return counts
 
@@ -66,7 +66,7 @@ class ExpertLoad:
         return count
 
     def _add(self, layer: int, chosen: torch.Tensor) -> None:
-        """`chosen`: (tokens, experts per token)."""
+        """Add the choices of a layer. `chosen`: (tokens, experts per token)."""
         if self._counts is None:
             self._counts = torch.zeros(self._shape, dtype=torch.float32, device=chosen.device)
         counted = torch.ones_like(chosen, dtype=torch.float32)
@@ -84,18 +84,18 @@ def _is_choice(value: Any) -> bool:
 
 
 def relative_load(counts: Loads) -> Loads:
-    """Counts (layers, experts) -> load over the layer's mean: 1 where tokens are spread evenly."""
+    """Counts (layers, experts) -> load over the layer's mean: 1 if tokens are spread evenly."""
     load: Loads = counts * counts.shape[1] / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     return load
 
 
 def busiest(load: Loads) -> float:
-    """Load of the busiest expert over the mean, as a mean over layers. 1: all are equally busy."""
+    """Load of the busiest expert over the mean, averaged over layers. 1: all experts have equal loads."""
     return float(load.max(axis=1).mean())
 
 
 def moved(average: list[list[float]], load: Loads) -> list[list[float]]:
-    """The moving average over the last steps (about 20), with the newest; rounded, because it is written into each checkpoint."""
+    """The moving average over the last steps (about 20), updated with the newest; rounded, because each checkpoint contains it."""
     before = np.asarray(average) if average else load
     found: list[list[float]] = (before + _NEWEST * (load - before)).round(3).tolist()
     return found

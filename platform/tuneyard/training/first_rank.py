@@ -1,4 +1,4 @@
-"""Work that rank 0 does for all, whose failure every rank hears of: one that ends alone leaves the others waiting in a collective."""
+"""Work of rank 0 for all ranks. Every rank learns of its failure: otherwise the others would wait for rank 0 in a collective."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from tuneyard.training.distributed import World, broadcast_object
 
 
 def write_on_first(world: World, write: Callable[[], None], *, what: str) -> None:
-    """Call `write` on rank 0. Collective. Raises StorageError on every rank if rank 0 could not; an OSError says that `what` could not be
-    written."""
+    """Call `write` on rank 0. Collective. Raises StorageError on every rank if rank 0 failed; for an OSError the message names `what`."""
     failure: StorageError | None = None
     if world.is_first:
         try:

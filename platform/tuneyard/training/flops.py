@@ -1,4 +1,4 @@
-"""Model FLOPs of a step of this task, from the catalog: what tokens/s become MFU by."""
+"""Model FLOPs of a step of this task, from the catalog, to turn tokens/s into MFU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuneyard.training.throughput import FlopsOf
 
 
 def flops_of(task: TrainTask, config: Any) -> FlopsOf:
-    """FLOPs of forward and backward over `tokens` real tokens whose samples have `mean_length` tokens, each token weighing the same.
+    """FLOPs of forward and backward over `tokens` real tokens, whose samples have `mean_length` tokens (averaged over tokens).
 
     Padding is not work. Attention counts all pairs of tokens in a sample, as PaLM does. DPO adds the reference's forward pass.
 
@@ -28,10 +28,10 @@ def flops_of(task: TrainTask, config: Any) -> FlopsOf:
             work += forward_flops(shape, prompt_lengths=[length] * samples, output_lengths=[0] * samples, prompt_logits=True)
         return work
 
-    of(1, 1)  # names are refused here, before the first step
+    of(1, 1)  # refuses unknown names before the first step
     return of
 
 
 def peak_flops(plan: Plan, ranks_on_machine: int) -> float:
-    """FLOP/s that the plan's workers could do together at its precision, without sparsity. Ranks on cpu share their machine."""
+    """Peak FLOP/s of the plan's workers together at its precision, without sparsity. Ranks on cpu share their machine."""
     return plan.workers * gpu(plan.sku).rank_peak_flops(plan.precision, ranks_on_machine)

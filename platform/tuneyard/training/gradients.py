@@ -1,4 +1,4 @@
-"""How gradients are averaged where neither DDP nor DeepSpeed does it alone: across hosts under `shardWithin: host`, and in 8 bits."""
+"""Averaging of gradients that neither DDP nor DeepSpeed does alone: across hosts under `shardWithin: host`, and in 8 bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.training.host_sharding import host_groups, spread_masters, spread_
 
 
 def exchange_gradients(trainer: Any, world: World, plan: Plan) -> GradientExchange | None:
-    """Take over the averaging of a trainer whose model is wrapped; None where the engine's own is all there is. Collective."""
+    """Take over the averaging of a trainer whose model is wrapped; None if the engine averages alone. Collective."""
     if world.host_groups is not None:
         spread_weights(trainer.model, world)
         spread_masters(trainer.deepspeed, world.host_groups)
@@ -28,7 +28,7 @@ def exchange_gradients(trainer: Any, world: World, plan: Plan) -> GradientExchan
 
 
 def _across_hosts(engine: Any, across: Any, plan: Plan) -> GradientExchange:
-    """Each bucket as soon as it is reduced inside the host, in the last micro-batch; all are there before the engine steps."""
+    """Exchange each bucket as soon as it is reduced inside the host, in the last micro-batch. All have arrived before the engine steps."""
     zero = engine.optimizer
     exchange = GradientExchange(across, plan.quantised_all_reduce, unit=lambda: float(zero.loss_scale))
     partition, step = zero.partition_grads, engine.step

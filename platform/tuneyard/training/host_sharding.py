@@ -1,8 +1,8 @@
 """ZeRO-3 inside a host, replicas across hosts: `strategy.shardWithin: host` (hybrid sharding: DHEN, and MiCS; both Zhang et al. 2022).
 
-DeepSpeed 0.19 has a partition group for every parameter (`ds_process_group`), over which ZeRO-3 gathers, scatters and takes norms. Here it
-is the ranks of a host instead of all ranks. Two things are added: hosts start from one set of weights, and gradients are averaged across
-hosts (`gradients`). Ranks are numbered host by host, equally many on each, as torchrun and Ray Train number them.
+In DeepSpeed 0.19, every parameter has a partition group (`ds_process_group`), over which ZeRO-3 gathers, scatters and takes norms. Here
+that group is the ranks of a host instead of all ranks. This module adds two things: hosts start from one set of weights, and gradients are
+averaged across hosts (`gradients`). Ranks are numbered host by host, equally many on each, as by torchrun and Ray Train.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from tuneyard.training.distributed import HostGroups, World, gather_objects
 
 _INSTEAD = "; ZeRO-3 shards over all ranks instead, which takes less memory and trains the same"
 ONE_HOST = f"shardWithin: host has no effect: there are not several machines with equally many ranks, two at least{_INSTEAD}"
-"""The warning where the planner has seen that already."""
+"""The warning if the planner has already found this."""
 
 
 def on_hosts(plan: Plan, world: World) -> tuple[Plan, str]:
-    """The plan for the hosts that a gang was given, and a warning where these cannot be replicas: it shards over all ranks there. A
-    scheduler does not promise whole hosts. Collective."""
+    """The plan for the hosts of a gang, and a warning if these cannot be replicas: the plan then shards over all ranks. A scheduler does
+    not promise whole hosts. Collective.
+    """
     why = _why_not(world) if plan.shard_within == "host" else ""
     if not why:
         return plan, ""
@@ -34,9 +35,9 @@ def on_hosts(plan: Plan, world: World) -> tuple[Plan, str]:
 
 @contextmanager
 def sharded_within_hosts(plan: Plan, world: World) -> Iterator[World]:
-    """The world with its host groups, where the plan shards inside hosts; meanwhile DeepSpeed partitions over the ranks of a host.
+    """The world with its host groups, if the plan shards inside hosts. Inside the context, DeepSpeed partitions over the ranks of a host.
 
-    Collective. The plan is one that `on_hosts` has returned.
+    Collective. The plan must come from `on_hosts`.
     """
     if plan.shard_within == "none":
         yield world
@@ -47,7 +48,7 @@ def sharded_within_hosts(plan: Plan, world: World) -> Iterator[World]:
     original = Init.__init__
 
     def inside_host(init: Any, module: Any = None, data_parallel_group: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: ARG001
-        # transformers and the engine name all ranks here, and have no setting for another group
+        # transformers and the engine pass all ranks here, and have no setting for another group
         original(init, module, groups.inside, *args, **kwargs)
 
     Init.__init__ = inside_host
@@ -58,7 +59,9 @@ def sharded_within_hosts(plan: Plan, world: World) -> Iterator[World]:
 
 
 def spread_weights(model: Any, world: World) -> None:
-    """Give every host the shards of the first: transformers reads files into rank 0 alone. Collective; nothing without host groups."""
+    """Copy the shards of the first host to every host: transformers reads files only into rank 0. Collective; no effect without host
+    groups.
+    """
     if world.host_groups is None:
         return
     for parameter in model.parameters():
@@ -67,7 +70,7 @@ def spread_weights(model: Any, world: World) -> None:
 
 
 def spread_masters(engine: Any, groups: HostGroups) -> None:
-    """The same for what the engine has made of them, the fp32 copies of trained weights. Collective. `pieces.after_load` has to follow."""
+    """The same for the engine's fp32 copies of trained weights. Collective. `pieces.after_load` has to follow."""
     for flat in engine.optimizer.fp32_partitioned_groups_flat:
         if flat.numel():
             _broadcast(flat, groups)
@@ -81,7 +84,7 @@ def whole_hosts(world: World) -> bool:
 
 
 def _why_not(world: World) -> str:
-    """Why the hosts of a world cannot be replicas of each other; empty where they can. Collective."""
+    """Why the hosts of a world cannot be replicas of each other; empty if they can. Collective."""
     local = world.local_size
     if not whole_hosts(world):
         return f"hosts do not have equally many ranks, numbered host by host: one has {local} of {world.size}"
@@ -91,7 +94,7 @@ def _why_not(world: World) -> str:
 
 
 def host_groups(world: World) -> HostGroups:
-    """Groups over hosts that are whole. Every rank makes every group, in one order, as torch asks."""
+    """Groups over whole hosts. Every rank makes every group, in the same order, as torch requires."""
     local, hosts = world.local_size, world.size // world.local_size
     inside = [dist.new_group(list(range(host * local, (host + 1) * local))) for host in range(hosts)]
     across = [dist.new_group(list(range(place, world.size, local))) for place in range(local)]

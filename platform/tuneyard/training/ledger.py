@@ -1,6 +1,7 @@
-"""The account of every step: one small all-reduce, read when it costs nothing, told to the guard, the stop, the rates and the listener.
+"""The account of every step: one small all-reduce, whose result is passed to the NaN guard, the stop, the rates and the listener.
 
-On a GPU the numbers of a step are read after the next one has been queued, so that the GPU never waits for Python; on cpu at once.
+On a GPU the numbers of a step are read after the next step has been queued, so that the GPU never waits for Python. On cpu they are read at
+once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tuneyard.training.trainer import StepAccount, SteppedTrainer
 
 @dataclass(frozen=True, kw_only=True)
 class _Totals:
-    """Of all ranks. `router_loss` and `busiest` are None where there is none."""
+    """Sums over all ranks. `router_loss` and `busiest` are None for models without experts."""
 
     loss: float
     tokens: float
@@ -40,7 +41,7 @@ class _Totals:
 
 @dataclass(kw_only=True)
 class _Entry:
-    """One step on its way: `reduced` on the device, then `totals` in Python, then timed by `lap`, then told."""
+    """One step in progress. In turn it gets `reduced` on the device, `totals` in Python, a `lap`, and is then reported."""
 
     step: int
     account: StepAccount
@@ -50,7 +51,7 @@ class _Entry:
 
 
 class Ledger(TrainerCallback):
-    """Knows all steps so far. `stopped` is true once any rank was asked to stop and all know it."""
+    """Accounts for all steps so far. `stopped` is true once any rank was asked to stop and all ranks know it."""
 
     def __init__(
         self, *, task: str, steps: int, precision: str, world: World, progress: Progress, throughput: Throughput, emit: Emit
@@ -81,16 +82,16 @@ class Ledger(TrainerCallback):
         return control
 
     def on_lap(self, lap: Lap) -> None:
-        """The step that `on_step_end` opened last is over, with its checkpoint and evaluation."""
+        """The step of the last `on_step_end` is over, with its checkpoint and evaluation."""
         self._open[-1].lap = lap
         self._tell(keep=self._lag)
 
     def settle(self) -> None:
-        """Know the loss of every step so far; waits for the GPU. Raises JobFailed if one is not finite."""
+        """Read the loss of every step so far; waits for the GPU. Raises JobFailed if one is not finite."""
         self._settle(keep=0)
 
     def finish(self) -> None:
-        """Tell what is still open."""
+        """Report the steps that are still open."""
         self._settle(keep=0)
         self._tell(keep=0)
 
@@ -108,8 +109,9 @@ class Ledger(TrainerCallback):
         return row
 
     def _is_broken(self, grad_norm: Any) -> torch.Tensor:
-        """Whether the optimizer has stepped by a gradient that is not finite. With fp16 the loss scaler leaves such a step out.
-        DeepSpeed tells of a norm that is not finite as -1."""
+        """Whether the optimizer has stepped with a gradient that is not finite. With fp16 the loss scaler skips such a step. DeepSpeed
+        reports a norm that is not finite as -1.
+        """
         if grad_norm is None or self._precision == "fp16":
             return torch.zeros(1)
         norm = torch.as_tensor(grad_norm).detach()
@@ -156,7 +158,7 @@ class Ledger(TrainerCallback):
             assert entry.lap is not None
             totals, seconds = entry.totals, entry.lap.seconds()
             rate = self._throughput.add(totals.tokens, totals.squares, seconds)
-            # The mean of the last steps, weighted towards the newest: an estimate that follows without jumping about.
+            # An exponential mean of the last steps: an estimate that follows without large jumps.
             self._smooth_step_s = rate.step_s if self._smooth_step_s == 0 else 0.9 * self._smooth_step_s + 0.1 * rate.step_s
             in_tokens = self._throughput.unit == "tokens"
             self._emit(

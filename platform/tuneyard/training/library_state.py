@@ -1,4 +1,4 @@
-"""The process as transformers and accelerate found it: both keep choices of a run in it."""
+"""Restores the process-wide state of transformers and accelerate after a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def clean_libraries() -> Iterator[None]:
-    """Leave transformers and accelerate as they were: both keep the choice of DeepSpeed in the process, and would force it on the
-    next run in it. Meanwhile no progress bars and notices of theirs, which every rank would print."""
+    """Restore transformers and accelerate at the end: both keep the choice of DeepSpeed in the process, and would force it on the next run
+    in it. Inside the context, their progress bars and notices are off, because every rank would print them.
+    """
     accelerate_log = logging.getLogger("accelerate")
     verbosity = transformers_logging.get_verbosity()
     settings = {name: value for name, value in os.environ.items() if name.startswith("ACCELERATE_")}
@@ -25,7 +26,7 @@ def clean_libraries() -> Iterator[None]:
     accelerate_log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            # DeepSpeed calls collectives by names that torch has given up, in every step.
+            # In every step, DeepSpeed calls collectives by names that torch has deprecated.
             warnings.filterwarnings("ignore", category=FutureWarning, message=".*is deprecated. Please use `torch.distributed")
             yield
     finally:

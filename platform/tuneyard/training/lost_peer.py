@@ -1,4 +1,4 @@
-"""What a rank raises because another one went away. Knows neither torch nor Ray."""
+"""Recognises the errors of a rank that lost a peer. Imports neither torch nor Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory of this rank, and the error that people see when it was not enough."""
+"""Peak memory of this rank, and the error for people when it runs out of memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def reset_peak(device: torch.device) -> None:
-    """Start counting the peak from now, where the system lets a process do that."""
+    """Reset the peak, if the system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
     try:
         CLEAR_REFS.write_text("5")
     except OSError:
-        # Not allowed in some containers: the peak is then that of the whole life of the process.
+        # Some containers do not allow it: the peak is then that of the whole life of the process.
         return
 
 
@@ -34,25 +34,26 @@ def peak_gb(device: torch.device) -> float:
 
 
 def held_gb() -> float:
-    """Resident memory of this process now, in 1e9 bytes: also pages that it shares with the server that has forked it. 0 where the system
-    does not say."""
+    """Resident memory of this process now, in 1e9 bytes, including pages shared with its fork server. 0 if the system does not report
+    it.
+    """
     return _status_bytes("VmRSS") / 1e9
 
 
 def reserved_gb(device: torch.device) -> float:
-    """Peak of what the allocator took from the GPU, fragmentation included; 0 on cpu."""
+    """Peak of the allocator's memory on the GPU, including fragmentation; 0 on cpu."""
     return float(torch.cuda.max_memory_reserved(device)) / 1e9 if device.type == "cuda" else 0.0
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for what torch raises when a GPU or the host has no memory left."""
+    """True for torch's errors when a GPU or the host has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and re.search(r"can't allocate memory|out of memory", str(error)) is not None
 
 
 def out_of_memory(error: BaseException, plan: Plan, device: torch.device) -> JobFailed:
-    """The error for people: what was held, what was planned, and the change that saves most."""
+    """The error for people: memory held, memory planned, and the change that saves most."""
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "this machine"
     held = f"{peak_gb(device):.1f} GB at the peak" + (f", {reserved_gb(device):.1f} GB reserved" if device.type == "cuda" else "")
     planned = f"{plan.memory.total_gb:.1f} GB planned" if plan.memory.total_gb else "no estimate"

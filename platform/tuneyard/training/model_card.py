@@ -1,4 +1,4 @@
-"""The README.md beside a trained model: what it was made from, how, and how well that went. Holds no secrets and no local paths of data."""
+"""The README.md beside a trained model: its origin, settings and results. It holds no secrets and no local paths of data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.training.request import TrainRequest
 
 
 def model_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
-    """Markdown with the front matter that model hubs read. `figures`: name -> value, shown in a table."""
+    """Markdown with the front matter for model hubs. `figures`: name -> value, shown in a table."""
     task = request.task
     return "\n".join(
         [
@@ -38,7 +38,7 @@ def model_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
 
 
 def program_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
-    """As `model_card`, of what a program has trained."""
+    """The card of a program's model, like `model_card`."""
     task = request.task
     origin = f", from `{request.model_uri}`" if request.model_uri else ""
     about = f"Trained by Tuneyard: program `{task.program}`{origin}. `program.json` says how the weights are loaded."
@@ -56,7 +56,7 @@ def program_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
 
 
 def ranker_card(request: TrainRequest, figures: Mapping[str, Any]) -> str:
-    """As `model_card`, of a ranker."""
+    """The card of a ranker, like `model_card`."""
     rank = request.rank
     assert rank is not None
     layout = {name: value for name, value in _layout(request.plan).items() if name not in ("attention", "recompute")}

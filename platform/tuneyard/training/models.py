@@ -1,4 +1,4 @@
-"""The model and tokenizer that a task starts from, in the precision, attention and form that the plan asks for."""
+"""The model and tokenizer at the start of a task, in the precision, attention and form of the plan."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
 def find_start(request: TrainRequest, world: World) -> str:
     """A local folder with the starting weights and tokenizer, or a Hugging Face name. One rank of each machine fetches.
 
-    With `init: scratch`, and for full training on top of an adapter, that folder is made here once, so that every layout
-    starts from the same weights. Must be called before TrainingArguments exist: ZeRO-3 would partition what is made here.
+    With `init: scratch`, and for full training on top of an adapter, the folder is made here once, so that every layout starts from the
+    same weights. Must be called before TrainingArguments exist: ZeRO-3 would partition the weights made here.
     """
     uri = request.model_uri
     cache = Path(request.scratch) / "start"
@@ -46,7 +46,7 @@ def find_start(request: TrainRequest, world: World) -> str:
 
 
 def adapter_source(request: TrainRequest, world: World) -> str:
-    """A local folder with the adapter to go on from."""
+    """A local folder with the adapter to continue from."""
     assert request.adapter_uri is not None
     folder = fetched(request.adapter_uri, Path(request.scratch) / "start" / "adapter", world)
     if not (Path(folder) / "adapter_config.json").is_file():
@@ -57,9 +57,9 @@ def adapter_source(request: TrainRequest, world: World) -> str:
 
 
 def load_tokenizer(request: TrainRequest, start: str) -> Any:
-    """The tokenizer; one without a padding token pads with its end token. One without either is padded with token 0, which never counts.
+    """The tokenizer. If it has no padding token, its end token pads; without either, token 0 pads, which never counts.
 
-    Raises BadInput where that is not enough: TRL pads preference pairs itself.
+    Raises BadInput for preference pairs without both tokens: TRL pads them itself.
     """
     tokenizer = _read_tokenizer(request, start)
     if tokenizer.pad_token is None and (token := tokenizer.eos_token or tokenizer.unk_token):
@@ -85,7 +85,7 @@ def _read_tokenizer(request: TrainRequest, start: str) -> Any:
 
 
 def load_model(request: TrainRequest, start: str, world: World) -> Any:
-    """The model without adapters, ready for them. With ZeRO-3, TrainingArguments must exist: weights are partitioned while they load."""
+    """The model without adapters. With ZeRO-3, TrainingArguments must exist: weights are partitioned during loading."""
     plan = request.plan
     options: dict[str, Any] = {}
     if request.task.method.qlora is not None:
@@ -121,7 +121,7 @@ def sizes_of_weights(request: TrainRequest, start: str) -> list[int]:
 
 
 def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:
-    """What is said of a model with vision whose language part alone is loaded, and so saved; None where all of it is."""
+    """The warning for a model with vision if only its language part is loaded and saved; None if the whole model is."""
     trust = request.task.model.trust_remote_code
     own = (AutoConfig.from_pretrained(start, revision=request.task.model.revision, trust_remote_code=trust).architectures or [None])[0]
     ours = type(model).__name__
@@ -131,7 +131,7 @@ def vision_warning(request: TrainRequest, start: str, model: Any) -> str | None:
 
 
 def _refuse_missing(request: TrainRequest, names: list[str]) -> None:
-    """transformers fills in weights that a folder lacks at random, and says so in a log only."""
+    """Raises BadInput for missing weights: transformers would initialise them at random, and report it only in a log."""
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise BadInput(
@@ -141,8 +141,9 @@ def _refuse_missing(request: TrainRequest, names: list[str]) -> None:
 
 
 def load_dtype(request: TrainRequest) -> torch.dtype:
-    """What weights are kept in. Without DeepSpeed, trained weights stay fp32 and the forward pass is autocast; DeepSpeed keeps fp32
-    masters of its own, and frozen weights need none."""
+    """The dtype of weights in memory. Without DeepSpeed, trained weights stay fp32 and the forward pass is autocast. DeepSpeed keeps its
+    own fp32 masters, and frozen weights need none.
+    """
     trained_in_fp32 = request.plan.zero == 0 and request.task.method.name == "full"
     return torch.float32 if trained_in_fp32 else DTYPES[request.plan.precision]
 
@@ -161,7 +162,7 @@ def quantization(request: TrainRequest) -> Any:
 
 
 def fetched(uri: str, cache: Path, world: World) -> str:
-    """A local copy of a folder of models, which one rank of each machine fetches."""
+    """A local copy of a model folder. One rank of each machine fetches it."""
     if world.is_first_here:
         folder = fetch_folder(uri, cache)
     barrier(world)
@@ -209,7 +210,7 @@ def _merge(source: str, adapter: str, folder: Path, request: TrainRequest) -> No
 
 
 def _save_here(model: Any, folder: Path) -> None:
-    """Save on whichever rank asks: transformers saves on rank 0 alone, and every machine needs its own copy."""
+    """Save on the calling rank: transformers saves only on rank 0, and every machine needs its own copy."""
     model.should_save_on_this_rank = lambda _is_main_process: True
     model.save_pretrained(folder)
 
@@ -219,7 +220,7 @@ def _loading_advice(plan: Plan, error: BaseException) -> str:
         slower = "sdpa or eager" if plan.attention == "flash" else "eager"
         return f"if this is about its attention: set model.attention to {slower}"
     if isinstance(error, ImportError):
-        return "install what it names beside Tuneyard; for a job, in its image or by spec.setup"
+        return "install the package that it names beside Tuneyard; for a job, in its image or by spec.setup"
     if "Unrecognized configuration class" in str(error):
         return "train a causal language model; of a model for images, save its language part as one (AutoModelForCausalLM) first"
     return "check that the folder holds a causal language model that this version of transformers knows"

@@ -1,4 +1,4 @@
-"""Stops a run whose loss or gradient is no longer a number, before anything of it is committed."""
+"""Stops a run whose loss or gradient is not finite, before any result of it is committed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check_loss(step: int, loss: float, *, learning_rate: float, precision: str, 
 
 
 def refuse_predictions(step: int, *, learning_rate: float, table_rate: float) -> None:
-    """Raise JobFailed for a ranker that predicts no numbers for held-out rows."""
+    """Raise JobFailed for a ranker whose predictions for held-out rows are not finite."""
     raise JobFailed(
-        f"after step {step} some predictions of held-out rows are no numbers (learning rate {learning_rate:.3g}, of tables "
+        f"after step {step} some predictions of held-out rows are not finite (learning rate {learning_rate:.3g}, of tables "
         f"{table_rate:.3g}); nothing was saved since",
         "lower optimizer.learningRate or tables.learningRate. The last committed checkpoint is untouched",
         kind=FailureKind.USER_ERROR,
@@ -37,7 +37,7 @@ def refuse_predictions(step: int, *, learning_rate: float, table_rate: float) ->
 
 
 def refuse_gradient(step: int, *, learning_rate: float, precision: str) -> None:
-    """Raise JobFailed for a step whose gradient was not finite though its loss was: its optimizer step has broken the weights."""
+    """Raise JobFailed for a step with a finite loss and a gradient that is not finite: its optimizer step has broken the weights."""
     raise JobFailed(
         f"the gradient of step {step} was not finite, though its loss was (learning rate {learning_rate:.3g}, precision {precision}); "
         "nothing was saved since",

@@ -1,4 +1,4 @@
-"""The disk that weights and optimizer states are offloaded to: a folder for each rank, and whether there is room."""
+"""The disk for offloaded weights and optimizer states: a folder per rank, and a check of its free space."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def uses_disk(plan: Plan) -> bool:
 
 @contextmanager
 def on_disk(plan: Plan) -> Iterator[Plan]:
-    """The plan with a folder for this rank alone below its NVMe path, which is removed at the end; unchanged where nothing goes there.
-    DeepSpeed names its files by rank: two jobs in one folder would read each other's states, and it leaves them behind.
+    """The plan with a folder of this rank's own below its NVMe path, which is removed at the end; unchanged without offload to disk.
 
-    Raises BadInput for a path that cannot be written to, or without direct I/O.
+    DeepSpeed names its files by rank: two jobs in one folder would read each other's states. It also leaves its files behind. Raises
+    BadInput for a path that cannot be written to, or without direct I/O.
     """
     if not uses_disk(plan):
         yield plan
@@ -48,8 +48,7 @@ def on_disk(plan: Plan) -> Iterator[Plan]:
 
 
 def largest_on_disk(request: TrainRequest, start: str, world: World) -> int:
-    """Elements of the largest weight, for DeepSpeed's buffers; 0 where nothing goes to a disk. Raises BadInput where the disk
-    is too small."""
+    """Elements of the largest weight, for DeepSpeed's buffers; 0 without offload to disk. Raises BadInput if the disk is too small."""
     plan, task = request.plan, request.task
     if not uses_disk(plan):
         return 0
@@ -60,9 +59,10 @@ def largest_on_disk(request: TrainRequest, start: str, world: World) -> int:
 
 
 def _check_space(plan: Plan, world: World, *, parameters: int, trained: int) -> None:
-    """Raises BadInput where the disk has less room than the ranks of this machine will offload to it, in total.
+    """Raises BadInput if the disk has less free space than the ranks of this machine offload to it, in total.
 
-    `parameters` and `trained`: elements of the whole model. Per trained one DeepSpeed keeps a master, two moments and a gradient in fp32.
+    `parameters` and `trained`: elements of the whole model. Per trained element, DeepSpeed keeps a master, two moments and a gradient in
+    fp32.
     """
     needed = 0.0
     if plan.offload_optimizer == "nvme":

@@ -1,7 +1,7 @@
-"""What offloading needs of DeepSpeed's own C++, before the model takes the memory.
+"""DeepSpeed's C++ libraries for offloading, loaded before the model takes the memory.
 
-CPU Adam is compiled by ninja and a C++ compiler; NVMe offload needs libaio as well. What is missing is said here, not from the middle
-of an engine's constructor.
+CPU Adam is compiled by ninja and a C++ compiler; NVMe offload also needs libaio. A missing dependency is reported here, not from within an
+engine's constructor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ COMPILER_ERRORS = (RuntimeError, OSError, ImportError, AssertionError, subproces
 
 
 def prepare_offload(plan: Plan, world: World, *, optimizer: str, task: str, emit: Emit) -> None:
-    """Load what the plan's offloading needs. One rank of each machine compiles it where that has not been done, the others wait.
+    """Load the libraries for the plan's offloading. If they are not compiled yet, one rank of each machine compiles, and the others wait.
 
-    Raises BadInput where NVMe offload cannot work here, JobFailed where the compiler is missing or fails.
+    Raises BadInput if NVMe offload cannot work here, JobFailed if the compiler is missing or fails.
     """
     needs_nvme = uses_disk(plan)
     needs_adam = plan.offload_optimizer != "none" and optimizer == "adamw"

@@ -1,9 +1,8 @@
-"""Which rows a rank reads at which step: a pure function of the step, so that order never depends on workers, and resuming is a
-matter of placing a cursor.
+"""The rows of a rank at each step, as a pure function of the step: the order does not depend on workers, and a resume sets a cursor.
 
-The rows of all epochs form one endless stream; epoch e is the permutation of the rows under (seed, e). Step k takes rows
-k*G … (k+1)*G - 1 of the stream, G being the global batch; rank r takes the r-th of W equal slices of them, micro-batch after
-micro-batch. Every step is a full batch: the last one of a run is filled up from the next permutation.
+The rows of all epochs form one endless stream; epoch e is the permutation of the rows under (seed, e). With a global batch of G, step k
+takes rows k*G … (k+1)*G - 1 of the stream. Rank r takes the r-th of W equal slices of them, micro-batch after micro-batch. Every step is a
+full batch: the last batch of a run is filled from the next permutation.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 RowsAt = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 """Positions in the endless stream -> rows: `tuneyard.data.order.RowOrder.at_each`."""
 _STEPS_AT_ONCE, _ROWS_AT_ONCE = 64, 4096
-"""The order of so many steps is computed at once, and of so many rows at most."""
+"""The order is computed for this many steps at once, and for this many rows at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,7 @@ class Batches:
         return self.micro_batch * self.grad_accum * self.workers
 
     def __len__(self) -> int:
-        """All micro-batches of the run, those before `start` included: transformers counts steps by it."""
+        """All micro-batches of the run, including those before `start`: transformers counts steps by it."""
         return self.stop * self.grad_accum
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -61,7 +60,7 @@ class Batches:
 
 
 def evaluation_batches(rows: int, micro_batch: int, rank: int, workers: int) -> list[list[int]]:
-    """Rows of each evaluation batch of this rank. Every rank gets equally many batches, as collectives ask for; some may be empty."""
+    """Rows of each evaluation batch of this rank. Every rank gets the same number of batches, as collectives require; some may be empty."""
     batches = [list(range(first, min(first + micro_batch, rows))) for first in range(0, rows, micro_batch)]
     padded = batches + [[] for _ in range(-len(batches) % workers)]
     return padded[rank::workers]

@@ -1,4 +1,4 @@
-"""Direct preference optimisation by TRL's DPOTrainer, measured, fed and saved like any other objective."""
+"""Direct preference optimisation by TRL's DPOTrainer, with the steps, data and checkpoints of every other objective."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuneyard.training.trainer import SteppedTrainer
 
 
 def preference_arguments(task: TrainTask, plan: Plan, *, steps: int, scratch: Path, largest_parameter: int = 0) -> DPOConfig:
-    """As for any objective, with DPO's own beside it."""
+    """The arguments of any objective, with DPO's own in addition."""
     values = argument_values(task, plan, steps=steps, scratch=scratch, largest_parameter=largest_parameter)
     return DPOConfig(
         **values, beta=task.preference.beta, loss_type=task.preference.loss, max_length=task.data.max_length, disable_dropout=True
@@ -36,7 +36,9 @@ def preference_trainer(
     train: Any,
     validation: Any | None,
 ) -> SteppedTrainer:
-    """The reference is the start itself: a second copy of the weights for full training, the model without its new adapter else."""
+    """The trainer. The reference model is the start: a second copy of the weights for full training, else the model without its new
+    adapter.
+    """
     reference = load_model(request, start, world) if request.task.method.adapter is None else None
     return PreferenceTrainer(
         model=model,
@@ -50,7 +52,7 @@ def preference_trainer(
 
 
 class PreferenceCollator(DataCollatorForPreference):
-    """TRL's collator, with the account of tokens that every batch carries."""
+    """TRL's collator, with the token account of every batch."""
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super().torch_call(examples)
@@ -60,11 +62,11 @@ class PreferenceCollator(DataCollatorForPreference):
 
 
 class PreferenceTrainer(SteppedTrainer, DPOTrainer):
-    """DPOTrainer with Tuneyard's steps; nothing is reported to anybody."""
+    """DPOTrainer with Tuneyard's steps, without telemetry."""
 
     def weight_of(self, batch: dict[str, Any]) -> int:
-        """Pairs: the loss is a mean over them."""
+        """Number of pairs: the loss is a mean over them."""
         return int(batch["input_ids"].shape[0]) // 2
 
     def _send_telemetry(self) -> None:
-        """TRL would tell its authors that this trainer was made."""
+        """TRL would report the creation of this trainer to its authors."""

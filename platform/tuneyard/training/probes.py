@@ -1,9 +1,9 @@
-"""What a token may see, asked of the model itself before its first step. It depends on how a model builds its attention mask, and on state
-that it carries along the row; no list of architectures is complete.
+"""Tests of a model's attention before its first step. Which tokens a token sees depends on the attention mask, and on any state along the
+row; a list of architectures would never be complete.
 
-Packing: two samples are packed into one row, and the first is exchanged for another one: the logits of the second must stay as they are.
-Causality: the last token of a row is exchanged: the logits before it must stay as they are. A model that sees what it has to predict
-learns to copy it: its loss falls, and its answers are noise.
+- Packing: two samples share a row, and the first is replaced. The logits of the second must not change.
+- Causality: the last token of a row is replaced. The logits before it must not change. A model that sees the token it has to predict learns
+  to copy it: its loss falls, and its answers are noise.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from tuneyard.api import BadInput
 
 _LENGTH = 6
 _NOISE = {torch.float32: 1e-5, torch.float64: 1e-5}
-"""Relative to the largest logit. Measured on random weights (cpu, 2026-11-23): 97 architectures that keep samples apart change by at most
-4e-7, and architectures that leak change by at least 4e-4."""
+"""Largest change that counts as noise, relative to the largest logit. Measured on random weights (cpu, 2026-11-23): 97 architectures that
+keep samples apart change by at most 4e-7, and architectures that leak change by at least 4e-4.
+"""
 _HALF_NOISE = 3e-2
-"""Likewise in 16 bits, where experts that are given other tokens add in another order."""
+"""The same in 16 bits, where experts that get other tokens add in another order."""
 
 
 def refuse_leaks(
     logits_of: Callable[[dict[str, Any]], torch.Tensor], collate: Callable[[list[Any]], dict[str, Any]], vocabulary: int
 ) -> None:
-    """`logits_of`: inputs as `collate` makes them -> logits (rows, tokens, vocabulary). Raises BadInput where a packed sample sees another.
+    """Raises BadInput if a packed sample sees another one. `logits_of`: inputs from `collate` -> logits (rows, tokens, vocabulary).
 
-    With ZeRO-3 every rank has to call it: a forward pass gathers weights from all.
+    With ZeRO-3 every rank has to call it: a forward pass gathers weights from all ranks.
     """
     first, other, second = _samples(vocabulary)
     change, scale = _change(*(_of_second(logits_of, collate, sample, second) for sample in (first, other)))
@@ -40,7 +41,7 @@ def refuse_leaks(
 
 
 def refuse_foresight(logits_of: Callable[[dict[str, Any]], torch.Tensor], vocabulary: int) -> None:
-    """As `refuse_leaks`; raises BadInput where a token sees the tokens after it, as in encoders (BERT)."""
+    """Raises BadInput if a token sees the tokens after it, as in encoders (BERT). Arguments as for `refuse_leaks`."""
     sample, other, _ = _samples(vocabulary)
 
     def before_last(ids: list[int]) -> torch.Tensor:
@@ -61,7 +62,7 @@ def _samples(vocabulary: int) -> list[list[int]]:
 
 
 def _change(before: torch.Tensor, after: torch.Tensor) -> tuple[float, float]:
-    """The largest change of a logit, 0 where it is noise; and the largest logit."""
+    """The largest change of a logit (0 if it is noise), and the largest logit."""
     scale = float(before.float().abs().max())
     change = float((before.float() - after.float()).abs().max())
     return (change if change > _NOISE.get(before.dtype, _HALF_NOISE) * max(scale, 1e-6) else 0.0), scale

@@ -1,4 +1,4 @@
-"""What a run knows about itself so far: the same on every rank, written into each checkpoint, and the source of the TrainResult."""
+"""The record of a run so far: the same on every rank, written into each checkpoint, and the source of the TrainResult."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Progress:
 
     losses: list[float] = field(default_factory=list)
     router_losses: list[float] = field(default_factory=list)
-    """Likewise, of the loss that spreads tokens over experts, before its weight; empty where there is none."""
+    """For each step, the loss that spreads tokens over experts, before its weight; empty without one."""
     busiest: list[float] = field(default_factory=list)
-    """Of each step, the load of the busiest expert over the mean load, as a mean over layers; empty for dense models."""
+    """For each step, the load of the busiest expert over the mean load, averaged over layers; empty for dense models."""
     expert_load: list[list[float]] = field(default_factory=list)
     """Layers x experts: load over the layer's mean, as a moving average over the last steps."""
     eval_losses: list[tuple[int, float]] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
-    """What was found of held-out rows beside their loss, with the `step`; empty but for rankers."""
+    """Figures of held-out rows beside their loss, each with its `step`; empty except for rankers."""
     tokens: int = 0
     part_tokens: list[list[int]] = field(default_factory=list)
-    """Of each step, the tokens of each part of the mixture; empty where the data are no mixture."""
+    """For each step, the tokens of each part of the mixture; empty if the data are no mixture."""
     split_s: dict[str, float] = field(default_factory=dict)
     """Seconds of rank 0 by kind of work, over all steps; they add up to the wall time of stepping."""
     best_step: int = 0
@@ -46,6 +46,6 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """Of a checkpoint; what another version has written beside, and this one does not know, is left out."""
+        """The progress in a checkpoint. Unknown fields of another version are dropped."""
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         return cls(**{**known, "eval_losses": [(step, loss) for step, loss in values["eval_losses"]]})

@@ -1,4 +1,4 @@
-"""What a train task is asked to do, with nothing left open, and what it answers. Both cross processes as plain JSON."""
+"""The request of a train task, fully resolved, and its result. Both cross processes as plain JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tuneyard.planning import Plan
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkChecks:
-    """The launcher tries the network between the ranks before the model is loaded. `promised_gb_per_s`: what it should carry, where
-    that is known; `before_s`: seconds that were spent on other checks before."""
+    """Network tests between the ranks, which the launcher runs before the model is loaded. `promised_gb_per_s`: expected bandwidth, if
+    known; `before_s`: seconds already spent on other checks.
+    """
 
     promised_gb_per_s: float | None = None
     before_s: float = 0.0
@@ -23,8 +24,8 @@ class NetworkChecks:
 class TrainRequest:
     """One attempt at a train task.
 
-    `task.model` and `task.data` hold no `from` any more: `model_uri` (weights) and `adapter_uri` (an adapter on top of
-    them, where the start is one) and absolute URIs in `task.data` stand in their place.
+    `task.model` and `task.data` have no `from`. Instead, `model_uri` has the weights, `adapter_uri` an adapter on top of them (if the start
+    is an adapter), and `task.data` absolute URIs.
     """
 
     job: str
@@ -33,21 +34,21 @@ class TrainRequest:
     plan: Plan
     model_uri: str
     output: str
-    """URI of the task's own output folder: checkpoints/ and model/ go below it."""
+    """URI of the task's own output folder, with checkpoints/ and model/ below it."""
     scratch: str
-    """Local folder for what need not outlive the attempt."""
+    """Local folder for temporary files of the attempt."""
     adapter_uri: str | None = None
     rank: RankTask | None = None
-    """The ranker that is trained; `task` is then what `as_training` made of it."""
+    """The ranker to train; `task` is then the result of its `as_training`."""
     resume: bool = True
-    ingestion: str = ""
-    """Name of the actor that leads the task's ingestion service; empty: there is none."""
-    streams: str = ""
-    """Folder of this machine where its ingestion service looks for streams; empty: there is none."""
     """Start from the newest committed checkpoint under `output`, if there is one."""
+    ingestion: str = ""
+    """Name of the actor that leads the task's ingestion service; empty: none."""
+    streams: str = ""
+    """Folder of this machine in which its ingestion service looks for streams; empty: none."""
     attempt: int = 1
     run: str = ""
-    """The same for all attempts of one run, and for no other: a later attempt need not wait until an earlier one counts as dead."""
+    """Identifies all attempts of one run: a later attempt of the same run need not wait until an earlier one counts as dead."""
     trust_remote_code: bool = False
     network: NetworkChecks | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class TrainRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What rank 0 knows at the end. `model_uri` is the folder of final weights, `adapter_uri` of a final adapter."""
+    """Result on rank 0 at the end. `model_uri` is the folder of final weights, `adapter_uri` of a final adapter."""
 
     status: str
     """succeeded | stopped (asked to stop; a checkpoint was committed)"""
@@ -65,12 +66,12 @@ class TrainResult:
     tokens: int
     tokens_per_s: float
     mfu: float
-    """Of the dense peak of the devices at the precision; see `peak_from`."""
+    """Share of the dense peak of the devices at the precision; see `peak_from`."""
     flops_per_step: float
     peak_memory_gb: list[float]
     """Per rank: device memory on GPUs, resident memory of the process on cpu."""
     libraries_gb: list[float]
-    """Per rank: resident memory of the process before it loaded the model; 0 where the system does not say."""
+    """Per rank: resident memory of the process before it loaded the model; 0 if the system does not report it."""
     planned_memory_gb: float
     world_size: int
     wall_s: float
@@ -79,10 +80,10 @@ class TrainResult:
     model_uri: str | None = None
     adapter_uri: str | None = None
     rank: RankTask | None = None
-    """The ranker that is trained; `task` is then what `as_training` made of it."""
+    """The trained ranker; `task` of the request is then the result of its `as_training`."""
     merged_uri: str | None = None
     resumed_from: int = 0
     """Step of the checkpoint this attempt started from; 0: none."""
     peak_from: Basis = "datasheet"
-    """Where the peak of `mfu` comes from: a data sheet, a measurement of the device, or a file of the user."""
+    """Origin of the peak in `mfu`: a data sheet, a measurement of the device, or a file of the user."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The loss that spreads tokens over the experts of a mixture (Shazeer et al. 2017; Fedus et al. 2022, section 2.2), and its weight.
 
-transformers computes it where `output_router_logits` is asked for, and adds all of it to the loss of each micro-batch. The trainer adds it
-itself, divided by the accumulated micro-batches, as TRL does: then the gradient is the same for each split of the global batch.
+If `output_router_logits` is set, transformers computes it and adds all of it to the loss of each micro-batch. Instead, the trainer adds it
+itself, divided by the accumulated micro-batches, as TRL does: the gradient is then the same for each split of the global batch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from tuneyard.api import BadInput
 
 
 def take_router_loss(model: Any, asked: float | None) -> float:
-    """The weight of the router's loss, from now on for the trainer to apply: the model adds none itself. 0: there is none.
+    """Take over the router's loss: the model adds none itself. Returns the weight for the trainer; 0: none.
 
-    `asked`: `routerLoss` of the task; None: the model's own. Raises BadInput where it is asked of a model without such a loss.
+    `asked`: `routerLoss` of the task; None: the model's own. Raises BadInput if the task asks for it and the model has no such loss.
     """
     if not hasattr(model, "router_aux_loss_coef"):
         if asked:

@@ -1,7 +1,8 @@
-"""The starting weights of a tensor-parallel task where no rank needs all of them: each reads its own parts of the files.
+"""The starting weights of a tensor-parallel task if no rank needs all of them: each rank reads its own parts of the files.
 
-That is full training from a folder of safetensors. An adapter is drawn over whole weights, a larger vocabulary gets rows near the mean of
-all, and the language part of a model for images has other names in its files: these are loaded whole, and cut afterwards.
+This works for full training from a folder of safetensors. In other cases the weights are loaded whole, and cut afterwards: an adapter is
+drawn over whole weights, a larger vocabulary gets rows near the mean of all, and the language part of a model for images has other names in
+its files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tuneyard.training.vocabulary import tokens_of
 
 @dataclass(frozen=True)
 class CutModel:
-    """A model of which this rank holds its parts."""
+    """This rank's parts of a model."""
 
     model: Any
     plan: TensorParallelPlan
@@ -32,9 +33,9 @@ class CutModel:
 
 
 def load_parts(request: TrainRequest, start: str, tokenizer: Any, world: World) -> CutModel | None:
-    """This rank's parts of the model in `start`; None where the whole model has to be loaded. Collective in the tensor group.
+    """This rank's parts of the model in `start`; None if the whole model has to be loaded. Collective in the tensor group.
 
-    Raises BadInput for a model of which nothing can be cut, and for files that do not hold it.
+    Raises BadInput for a model that cannot be cut, and for files that do not hold it.
     """
     if not _can_be_read_in_parts(request, start):
         return None

@@ -1,4 +1,4 @@
-"""Stopping on request: a flag that any thread or signal may set, which the ranks agree on at the end of a step."""
+"""Stopping on request: a flag that any thread or signal may set. The ranks agree on it at the end of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """`wanted` is what this rank was asked; the ledger reduces it over the ranks, so that all stop after the same step."""
+    """`wanted` is this rank's flag; the ledger reduces it over the ranks, so that all stop after the same step."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -28,9 +28,9 @@ class StopRequest:
 
 @contextmanager
 def listening(should_stop: Callable[[], bool]) -> Iterator[StopRequest]:
-    """A StopRequest that `should_stop`, polled off the hot path, and SIGTERM and SIGINT (in the main thread) set.
+    """A StopRequest. It is set by `should_stop`, polled in a thread, and by SIGTERM and SIGINT (in the main thread).
 
-    A second SIGINT interrupts at once, as without this.
+    A second SIGINT interrupts at once, as it does by default.
     """
     request = StopRequest()
     done = threading.Event()

@@ -1,7 +1,7 @@
-"""Where the time of a step goes, without stopping the GPU to find out.
+"""The time of a step by phase, measured without stopping the GPU.
 
-A stopwatch is always in exactly one phase, so its phases add up to the wall time. On a GPU the marks are CUDA events on the
-stream of the work itself; they are read one step later, when they are long past, and cost no synchronisation.
+A stopwatch is always in exactly one phase, so its phases add up to the wall time. On a GPU the marks are CUDA events on the stream of the
+work itself. They are read one step later, when they have passed, and cost no synchronisation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Phase = Literal["data", "forward", "backward", "optimizer", "checkpoint", "evalu
 
 @dataclass(frozen=True)
 class Lap:
-    """The marks of one step: phase and the instant it began; the last instant ends the step."""
+    """The marks of one step: each phase with its start. The last instant ends the step."""
 
     marks: tuple[tuple[Phase, Any], ...]
     end: Any
@@ -34,7 +34,7 @@ class Lap:
 
 
 class Stopwatch:
-    """Marks the phases of a step. `mark` is called by the trainer at every change of work, `lap` at the end of a step."""
+    """Marks the phases of a step. The trainer calls `mark` at every change of work, and `lap` at the end of a step."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -60,7 +60,7 @@ class Stopwatch:
 
 
 def split_of(seconds: dict[Phase, float]) -> TimeSplit:
-    """The event's form of it; evaluation counts as other."""
+    """Seconds by phase in the form of events. Evaluation counts as other."""
     named = {f"{phase}_s": value for phase, value in seconds.items() if phase != "evaluation"}
     return TimeSplit(**{**named, "other_s": seconds.get("other", 0.0) + seconds.get("evaluation", 0.0)})
 

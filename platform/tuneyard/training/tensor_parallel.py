@@ -1,7 +1,7 @@
-"""Tensor parallelism in training: a model cut over a tensor group, and what transformers, accelerate and DeepSpeed must be told of it.
+"""Tensor parallelism in training: a model cut over a tensor group, and the settings of transformers, accelerate and DeepSpeed for it.
 
-Ranks of a tensor group read the same rows, and hold other parts of the weights. Gradients are averaged over the ranks that hold the same
-weights (the gradient group), and the norm that clips them is that of the whole model: parts are summed over the tensor group, whole
+Ranks of a tensor group read the same rows, and hold different parts of the weights. Gradients are averaged over the ranks that hold the
+same weights (the gradient group). The clipping norm is that of the whole model: parts are summed over the tensor group, and whole
 parameters count once.
 """
 
@@ -30,11 +30,11 @@ from tuneyard.training.distributed import World
 from tuneyard.training.training_pass import refuse_other_training_pass
 
 _IS_SHARD = "tensor_model_parallel"
-"""Attribute by which Megatron-LM and DeepSpeed know a parameter that is cut."""
+"""Attribute by which Megatron-LM and DeepSpeed recognise a parameter that is cut."""
 
 
 def check_supported(plan: Plan) -> None:
-    """Raises BadInput for a plan that the rules of a JobSpec would refuse: a plan may be made without them."""
+    """Raises BadInput for a plan that the rules of a JobSpec refuse: a plan may be made without these rules."""
     if plan.tensor_parallel == 1:
         return
     refused = {
@@ -51,9 +51,9 @@ def check_supported(plan: Plan) -> None:
 
 
 def config_from(values: Mapping[str, Any]) -> Any:
-    """The configuration that a config.json holds. Raises BadInput for a type of model that transformers has no code for."""
+    """The configuration in a config.json. Raises BadInput for a type of model that transformers does not have."""
     try:
-        with tempfile.TemporaryDirectory() as folder:  # only reading a file decodes what transformers writes for infinity
+        with tempfile.TemporaryDirectory() as folder:  # transformers decodes its notation for infinity only when it reads a file
             (Path(folder) / "config.json").write_text(json.dumps(dict(values)))
             return AutoConfig.from_pretrained(folder)
     except (ValueError, TypeError) as error:
@@ -62,9 +62,9 @@ def config_from(values: Mapping[str, Any]) -> Any:
 
 
 def plan_from_config(config: Any, degree: int, *, sequence: bool = False, trust_remote_code: bool = False) -> TensorParallelPlan:
-    """How the causal language model of a configuration is cut; no weight is read. `sequence`: tokens are sliced between its blocks too.
+    """The cut of the causal language model of a configuration; no weight is read. `sequence`: tokens are sliced between its blocks too.
 
-    Raises BadInput where nothing of it can be cut, and for a model that computes something else in training than in evaluation.
+    Raises BadInput if nothing of it can be cut, and for a model whose computation differs between training and evaluation.
     """
     try:
         with torch.device("meta"):
@@ -78,14 +78,14 @@ def plan_from_config(config: Any, degree: int, *, sequence: bool = False, trust_
 
 
 def tensor_plan(model: Any, plan: Plan) -> TensorParallelPlan | None:
-    """How the model is cut as a plan has it, before it gets an adapter; None on one rank. Raises BadInput where nothing can be cut."""
+    """The cut of the model under a plan, before it gets an adapter; None on one rank. Raises BadInput if nothing can be cut."""
     if plan.tensor_parallel == 1:
         return None
     return explain_tensor_parallel(model, plan.tensor_parallel, sequence=plan.sequence_parallel)
 
 
 def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards | None:
-    """Leave this rank its part of the model. Collective within the tensor group. Raises BadInput for adapters that cannot be cut."""
+    """Reduce the model to this rank's part. Collective within the tensor group. Raises BadInput for adapters that cannot be cut."""
     if plan is None:
         return None
     shards = shard_model(model, plan, world.tensor_group)
@@ -94,7 +94,7 @@ def shard(model: Any, plan: TensorParallelPlan | None, world: World) -> Shards |
 
 
 def keep_logits(model: Any, plan: TensorParallelPlan, shards: Shards) -> bool:
-    """Leave the logits in shards, where head and loss of the model allow it; whether they do. Adapters may be on the model."""
+    """Keep logits in shards, if head and loss of the model allow it. Returns whether they do. The model may have adapters."""
     try:
         keep_logits_sharded(model.get_base_model() if hasattr(model, "get_base_model") else model, plan, shards)
     except BadInput:
@@ -103,7 +103,7 @@ def keep_logits(model: Any, plan: TensorParallelPlan, shards: Shards) -> bool:
 
 
 def mark(model: Any, shards: Shards) -> None:
-    """Have each parameter say whether this rank has a part of it: DeepSpeed and `clip` ask."""
+    """Mark each parameter as whole or as a part, for DeepSpeed and `clip`."""
     for name, parameter in model.named_parameters():
         setattr(parameter, _IS_SHARD, not shards.replicated(name))
 
@@ -120,7 +120,7 @@ class GradientGroupKwargs(DistributedDataParallelKwargs):
 
 
 class Mpu:
-    """The model parallel unit that DeepSpeed asks: the interface that Megatron-LM's mpu has."""
+    """The model parallel unit for DeepSpeed, with the interface of Megatron-LM's mpu."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -149,7 +149,7 @@ class Mpu:
 
 @contextmanager
 def engines_told(accelerator: Accelerator, world: World) -> Iterator[None]:
-    """While accelerate prepares a model: DDP and DeepSpeed average over the gradient group. Nothing where each rank has all weights."""
+    """Make DDP and DeepSpeed average over the gradient group, while accelerate prepares a model. No effect if each rank has all weights."""
     if world.tensor_group is None:
         yield
         return
@@ -175,7 +175,9 @@ def _initialize(initialize: Any, world: World, *, config_params: dict[str, Any],
 
 
 def clip(parameters: Iterator[torch.nn.Parameter], max_norm: float, world: World) -> torch.Tensor:
-    """Scale gradients so that the norm of the whole model's is at most `max_norm`; the norm before. Collective in the tensor group."""
+    """Scale gradients so that the norm over the whole model is at most `max_norm`. Returns the norm before. Collective in the tensor
+    group.
+    """
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     squares = {
         is_shard: _norm([each.grad for each in trained if getattr(each, _IS_SHARD, False) is is_shard]).to(world.device).double() ** 2

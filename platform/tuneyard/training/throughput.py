@@ -1,7 +1,7 @@
 """Tokens/s and MFU of each step, from analytic FLOPs.
 
 MFU = model FLOPs of the step / (wall time * peak FLOP/s of the workers' devices at the precision used). Model FLOPs count forward and
-backward of what the method trains, once: recomputation is work of the hardware, not of the model (PaLM, Chowdhery et al. 2022, app. B).
+backward of the trained weights, once: recomputation is work of the hardware, not of the model (PaLM, Chowdhery et al. 2022, app. B).
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class Rate:
 
 
 class Throughput:
-    """Adds steps up. The first step of an attempt warms caches and compiles kernels: it is shown, but left out of the mean rates."""
+    """Sums over steps. The first step of an attempt warms caches and compiles kernels: it is shown, but left out of the mean rates."""
 
     def __init__(self, progress: Progress, flops_of: FlopsOf, peak_flops: float, unit: Unit = "tokens") -> None:
-        """`peak_flops`: FLOP/s of all workers' devices together, at the precision used. `unit`: what is counted as tokens: rows, where a
-        program trains on something else."""
+        """`peak_flops`: FLOP/s of all workers' devices together, at the precision used. `unit`: the unit of counts: rows, if a program
+        trains on something other than tokens.
+        """
         self.unit = unit
         self._progress = progress
         self._flops_of = flops_of
@@ -66,7 +67,7 @@ class Throughput:
         return self._work / (self._steps - 1) if self._steps > 1 else self._first_work
 
     def mean(self) -> Rate:
-        """Rates over the steps of this attempt, checkpoints and evaluations left out."""
+        """Rates over the steps of this attempt, without checkpoints and evaluations."""
         if self._steps <= 1:
             return self._first
         step_s = self._seconds / (self._steps - 1)

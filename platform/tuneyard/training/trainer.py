@@ -1,9 +1,11 @@
-"""The Hugging Face Trainer with the few overrides that Tuneyard needs, all of them in this file.
+"""The Hugging Face Trainer with Tuneyard's overrides, all of them in this file:
 
-What is overridden, and why: the batches (order by a pure function of the step, resume by position), the points where the work
-changes (time by phase), the saving and evaluating (checkpoints that are committed, evaluation exact over ranks), and the counting
-of FLOPs (transformers walks over all parameters at every micro-batch for it). Forward, loss, backward, clipping, optimizer,
-DeepSpeed and DDP are transformers' own.
+- batches: their order is a pure function of the step, and a resume sets a position;
+- phases of a step: the points at which the kind of work changes, for times by phase;
+- saving and evaluation: committed checkpoints, and evaluation that is exact over ranks;
+- FLOPs: transformers would visit all parameters at every micro-batch.
+
+Forward, loss, backward, clipping, optimizer, DeepSpeed and DDP are transformers' own.
 """
 
 from __future__ import annotations
@@ -35,10 +37,12 @@ SaveCheckpoint = Callable[["SteppedTrainer"], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StepAccount:
-    """What this rank put into one optimizer step. `loss` is its share, still on the device: the mean over ranks is the step's loss.
-    `router_loss`: the same of the loss that spreads tokens over experts, before its weight; it is not part of `loss`.
-    `expert_load`: tokens of this rank by layer and expert, on the device; None for a dense model.
-    `part_tokens`: tokens of this rank by part of the mixture; empty where the data are no mixture."""
+    """This rank's part of one optimizer step.
+
+    `loss`: this rank's share, still on the device; the mean over ranks is the step's loss. `router_loss`: the same for the loss that
+    spreads tokens over experts, before its weight; it is not part of `loss`. `expert_load`: tokens of this rank by layer and expert, on the
+    device; None for a dense model. `part_tokens`: tokens of this rank by part of the mixture; empty if the data are no mixture.
+    """
 
     loss: torch.Tensor
     router_loss: torch.Tensor
@@ -51,13 +55,13 @@ class StepAccount:
 
 
 class SteppedTrainer(Trainer):
-    """Trainer whose step is measured, and whose data, saving and evaluation are Tuneyard's.
+    """A trainer with Tuneyard's measurement of steps, data, saving and evaluation.
 
     `prepare_run` must be called before `train`.
     """
 
     tables: Any = None
-    """Embedding tables that are sharded over the ranks (a ranker's): no parameters of the model, and saved beside it."""
+    """Embedding tables of a ranker, sharded over the ranks. They are no parameters of the model, and are saved beside it."""
 
     def prepare_run(
         self,
@@ -77,12 +81,18 @@ class SteppedTrainer(Trainer):
         exchange: Callable[[SteppedTrainer], GradientExchange | None] = lambda _: None,
         optimizer: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
     ) -> None:
-        """`load` puts the state of a checkpoint into the model and optimizer once they are ready; `save` takes one; `on_evaluation` hears
-        of a step's held-out loss, and of other figures of held-out rows, and `on_lap` of the end of a step, its saving and evaluation
-        included. `router_weight`: see `take_router_loss`. `expert_load`: counts tokens by expert. `mixed`: the order of a mixture, whose
-        parts are counted. `shards`: this rank's parts of the weights, where the model is cut over a tensor group. `context`: the ranks
-        that hold slices of the same rows of at most `longest_row` tokens; batches are slices then. `exchange`: takes over the averaging
-        of gradients, once the model is wrapped. `optimizer`: class and settings of one that transformers does not know."""
+        """Set the parts of a run.
+
+        - `load` puts the state of a checkpoint into the prepared model and optimizer; `save` takes a checkpoint.
+        - `on_lap` is called at the end of a step, after its saving and evaluation.
+        - `on_evaluation` gets a step's held-out loss, and other figures of held-out rows.
+        - `router_weight`: see `take_router_loss`. `expert_load`: counts tokens by expert.
+        - `mixed`: the order of a mixture, to count its parts.
+        - `shards`: this rank's parts of the weights, if the model is cut over a tensor group.
+        - `context`: the ranks that hold slices of the same rows, of at most `longest_row` tokens. Batches are then slices.
+        - `exchange`: takes over the averaging of gradients, once the model is wrapped.
+        - `optimizer`: class and settings of an optimizer that transformers does not have.
+        """
         self.batches = batches
         self.world = world
         self.shards = shards
@@ -120,7 +130,7 @@ class SteppedTrainer(Trainer):
 
     def _loader(self, dataset: Any, batches: Any) -> DataLoader:
         workers = self.args.dataloader_num_workers
-        # A generator of its own: drawing the loader's seed from the global one would shift dropout after a resume.
+        # The loader has its own generator: a seed from the global one would shift dropout after a resume.
         return DataLoader(
             dataset,
             batch_sampler=batches,
@@ -135,7 +145,7 @@ class SteppedTrainer(Trainer):
         try:
             batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
         except (RuntimeError, TuneyardError):
-            if self.args.dataloader_num_workers:  # torch has put the trace of a loader's process into its words
+            if self.args.dataloader_num_workers:  # torch adds the trace of a loader's process to the message
                 self._read_again(num_batches)
             raise
         self.watch.mark("other")
@@ -149,7 +159,7 @@ class SteppedTrainer(Trainer):
         return batches, self._get_num_items_in_batch(batches, device)
 
     def _read_again(self, micro_batches: int) -> None:
-        """The rows of the step in this process, which meets the same error as the loader's did, and raises it as it is."""
+        """Read the rows of the step in this process. It meets the loader's error, and raises it unchanged."""
         for micro in range(micro_batches):
             for row in self.batches.micro(self.state.global_step, micro):
                 self.train_dataset[row]
@@ -166,7 +176,7 @@ class SteppedTrainer(Trainer):
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        """The loss of a micro-batch as it goes into the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
+        """The loss of a micro-batch for the gradient. Without `num_items_in_batch`: its mean, for evaluation."""
         loss: torch.Tensor = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         return loss
 
@@ -184,10 +194,11 @@ class SteppedTrainer(Trainer):
         return loss
 
     def _loss_with_router(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> torch.Tensor:
-        """The router's loss is a mean over the tokens of a micro-batch. Where the other loss is scaled for the global batch already, it
-        has to be divided by the micro-batches here; else transformers divides both."""
+        """The loss with the router's loss, which is a mean over the tokens of a micro-batch. If the other loss is already scaled for the
+        global batch, the router's loss is divided by the micro-batches here; else transformers divides both.
+        """
         loss, outputs = super().compute_loss(model, {**inputs, "output_router_logits": True}, True, num_items_in_batch)
-        if outputs.aux_loss is None:  # a class that can have experts, with a configuration that has none (Doge)
+        if outputs.aux_loss is None:  # a class that supports experts, with a configuration without any (Doge)
             self.router_weight = 0.0
             return loss
         balance = outputs.aux_loss
@@ -201,7 +212,7 @@ class SteppedTrainer(Trainer):
         with engines_told(self.accelerator, self.world):
             prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if self.is_deepspeed_enabled:
-            # accelerate calls the engine's step inside backward; without this its time would count as backward.
+            # accelerate calls the engine's step inside backward: without this wrapper its time would count as backward.
             engine, step = self.deepspeed, self.deepspeed.step
 
             def timed_step() -> None:
@@ -215,9 +226,9 @@ class SteppedTrainer(Trainer):
         return prepared
 
     def _probe(self) -> None:
-        """Raises BadInput for a model whose tokens see what they must not, on one device or in slices of rows."""
+        """Raises BadInput for a model whose tokens see tokens that they must not see, on one device or in slices of rows."""
         embeddings = self.model.get_input_embeddings()
-        vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may be around them
+        vocabulary = int(getattr(embeddings, "base_layer", embeddings).num_embeddings)  # an adapter may wrap them
         packed = "position_ids" in self.train_dataset.column_names
         context = self.context
         collate = self.data_collator if context is None else self.data_collator.whole
@@ -251,7 +262,7 @@ class SteppedTrainer(Trainer):
         return started
 
     def get_tp_size(self) -> int:
-        """Ranks that read the same rows, by which transformers divides the tokens that it has gathered from all ranks."""
+        """Ranks that read the same rows. transformers divides the tokens that it has gathered from all ranks by this number."""
         return self.world.mesh.tensor
 
     def _clip_grad_norm(self, model: Any) -> Any:
@@ -274,7 +285,7 @@ class SteppedTrainer(Trainer):
         return 0
 
     def account_step(self) -> StepAccount:
-        """What went into the step that has just ended; begins the next account."""
+        """The account of the step that has just ended; begins the next account."""
         account = StepAccount(
             loss=self._step_loss,
             router_loss=self._step_router_loss,
@@ -303,7 +314,7 @@ class SteppedTrainer(Trainer):
         self.watch.mark("other")
 
     def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> dict[str, float]:  # noqa: ARG002
-        """Mean loss over what counts in the evaluation set (tokens, or preference pairs), exact over any number of ranks."""
+        """Mean loss over the tokens (or preference pairs) that count in the evaluation set, exact over any number of ranks."""
         dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
         rows = evaluation_batches(len(dataset), self.args.per_device_eval_batch_size, self.batches.rank, self.batches.workers)
         # A rank without rows left still takes part in the collectives of a forward pass: it repeats a row, with weight 0.
@@ -329,5 +340,5 @@ class SteppedTrainer(Trainer):
         return metrics
 
     def weight_of(self, batch: dict[str, Any]) -> float:
-        """How much a batch counts in the mean: tokens that are predicted and count."""
+        """Weight of a batch in the mean: its predicted tokens that count."""
         return int((batch["labels"][:, 1:] != -100).sum())

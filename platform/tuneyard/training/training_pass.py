@@ -1,7 +1,7 @@
-"""Whether a model computes in training mode what its tensor-parallel plan was made from: the pass in evaluation mode.
+"""Compares a model's training pass with its evaluation pass, from which its tensor-parallel plan is made.
 
-Both passes are recorded on the meta device, without dropout, and their operations are compared as far as results depend on them. Numbers of
-real type may differ: a plan does not depend on them.
+Both passes are recorded on the meta device, without dropout, and the operations that results depend on are compared. Real numbers may
+differ: a plan does not depend on them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.utils._pytree import tree_map
 from tuneyard.api import BadInput
 from tuneyard.parallel.plan import token_inputs
 from tuneyard.parallel.recording import Event, Recording, Ref, record
-from tuneyard.parallel.watching import WithoutDropout
+from tuneyard.parallel.watcher import WithoutDropout
 
 _REMEDY = "set strategy.tensorParallel to 1 and strategy.zero to 3, or have the model's code do the same in both modes"
 
 
 def refuse_other_training_pass(model: nn.Module) -> None:
-    """Raises BadInput for a transformers model whose training pass differs from the one that was planned. Reads no weight."""
+    """Raises BadInput for a transformers model whose training pass differs from the planned one. Reads no weight."""
     given = token_inputs(model)
     with WithoutDropout():
         planned, trained = (record(model, given, {}, training=training) for training in (False, True))
@@ -41,8 +41,9 @@ def refuse_other_training_pass(model: nn.Module) -> None:
 
 
 def _operations(recording: Recording) -> list[Any]:
-    """(module, operation, arguments) of every event that the results depend on, in order: layers that are dropped at random draw numbers
-    that no result has."""
+    """(module, operation, arguments) of every event that the results depend on, in order. Layers that are dropped at random draw numbers
+    that no result contains.
+    """
     needed = {recording.storages[number] for number in recording.outputs}
     kept = []
     for event in reversed(recording.events):
@@ -50,7 +51,7 @@ def _operations(recording: Recording) -> list[Any]:
             continue
         needed |= {recording.storages[ref.number] for ref in event.read}
         if event.function is torch.ops.aten.detach.default:
-            continue  # autograd's own, in training
+            continue  # autograd's own events, in training
         kept.append((event.module, *_described(event, recording)))
     return kept[::-1]
 

@@ -1,6 +1,7 @@
-"""Does the tokenizer go with the model? Token ids beyond the rows of the embedding end a run on GPUs with an assertion that names nothing.
+"""Checks that the tokenizer belongs to the model. Otherwise, token ids beyond the embedding end a run on GPUs with an assertion that names
+nothing.
 
-More rows than tokens are usual: families pad their embeddings. Tokens that were added to a tokenizer get rows in full training.
+More rows than tokens are usual: families pad their embeddings. In full training, tokens that were added to a tokenizer get new rows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tuneyard.training.request import TrainRequest
 
 
 def check_vocabulary(tokenizer: Any, request: TrainRequest, start: str) -> None:
-    """Raises BadInput where the model has no rows for the tokenizer's tokens, and the task cannot make them."""
+    """Raises BadInput if the model has no rows for some tokens of the tokenizer, and the task cannot add them."""
     model = request.task.model
     config = AutoConfig.from_pretrained(start, revision=model.revision, trust_remote_code=model.trust_remote_code)
     rows = getattr(config.get_text_config(), "vocab_size", None)
@@ -37,7 +38,7 @@ def check_vocabulary(tokenizer: Any, request: TrainRequest, start: str) -> None:
 
 
 def fit_embedding(model: Any, tokenizer: Any, request: TrainRequest) -> None:
-    """Give the model rows for tokens that were added to its tokenizer, near the mean of the others, and equal on every rank."""
+    """Add rows for tokens that were added to the tokenizer, near the mean of the others, and equal on every rank."""
     if tokens_of(tokenizer) > model.get_input_embeddings().num_embeddings:
         set_seed(request.task.seed)
         model.resize_token_embeddings(tokens_of(tokenizer))

@@ -1,8 +1,7 @@
-"""DeepSpeed as ranks use it, imported once: without torch.compile's backend, which takes 1 to 2 s of every rank's start.
+"""Imports DeepSpeed for ranks, once, without torch.compile's backend, which would add 1 to 2 s to every rank's start.
 
-`deepspeed.runtime.zero.muon` decorates a function by `torch.compile` when it is imported, and DeepSpeed imports it for whatever
-optimizer; the decorator loads torch._inductor at once. The variable makes the decorator return the function as it is, which no optimizer
-here calls.
+`deepspeed.runtime.zero.muon` decorates a function with `torch.compile` at import, and DeepSpeed imports it for every optimizer. The
+decorator loads torch._inductor at once. The variable makes the decorator return the function unchanged; no optimizer here calls it.
 """
 
 import os

@@ -1,7 +1,10 @@
-"""history -> features -> predictor -> searcher: which settings are fastest here, learned from every run (after CubicML, Meta 2024).
+"""Search for the fastest settings of a task, learned from every run (after CubicML, Meta 2024).
 
-Pure: rows, measurements and random generators come in, predictions and points to try go out. Names load on first use, so that importing
-the room costs nothing where LightGBM and pandas are not needed.
+`history` turns runs into rows, `features` describes the rows, `predictor` learns speed, failure and memory from them, `searcher` chooses
+points, and `search` measures them beside the file's own settings.
+
+Pure: the input is rows, measurements and random generators, the output predictions and points to try. Names load on first use, so that
+importing the room costs nothing where LightGBM and pandas are not needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tuner has to beat on the same budget: chance, a general optimizer, DeepSpeed's order of trials, and a person's first choice."""
+"""Baselines of a tuner on the same budget: random points, a general optimizer, DeepSpeed's order of trials, and a person's first choice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuneyard.tuning.space import Key, Point, Space
 
 
 class _Listed:
-    """Legal points in an order that is fixed from the start; what is measured changes nothing."""
+    """Legal points in a fixed order. Measurements do not change it."""
 
     def __init__(self, space: Space, order: Sequence[Key]) -> None:
         self._space, self._left = space, list(order)
@@ -38,11 +38,11 @@ class Random(_Listed):
 
 
 class DeepSpeedOrder(_Listed):
-    """The order of DeepSpeed's autotuner (0.19, `autotuning/autotuner.py`): ZeRO stages from the one that saves least memory to the one
-    that saves most, and in each the largest micro-batch first.
+    """The order of DeepSpeed's autotuner (0.19, `autotuning/autotuner.py`): ZeRO stages in ascending order of saved memory, and within a
+    stage the largest micro-batch first.
 
-    `saving` and `micro_batch` give a point's stage (any number that grows with what is saved) and its micro-batch; ties are in random
-    order, as DeepSpeed says nothing about tensor and pipeline parallelism.
+    `saving` and `micro_batch` give a point's stage (any number that grows with the saved memory) and its micro-batch. Ties are in random
+    order, as DeepSpeed defines no order for tensor and pipeline parallelism.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DeepSpeedOrder(_Listed):
 
 
 class Default(_Listed):
-    """What a person would run: the legal points by `preference`, least first. Ties are in random order."""
+    """A person's order: the legal points by `preference`, least first. Ties are in random order."""
 
     def __init__(self, space: Space, rng: np.random.Generator, *, preference: Callable[[Point], Any]) -> None:
         keys = _keys(space, rng)
@@ -64,11 +64,11 @@ class Default(_Listed):
 
 
 class Tpe:
-    """Optuna's TPE (Bergstra et al. 2011) through ask and tell, over the settings as categories. Failures are told as slower than all that
-    was measured.
+    """Optuna's TPE (Bergstra et al. 2011) through ask and tell, with settings as categories. A failure is reported as slower than every
+    measurement.
 
-    TPE knows no mask. What it proposes that is illegal or known already costs no trial; after `patience` such proposals in a row, the legal
-    point that shares most settings with the last of them is taken instead.
+    TPE has no mask. Illegal or known proposals cost no trial. After `patience` such proposals in a row, the searcher takes the legal point
+    that shares the most settings with the last one.
     """
 
     def __init__(self, space: Space, rng: np.random.Generator, *, patience: int = 8) -> None:

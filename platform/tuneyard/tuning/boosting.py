@@ -1,4 +1,5 @@
-"""Gradient-boosted trees (LightGBM) in bags: the members' spread says how sure they are, and rows that a member did not see how wrong.
+"""Bags of gradient-boosted trees (LightGBM). The spread of a bag's members measures uncertainty; rows that a member did not see measure
+errors.
 
 Deterministic: one thread, seeds derived from the caller's.
 """
@@ -23,7 +24,7 @@ IN_BAG = 0.8
 
 @dataclass(frozen=True)
 class Bag:
-    """Members as LightGBM's own text, so that they can be kept."""
+    """Members in LightGBM's text format, which can be stored."""
 
     texts: tuple[str, ...]
 
@@ -34,7 +35,7 @@ class Bag:
         return [lightgbm.Booster(model_str=text) for text in self.texts]
 
     def members(self, features: pd.DataFrame) -> np.ndarray:
-        """What each member adds to the offset; of `binary`, in logits. Shape (members, rows); zeros where there are no members."""
+        """Each member's addition to the offset; in logits for `binary`. Shape (members, rows); zeros without members."""
         if not self.texts or not len(features):
             return np.zeros((max(1, len(self.texts)), len(features)))
         table = features.to_numpy(float)
@@ -53,9 +54,9 @@ def fit_bag(
 ) -> tuple[Bag, np.ndarray]:
     """Members that predict `target - offset`, and each row's mean prediction by members that did not see it (without the offset).
 
-    At most `trees` trees each, fewer where rows are few. Every other member of a regression minimises absolute instead of squared error:
-    runs on a shared cluster have outliers.
-    With fewer than ten rows, or (for `binary`) one class only, nobody can learn: no members, and zeros.
+    Each member has at most `trees` trees, and fewer if there are few rows. Every other member of a regression minimises absolute instead of
+    squared error, because runs on a shared cluster have outliers. Fewer than ten rows, or (for `binary`) only one class, are too little to
+    learn from: the result is no members, and zeros.
     """
     rows = len(target)
     start = np.zeros(rows) if offset is None else offset

@@ -1,7 +1,7 @@
-"""What the predictor looks at, each with a stated meaning. Scale-free where it can be, so that a model size never seen is no stranger.
+"""Features of the predictor, each with a stated meaning. They are scale-free if possible, so that a new model size is not out of range.
 
-Shares of the roofline's terms say what a step is bound by, whatever the model's size; the layout says the rest. The planner's estimates of
-speed and memory are features among the others.
+Shares of the roofline's terms say what bounds a step, whatever the model's size. The layout adds the rest. The planner's estimates of speed
+and memory are features too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RATIOS = (
     Feature("log_layers_per_stage", "log2 layers", "layers of a pipeline stage"),
     Feature("log_width_per_rank", "log2", "hidden / tp: the narrow side of a rank's matmuls"),
     Feature("log_rank_parameters", "log2", "parameters / (tp pp): weights that a rank computes with"),
-    Feature("log_pass_flops_s", "log2 s", "matmul time of one pass of one stage at the peak: what latencies have to hide behind"),
+    Feature("log_pass_flops_s", "log2 s", "matmul time of one pass of one stage at the peak, behind which latencies hide"),
     Feature("bubble", "share", "(pp - 1) / (accum + pp - 1), the pipeline's bubble (Narayanan et al. 2021)"),
     Feature("log_group", "log2", "tp x dp: ranks between two pipeline stages' neighbours"),
     Feature("tp_machines", "machines", "tp / GPUs per machine: above 1, tensor parallelism crosses machines"),
@@ -57,7 +57,7 @@ RATIOS = (
     Feature(
         "syncs",
         "log2",
-        "reductions of gradients per step if every micro-batch had one: accum, where ZeRO is off and stages and replicas are several",
+        "reductions of gradients per step if every micro-batch had one: accum, with ZeRO off and several stages and replicas",
     ),
     Feature("memory_share", "share", "the planner's estimate of peak memory over the device's"),
     Feature("memory_known", "0 or 1", "whether the planner could estimate the memory"),
@@ -71,7 +71,7 @@ FEATURES = LAYOUT + RATIOS + SHARES
 
 @dataclass(frozen=True)
 class Described:
-    """Rows, described. All are indexed alike; NaN where a row lacks what is needed."""
+    """Rows with their features. All members have the same index; NaN where a row lacks an input."""
 
     known: pd.DataFrame
     """Cleaned inputs."""
@@ -84,7 +84,7 @@ class Described:
     step_tokens: np.ndarray
     """Tokens of an optimizer step per GPU."""
     memory_gb: np.ndarray
-    """Of one device."""
+    """Memory of one device."""
 
     def at(self, which: np.ndarray) -> Described:
         """The rows where `which` is true (or at those positions), with a fresh index."""
@@ -95,12 +95,12 @@ class Described:
 
     @property
     def usable(self) -> np.ndarray:
-        """Rows with enough known fields for a prediction. Shape (rows,)."""
+        """Whether a row has enough known fields for a prediction. Shape (rows,)."""
         return np.asarray(np.isfinite(self.terms.to_numpy()).all(axis=1) & np.isfinite(self.step_tokens) & (self.step_tokens > 0))
 
 
 def describe(rows: pd.DataFrame) -> Described:
-    """Rows of history (or wishes of the same columns) as features. Raises BadInput for missing columns."""
+    """Features of rows of history, or of requests with the same columns. Raises BadInput for missing columns."""
     known = clean(rows)
     found = terms(known)
     step_s, memory_gb = _planned(known)
@@ -111,7 +111,7 @@ def describe(rows: pd.DataFrame) -> Described:
 
 
 def _planned(known: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """The planner's seconds of a step, and peak memory in GB. NaN where it cannot say."""
+    """The planner's seconds of a step, and peak memory in GB. NaN where the planner has no estimate."""
     answer = np.full((2, len(known)), np.nan)
     for i, setup in enumerate(setups_of(known)):
         if setup is None:

@@ -1,4 +1,4 @@
-"""Runs of this platform as rows of history: the columns of published runs, so that both teach the same predictor."""
+"""Runs of this platform as rows of history: with the columns of published runs, so that one predictor learns from both."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STATUS = {"succeeded": "ok", "OutOfMemory": "oom", "Deadline": "hang", "Settings": "failed"}
-"""By failure, else by status. What failed for another reason says nothing about its settings."""
+"""Status of a row, by failure, else by status. Other failures say nothing about the settings."""
 _FAILURES = {"oom": "OutOfMemory", "hang": "Deadline", "failed": "Settings"}
-"""By how a status of published runs begins; that it failed without a reason given is held against the settings."""
+"""Failure by the prefix of a published run's status. A failure without a reason counts against the settings."""
 
 
 def settings_row(task: TrainTask, shape: ModelShape, plan: Plan, *, gpus_per_node: int = 8) -> dict[str, Any]:
-    """What a predictor reads of a run (`rows.INPUTS` and `rows.OPTIONAL`), known before it starts."""
+    """Inputs of a predictor about a run (`rows.INPUTS` and `rows.OPTIONAL`), known before it starts."""
     adapter = task.method.adapter
     places = (("optimizer", plan.offload_optimizer), ("parameters", plan.offload_parameters))
     offloads = [f"{what} to {where}" for what, where in places if where != "none"]
@@ -58,7 +58,7 @@ def settings_row(task: TrainTask, shape: ModelShape, plan: Plan, *, gpus_per_nod
 
 
 def history_frame(attempts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of past attempts, as `History.training_runs` gives them: what was known before, and what came of it. May be empty."""
+    """Rows of past attempts from `History.training_runs`: inputs and outcomes. May be empty."""
     import pandas as pd
 
     return pd.DataFrame([_row(attempt) for attempt in attempts], columns=[*INPUTS, *OPTIONAL, *OUTCOMES])
@@ -76,16 +76,18 @@ def _row(attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stall(result: Mapping[str, Any]) -> float:
-    """Share of the time in which a run on streamed data waited for rows: no fault of its settings, and the planner adds it anew."""
+    """Share of the time in which a run on streamed data waited for rows. It is independent of the settings, and the planner adds it
+    again.
+    """
     stall = ((result.get("details") or {}).get("bottleneck") or {}).get("stall") or 0.0
     return min(0.99, max(0.0, float(stall)))
 
 
 def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibration, Counter[str]]:
-    """The planner's efficiencies, corrected by what runs of this platform have reached, and how many runs those were, by SKU.
+    """The planner's efficiencies, corrected by the speed of this platform's runs, and the number of these runs by SKU.
 
-    Of other software's runs the planner knows less than it would need. `latest`: how many of the last runs count. What padding costs is
-    not in a plan: only runs whose sequences were full count where there are any on that SKU.
+    Runs of other software lack data that the planner needs. `latest`: number of recent runs to use. A plan does not include the cost of
+    padding: if a SKU has runs with full sequences, only these are used.
     """
     own = rows[(rows.framework == "tuneyard") & (rows.status == "ok") & (rows.tokens_per_sec_per_gpu > 0)]
     full = own.packed.fillna(1.0) > 0
@@ -96,9 +98,9 @@ def calibration_of(rows: pd.DataFrame, *, latest: int = 200) -> tuple[Calibratio
 
 
 def published_runs(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with the columns of published runs as `History.add_training_runs` takes them: source, settings, status, failure, result.
+    """Rows with the columns of published runs, as `History.add_training_runs` takes them: source, settings, status, failure, result.
 
-    Raises BadInput where a column that a predictor reads is missing.
+    Raises BadInput if a column that a predictor reads is missing.
     """
     check_columns(rows, (*INPUTS, *OUTCOMES))
     return [_published(row) for row in rows.astype(object).where(rows.notna(), None).to_dict("records")]

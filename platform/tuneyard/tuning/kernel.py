@@ -1,7 +1,8 @@
-"""Regression by likeness: what runs of similar settings did (a Gaussian process; Rasmussen and Williams 2006, algorithm 2.1).
+"""Regression from runs with similar settings: a Gaussian process (Rasmussen and Williams 2006, algorithm 2.1).
 
-Settings lie on a grid of powers of two, so the distance of two runs is in octaves of their layout, and likeness falls off as exp(-distance)
-(Matern 1/2: neighbouring settings may differ sharply). It learns from a handful of rows, where trees cannot, and knows where it has none.
+Settings lie on a grid of powers of two, so the distance of two runs is in octaves of their layout. Similarity is exp(-distance) (Matern
+1/2: neighbouring settings may differ sharply). The process learns from a handful of rows, which are too few for trees, and its spread shows
+where it has none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OCTAVES = dict.fromkeys(("log_dp", "log_tp", "log_pp", "log_cp", "log_gpus", "lo
 }
 """Differences of features that count as one unit of distance."""
 SHAPE_OCTAVES = 3.0
-"""Octaves of hidden size or of the number of layers that count as one unit."""
+"""Octaves of hidden size, or of the number of layers, that count as one unit."""
 STRANGERS = 1.5
 """Distance between runs of different software, and between runs on different SKUs."""
 
@@ -35,7 +36,7 @@ PADDING = 1.5
 
 
 def places(rows: Described) -> np.ndarray:
-    """Rows as points whose Euclidean distances say how unlike they are. Shape (rows, dimensions)."""
+    """Rows as points whose Euclidean distances measure dissimilarity. Shape (rows, dimensions)."""
     features, known = rows.features, rows.known
     columns = [features[name].to_numpy() / unit for name, unit in OCTAVES.items()]
     columns += [np.log2(known[name].to_numpy(float)) / SHAPE_OCTAVES for name in ("hidden", "layers")]
@@ -43,14 +44,14 @@ def places(rows: Described) -> np.ndarray:
     columns.append(known["packed"].to_numpy(float) * PADDING)
     columns += [(known[name].to_numpy(float) > limit) / 4.0 for name, limit in (("dp", 1), ("pp", 1), ("tp", 8))]
     for name in ("framework", "sku"):
-        # Words on orthogonal axes of a few pseudo-random directions: equal words coincide, others are about STRANGERS apart.
+        # Words become pseudo-random directions in a few dimensions: equal words coincide, others are about STRANGERS apart.
         columns += list(np.stack([_direction(str(word)) for word in known[name]], axis=1) if len(known) else np.zeros((8, 0)))
     return np.asarray(np.nan_to_num(np.stack(columns, axis=1)))
 
 
 @functools.cache
 def _direction(word: str) -> np.ndarray:
-    """A point on a sphere of eight dimensions that belongs to the word, so that two words are about STRANGERS apart."""
+    """A point of the word on a sphere of eight dimensions, so that two words are about STRANGERS apart."""
     rng = np.random.default_rng(list(word.encode()) or [0])
     axis = rng.standard_normal(8)
     return np.asarray(axis / np.linalg.norm(axis) * STRANGERS / np.sqrt(2))
@@ -58,25 +59,25 @@ def _direction(word: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Rows that are known, and how far each was from what was expected there."""
+    """Known rows, and the deviation of each from its expectation."""
 
     points: np.ndarray
     """Shape (rows, dimensions)."""
     values: np.ndarray
     """Shape (rows,)."""
     variance: float
-    """Of values, around what was expected, before any row is known."""
+    """Prior variance of values around their expectation."""
     noise: float
     """Variance of a repeated run."""
     shared: float = 0.0
-    """Variance of what all rows have in common."""
+    """Variance that all rows share."""
 
     @classmethod
     def empty(cls, dimensions: int, *, variance: float, noise: float, shared: float = 0.0) -> Self:
         return cls(np.zeros((0, dimensions)), np.zeros(0), variance, noise, shared)
 
     def longer(self, points: np.ndarray, values: np.ndarray) -> Kernel:
-        """With more rows known."""
+        """A kernel with further known rows."""
         return replace(self, points=np.vstack([self.points, points]), values=np.concatenate([self.values, values]))
 
     @cached_property
@@ -97,7 +98,7 @@ class Kernel:
         return np.asarray(self._likeness(points) @ self._solved[1])
 
     def spread(self, points: np.ndarray) -> np.ndarray:
-        """Standard deviation of what is expected there, without the noise of a run. Shape (points,)."""
+        """Standard deviation of the expectation, without the noise of a run. Shape (points,)."""
         before = self.variance + self.shared
         if not len(self.values):
             return np.full(len(points), np.sqrt(before))

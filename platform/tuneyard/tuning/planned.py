@@ -1,4 +1,4 @@
-"""What is expected of points from the planner alone, corrected by what a search has measured: for tasks of which history learns nothing."""
+"""Expectations of points from the planner alone, corrected by the measurements of a search: for tasks without a usable history."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tuneyard.tuning.searcher import Outlook
 from tuneyard.tuning.space import Point
 
 _VARIANCE = 0.3**2
-"""Of log speed around the plan's: one setting is 30 % better or worse than planned."""
+"""Variance of log speed around the plan's: one setting is 30 % better or worse than planned."""
 _SHARED = 1.0
-"""Of what all points have in common, such as the speed of the machine."""
+"""Variance that all points share, such as the speed of the machine."""
 _NOISE = 0.05**2
 _FAILS = 0.05
-"""Probability that a point fails which the planner takes for possible."""
+"""Probability that a point fails although the planner considers it possible."""
 
 
 class PlannedExpectation:
-    """`planned`: speed of a point as planned, None where the planner has none. Points are alike as far as their settings are equal."""
+    """`planned`: planned speed of a point; None without a plan. The similarity of points is the number of their equal settings."""
 
     def __init__(self, points: Sequence[Point], planned: Callable[[Point], float | None]) -> None:
         speeds = [planned(point) for point in points]
@@ -45,7 +45,7 @@ class PlannedExpectation:
 
 
 def _places(points: Sequence[Point]) -> np.ndarray:
-    """An axis for each value of each setting. Shape (points, axes)."""
+    """One axis per value of each setting. Shape (points, axes)."""
     axes = list(dict.fromkeys(item for point in points for item in point.items()))
     return np.array([[float(point.get(name) == value) for name, value in axes] for point in points]).reshape(len(points), len(axes))
 

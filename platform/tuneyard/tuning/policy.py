@@ -1,7 +1,7 @@
-"""A policy over a factored categorical space, improved by REINFORCE (Williams 1992), as CubicML searches (Meta 2024, section 3.3).
+"""A policy over a factored categorical space, improved by REINFORCE (Williams 1992), as in CubicML's search (Meta 2024, section 3.3).
 
-One softmax per setting; a point's probability is the product over its settings, renormalised over the points that are legal and not tried
-yet. So nothing illegal is ever drawn, and the gradient of log p is exact: what the point has, less what the policy expects.
+Each setting has one softmax. A point's probability is the product over its settings, renormalised over the legal, untried points. So only
+legal points are drawn, and the gradient of log p is exact: the point's one-hot vector minus the policy's expectation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class PolicySettings:
     batch: int = 32
     rate: float = 0.7
     entropy: float = 0.02
-    """Weight of the policy's entropy beside the reward (which is 0 to 1): keeps it from settling on the first good point."""
+    """Weight of the policy's entropy beside the reward (0 to 1): prevents early convergence to the first good point."""
     baseline_decay: float = 0.9
-    """Of the moving average of rewards that is subtracted from each."""
+    """Decay of the moving average of rewards that is subtracted from each reward."""
 
 
 def reinforce(
@@ -30,10 +30,10 @@ def reinforce(
     rng: np.random.Generator,
     settings: PolicySettings | None = None,
 ) -> dict[int, float]:
-    """Walks the policy towards high reward; which points it drew, and the reward of each.
+    """Improve the policy by `reward`. Returns the drawn points, with the reward of each.
 
-    `keys`: points as indices of values, shape (points, settings); `sizes`: values of each setting; `reward` answers for positions in
-    `keys`. Positions are drawn from `keys` only.
+    `keys`: points as indices of values, shape (points, settings); `sizes`: number of values of each setting; `reward`: takes positions in
+    `keys`. Only positions in `keys` are drawn.
     """
     chosen = settings or PolicySettings()
     # Points as one-hot rows: a point's logit is its row times all logits.

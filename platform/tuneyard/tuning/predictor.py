@@ -1,8 +1,8 @@
-"""Speed, failure and peak memory of a run that has not run, from the runs that have.
+"""Speed, failure and peak memory of a future run, learned from past runs.
 
-Speed is the roofline, calibrated by history (the planner's estimate while there is none), times what trees and like runs say is left over.
-Failure starts from the planner's memory over the device's, memory from the planner's terms; history corrects both in the same way.
-Far from all history there is no pretence: the answer is the planner's, and `supported` is false.
+Speed is the roofline, calibrated by history (the planner's estimate without history), times the residual from trees and similar runs. The
+estimate of failure starts from the planner's memory over the device's memory, that of memory from the planner's terms. History corrects
+both in the same way. Far from all history the prediction is the planner's, and `supported` is false.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuneyard.tuning.analytic import calibrated, failure_logit, log_memory, log_
 from tuneyard.tuning.boosting import Bag, fit_bag
 from tuneyard.tuning.features import describe
 from tuneyard.tuning.kernel import Kernel, distances, places
-from tuneyard.tuning.leftover import Leftover
+from tuneyard.tuning.residual import Residual
 from tuneyard.tuning.roofline import Roofline
 from tuneyard.tuning.rows import failed, kept
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REACH = 2.5
-"""Distance (see `kernel`) to the nearest run of history beyond which history says nothing."""
+"""Distance (see `kernel`) to the nearest run of history beyond which history is not used."""
 REBOOST = 0.1
-"""Growth of history after which trees are grown anew; until then, new rows speak through a kernel."""
+"""Growth of history after which trees are grown again; until then, new rows are used through a kernel."""
 UNKNOWN = "size, GPU, sequence length or batch is not given, or not known to the catalog"
 FAR = "no run like it in history: the planner's estimate"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the trees say of rows, before rows that came after them are heard. All shapes (usable rows,)."""
+    """The prediction of the trees for rows, before later rows are used. All shapes (usable rows,)."""
 
     points: np.ndarray
     """Places (see `kernel`). Shape (usable rows, dimensions)."""
     usable: np.ndarray
-    """Which of all rows these are. Shape (rows,)."""
+    """Whether each row is usable. Shape (rows,)."""
     step_tokens: np.ndarray
     log_seconds: np.ndarray
     planned_log_seconds: np.ndarray
@@ -49,7 +49,7 @@ class Forecast:
     planned_log_memory: np.ndarray
 
     def only(self, row: int) -> Forecast:
-        """That of one row alone."""
+        """The forecast of one row."""
         at = int(self.usable[:row].sum())
         kept = slice(at, at + int(self.usable[row]))
         parts = {name: value[kept] for name, value in vars(self).items() if name != "usable"}
@@ -58,31 +58,31 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Made by `fit`; never changes. `updated` makes another."""
+    """Made by `fit`; immutable. `updated` makes another."""
 
     grown_from: pd.DataFrame
-    """Rows of history that the trees know."""
+    """Rows of history from which the trees were grown."""
     late: pd.DataFrame
     """Rows of history that came after the trees."""
     seed: int
     rooflines: dict[str, Roofline]
     """By software; "" for all others."""
-    speed: Leftover
-    memory: Leftover
+    speed: Residual
+    memory: Residual
     failure: Bag
     seen: np.ndarray
     """Places of all usable rows. Shape (rows, dimensions)."""
     timed_rows: int
-    """Rows with a speed that the trees know."""
+    """Number of rows with a speed from which the trees were grown."""
     late_speed: Kernel
-    """Rows that came after the trees: how far their log seconds were from the prediction."""
+    """Deviation of late rows' log seconds from the prediction."""
     late_failure: Kernel
 
     @classmethod
     def fit(cls, rows: pd.DataFrame, *, seed: int = 0) -> Self:
-        """Learn from rows with the columns of training_runs.csv; any number of them, none included.
+        """Learn from any number of rows with the columns of training_runs.csv, including none.
 
-        Rows that lack what a prediction needs (size, GPU, batch) are passed over. Raises BadInput for missing columns.
+        Rows without the inputs of a prediction (size, GPU, batch) are skipped. Raises BadInput for missing columns.
         """
         history = kept(rows)
         described = describe(history)
@@ -106,8 +106,8 @@ class Predictor:
             late=history[:0],
             seed=seed,
             rooflines=rooflines,
-            speed=Leftover.fit(timed, points[measured], left, seed=seed, noise=0.4),
-            memory=Leftover.fit(heavy, points[weighed], above, seed=seed + 2, noise=0.25),
+            speed=Residual.fit(timed, points[measured], left, seed=seed, noise=0.4),
+            memory=Residual.fit(heavy, points[weighed], above, seed=seed + 2, noise=0.25),
             failure=failure,
             seen=points,
             timed_rows=len(seconds),
@@ -116,15 +116,15 @@ class Predictor:
         )
 
     def updated(self, rows: pd.DataFrame) -> Predictor:
-        """With more rows known. Cheap for a few, which correct predictions around them; trees are grown anew once history is a tenth
-        longer.
+        """A predictor with further rows. A few rows are cheap: they correct predictions around them. Trees are grown again once history is
+        a tenth longer.
 
         Raises BadInput for missing columns.
         """
         return self.learned(self.forecast(rows), kept(rows))
 
     def learned(self, forecast: Forecast, rows: pd.DataFrame) -> Predictor:
-        """As `updated`, for rows that this predictor's trees have forecast already."""
+        """Like `updated`, for rows with an existing forecast of this predictor's trees."""
         import pandas as pd
 
         late = pd.concat([self.late, rows], ignore_index=True) if len(self.late) else rows
@@ -145,7 +145,7 @@ class Predictor:
 
     def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
         """For each row: `tokens_per_sec_per_gpu` with its `_low` and `_high` (one standard deviation), `sigma_log`, `fail_probability`,
-        `peak_mem_gb`, `supported`, and `why_not` where it is not. NaN where not even the planner can say.
+        `peak_mem_gb`, `supported`, and `why_not` if it is false. NaN if even the planner has no estimate.
 
         Raises BadInput for missing columns.
         """
@@ -154,7 +154,7 @@ class Predictor:
         return answer
 
     def forecast(self, rows: pd.DataFrame) -> Forecast:
-        """What does not change until trees are grown anew. Raises BadInput for missing columns."""
+        """The part of a prediction that is constant until trees are grown again. Raises BadInput for missing columns."""
         described = describe(rows)
         usable = described.usable
         found = described.at(usable)
@@ -174,13 +174,13 @@ class Predictor:
         )
 
     def answers(self, forecast: Forecast) -> pd.DataFrame:
-        """The columns of `predict`, with the rows heard that came after the trees."""
+        """The columns of `predict`, with late rows taken into account."""
         import pandas as pd
 
         points = forecast.points
         near = distances(points, self.seen).min(1) <= REACH if len(self.seen) else np.zeros(len(points), dtype=bool)
         seconds = np.where(near, forecast.log_seconds + self.late_speed.mean(points), forecast.planned_log_seconds)
-        # Half of what a run cannot be known by is where it stands: that much goes once a neighbour is measured.
+        # Half of a run's uncertainty comes from its place: that part vanishes once a neighbour is measured.
         unheard = self.late_speed.spread(points) / np.sqrt(self.late_speed.variance + self.late_speed.shared)
         columns = {
             "tokens_per_sec_per_gpu": forecast.step_tokens * np.exp(-seconds),
@@ -202,7 +202,7 @@ class Predictor:
 
 
 def _positive(rows: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """A column as numbers, and where they are positive."""
+    """A column as numbers, and a mask of its positive values."""
     import pandas as pd
 
     values = pd.to_numeric(rows[column], errors="coerce").to_numpy(float)

@@ -1,4 +1,4 @@
-"""A predictor as bytes: gzipped JSON with a version. It holds no code, and floats to the last bit."""
+"""A predictor as bytes: gzipped JSON with a version. It holds no code, and keeps floats to the last bit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tuneyard.api import BadInput
 from tuneyard.tuning.boosting import Bag
 from tuneyard.tuning.features import FEATURES
 from tuneyard.tuning.kernel import Kernel
-from tuneyard.tuning.leftover import Leftover
 from tuneyard.tuning.predictor import Predictor
+from tuneyard.tuning.residual import Residual
 from tuneyard.tuning.roofline import FACTORS, Roofline
 from tuneyard.tuning.rows import kept
 
 FORMAT = 2
-"""It grows with each change of the parts, or of the meaning of a feature."""
+"""It increases with each change of the parts, or of the meaning of a feature."""
 _AGAIN = "fit it again from history (Predictor.fit)"
 
 
@@ -34,8 +34,8 @@ def predictor_to_bytes(predictor: Predictor) -> bytes:
         "late": predictor.late.to_csv(index=False),
         "seed": predictor.seed,
         "rooflines": {name: roofline.log_factors.tolist() for name, roofline in predictor.rooflines.items()},
-        "speed": _leftover(predictor.speed),
-        "memory": _leftover(predictor.memory),
+        "speed": _residual(predictor.speed),
+        "memory": _residual(predictor.memory),
         "failure": predictor.failure.texts,
         "seen": _array(predictor.seen),
         "timed_rows": predictor.timed_rows,
@@ -46,7 +46,7 @@ def predictor_to_bytes(predictor: Predictor) -> bytes:
 
 
 def predictor_from_bytes(data: bytes) -> Predictor:
-    """Raises BadInput where the bytes are no predictor, or one of another version."""
+    """The predictor in `data`. Raises BadInput if the bytes are no predictor, or one of another version."""
     try:
         parts: dict[str, Any] = json.loads(gzip.decompress(data))
         version = parts["format"]
@@ -61,8 +61,8 @@ def predictor_from_bytes(data: bytes) -> Predictor:
         late=_read_rows(parts["late"]),
         seed=parts["seed"],
         rooflines={name: Roofline(np.array(values)) for name, values in parts["rooflines"].items()},
-        speed=_read_leftover(parts["speed"]),
-        memory=_read_leftover(parts["memory"]),
+        speed=_read_residual(parts["speed"]),
+        memory=_read_residual(parts["memory"]),
         failure=Bag(tuple(parts["failure"])),
         seen=_read_array(parts["seen"]),
         timed_rows=parts["timed_rows"],
@@ -92,10 +92,10 @@ def _read_kernel(kept: dict[str, Any]) -> Kernel:
     return Kernel(_read_array(kept["points"]), _read_array(kept["values"]), kept["variance"], kept["noise"], kept["shared"])
 
 
-def _leftover(leftover: Leftover) -> dict[str, Any]:
-    trees = {"trees": leftover.trees.texts, "noise": leftover.noise.texts}
-    return {**trees, "like": _kernel(leftover.like), "usual_noise": leftover.usual_noise}
+def _residual(residual: Residual) -> dict[str, Any]:
+    trees = {"trees": residual.trees.texts, "noise": residual.noise.texts}
+    return {**trees, "like": _kernel(residual.like), "usual_noise": residual.usual_noise}
 
 
-def _read_leftover(kept: dict[str, Any]) -> Leftover:
-    return Leftover(Bag(tuple(kept["trees"])), _read_kernel(kept["like"]), Bag(tuple(kept["noise"])), kept["usual_noise"])
+def _read_residual(kept: dict[str, Any]) -> Residual:
+    return Residual(Bag(tuple(kept["trees"])), _read_kernel(kept["like"]), Bag(tuple(kept["noise"])), kept["usual_noise"])

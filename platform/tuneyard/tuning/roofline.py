@@ -1,9 +1,9 @@
-"""Seconds of a training step, term by term, each times a factor that history fits.
+"""Seconds of a training step, term by term, each with a factor that is fitted to history.
 
 A step is a sum of terms computed from dimensions, data-sheet peaks and volumes of collectives: matmuls, attention, elementwise work,
 reading weights, launching kernels, tensor- and data-parallel collectives inside and across machines, pipeline transfers, the optimizer.
-What a data sheet cannot say (achieved share of the peak, latencies of a library) is one factor per term, fitted to log(seconds) by
-regularised non-linear least squares: with no rows the factors are the prior's, with many they are history's. The form is that of
+Quantities that are in no data sheet (achieved share of the peak, latencies of a library) are one factor per term, fitted to log(seconds) by
+regularised non-linear least squares: without rows the factors are the prior's, with many rows they are history's. The form follows
 Narayanan et al. 2021 (section 3) for volumes and the pipeline's bubble.
 """
 
@@ -45,13 +45,13 @@ FACTORS = {
     "offload": 1.0,
     "step": 1.0,
 }
-"""Terms, with the factor that each has before history says otherwise."""
+"""Terms, with the prior factor of each."""
 TIGHTNESS = 0.05
-"""Weight of the prior on log factors, relative to the mean squared residual: a factor moves freely once rows speak of it."""
+"""Weight of the prior on log factors, relative to the mean squared residual: rows that determine a factor move it freely."""
 
 
 def terms(known: pd.DataFrame) -> pd.DataFrame:
-    """Seconds per optimizer step of each term at its nominal rate, for cleaned rows. NaN where a row lacks what is needed."""
+    """Seconds per optimizer step of each term at its nominal rate, for cleaned rows. NaN where a row lacks an input."""
     import pandas as pd
 
     k = {c: known[c].to_numpy(float) for c in known.columns if c not in ("sku", "framework")}
@@ -119,7 +119,7 @@ def _rates(known: pd.DataFrame) -> tuple[np.ndarray, ...]:
         rates[0, here] = np.where(width == 4, fp32, np.where(width < 2, found.peak_flops.get("fp8", peak), peak)) / share
         rates[1, here] = found.memory_bandwidth_gb_s * 1e9 / share
         rates[2, here] = (found.link_gb_s / 2 or found.memory_bandwidth_gb_s / 4) * 1e9 / share
-        # 400 Gbit/s per GPU beside H100 and later, 200 beside A100, 100 else: what the makers' own machines have.
+        # 400 Gbit/s per GPU beside H100 and later, 200 beside A100, 100 otherwise: as in the makers' own machines.
         rates[3, here] = (50 if found.link_gb_s >= 900 else 25 if found.link_gb_s >= 600 else 12.5) * 1e9
         rates[4, here] = (found.pcie_gb_s / 2 or found.memory_bandwidth_gb_s / 4) * 1e9
     return tuple(rates)
@@ -137,7 +137,9 @@ class Roofline:
         return cls(np.log(np.array(list(FACTORS.values()))))
 
     def fitted(self, found: pd.DataFrame, log_seconds: np.ndarray) -> Roofline:
-        """Factors that explain `log_seconds` of steps with these terms, kept near this one's where rows say little. Robust to outliers."""
+        """Factors that explain `log_seconds` of steps with these terms, close to this roofline's where rows do not determine them. Robust
+        to outliers.
+        """
         if len(log_seconds) == 0:
             return self
         from scipy.optimize import least_squares

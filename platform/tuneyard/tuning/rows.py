@@ -1,7 +1,7 @@
-"""A row of run history: its columns, what it leaves unsaid, and the same run as the planner sees it.
+"""A row of run history: its columns, the values that follow from others, and the same run as the planner's Setup.
 
-A row has the columns of `training_runs.csv`: one run of training, whoever ran it. Sources leave columns empty that follow from others;
-`clean` fills in what does follow, and leaves NaN where nothing does. Nothing is guessed about speed or memory.
+A row has the columns of `training_runs.csv`: one training run of any software. Sources leave out columns that follow from others. `clean`
+fills these in, and leaves NaN otherwise. Speed and memory are never guessed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ INPUTS = (
     *("micro_batch", "grad_accum", "global_batch", "precision", "dp", "tp", "pp", "cp", "sharding", "zero_stage"),
     *("activation_checkpointing", "offload", "attention_impl", "method", "lora_rank", "framework"),
 )
-"""What a prediction reads."""
+"""Columns that a prediction reads."""
 OPTIONAL = ("packed",)
-"""What a prediction reads too where a source has the column. `packed`: 1 where samples fill the sequences, which is taken for granted of
-sources that do not say (pre-training does so), 0 where each sequence holds one sample and its padding."""
+"""Columns that a prediction also reads if a source has them. `packed`: 1 if samples fill the sequences, 0 if each sequence holds one sample
+and its padding. Sources without the column count as 1, as in pre-training.
+"""
 OUTCOMES = ("tokens_per_sec_per_gpu", "peak_mem_gb", "status")
-"""What history teaches."""
+"""Columns with the outcomes of a run."""
 FAILED = ("oom", "failed", "hang")
-"""How a status begins where the settings did not work. `unsupported` and `not reported` say nothing about them."""
+"""Prefixes of a status that means that the settings did not work. `unsupported` and `not reported` say nothing about the settings."""
 
 _TEXT = ("gpu_type", "precision", "sharding", "activation_checkpointing", "offload", "attention_impl", "method", "framework")
 _NUMERIC = tuple(c for c in INPUTS if c not in _TEXT)
@@ -47,23 +48,23 @@ def kept(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def check_columns(rows: pd.DataFrame, columns: tuple[str, ...]) -> None:
-    """Raises BadInput that names the columns which are missing entirely."""
+    """Raises BadInput with the names of the columns that are missing entirely."""
     missing = [c for c in columns if c not in rows.columns]
     if missing:
         raise BadInput(
             f"the rows have no column {', '.join(missing)}",
-            "give all columns of training_runs.csv; leave a cell empty where it is not known",
+            "give all columns of training_runs.csv; leave unknown cells empty",
         )
 
 
 @functools.cache
 def device(gpu_type: str) -> Gpu | None:
-    """The SKU that a source's name of a GPU stands for, such as `NVIDIA H100-SXM5-80GB`; None for one that the catalog lacks."""
+    """The SKU of a source's name of a GPU, such as `NVIDIA H100-SXM5-80GB`; None if the catalog lacks it."""
     return gpu("cpu") if gpu_type.strip().lower() == "cpu" else kinds().find(gpu_type) or kept_kind(gpu_type)
 
 
 def failed(rows: pd.DataFrame) -> np.ndarray:
-    """1.0 where the settings did not work, 0.0 where they did, NaN where the source does not say. Shape (rows,)."""
+    """1.0 if the settings did not work, 0.0 if they did, NaN if the source does not say. Shape (rows,)."""
     status = rows["status"].astype("string").str.lower().fillna("")
     bad = np.asarray(status.str.startswith(FAILED), dtype=bool)
     fine = np.asarray(status == "ok", dtype=bool)
@@ -71,9 +72,9 @@ def failed(rows: pd.DataFrame) -> np.ndarray:
 
 
 def clean(rows: pd.DataFrame) -> pd.DataFrame:
-    """The inputs as numbers, with what follows from other columns filled in. Raises BadInput for columns that are missing.
+    """The inputs as numbers, with values that follow from other columns filled in. Raises BadInput for missing columns.
 
-    Where a source names only the number of parameters, dimensions are those of a model with layers = hidden / 128 (12 layers hidden^2
+    If a source has only the number of parameters, dimensions are those of a model with layers = hidden / 128 (12 layers hidden^2
     parameters), and `shape_known` is 0.
     """
     import pandas as pd
@@ -104,7 +105,7 @@ def clean(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fill_shape(known: pd.DataFrame) -> None:
-    """Dimensions and the number of parameters, each from the other where one is missing."""
+    """Fill in missing dimensions from the number of parameters, and the reverse."""
     known["shape_known"] = known[["layers", "hidden", "heads", "ffn", "vocab"]].notna().all(axis=1) * 1.0
     hidden = (known.params_b * 1e9 * 128 / 12) ** (1 / 3)
     known["hidden"] = known.hidden.fillna(hidden)
@@ -139,7 +140,7 @@ def _fill_layout(known: pd.DataFrame, text: dict[str, pd.Series]) -> None:
 
 
 def setup_of(row: Mapping[str, Any]) -> Setup | None:
-    """A row as the planner's Setup; None where it lacks dimensions or layout, or names a GPU that the catalog lacks."""
+    """A row as the planner's Setup; None if it lacks dimensions or layout, or its GPU is not in the catalog."""
     import pandas as pd
 
     one = pd.DataFrame([{c: row.get(c) for c in INPUTS}])

@@ -1,11 +1,14 @@
 """A search by measurement: rounds of trials beside the incumbent, then pairs that confirm or refute the winner.
 
-Machines are noisy and drift. So the incumbent (the settings of the file) runs again in each round, what a trial measures counts relative
-to the incumbent of its round, and the winner is whoever is confirmed in pairs, not whoever was measured once. What lost to the incumbent is
-not confirmed. All that is known is a `Record`, kept after each measurement: a search that was ended goes on from it.
+1. Rounds. Machines are noisy and drift, so the incumbent (the settings of the file) runs again in each round, and a trial counts relative
+   to
+   the incumbent of its round.
+2. Pairs. The best trial is confirmed in pairs with the incumbent. A trial that lost to the incumbent is not confirmed.
 
-The budget is of all runs (`shares` divides it) and of all time: a run for which there is none left is not begun, and one during which the
-time ends is cut off and does not count.
+All results are a `Record`, which is kept after each measurement: an interrupted search continues from it.
+
+The budget limits the number of runs (`shares` divides it) and the total time. A run without enough time left is not started. If the time
+ends during a run, the run is cut off and does not count.
 """
 
 from __future__ import annotations
@@ -20,25 +23,25 @@ from tuneyard.tuning.searcher import Searcher
 from tuneyard.tuning.space import Point
 
 NO_GAIN = 0.01
-"""A round that betters the best by less is one without gain; after two of them the search ends."""
+"""Smallest gain over the best that counts. The search ends after two rounds without a gain."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What came of one short run. `tokens_per_s` over all ranks, None where it failed; `failure` is a FailureKind, or "Hang"."""
+    """Result of one short run. `tokens_per_s` over all ranks; None if it failed. `failure` is a FailureKind, or "Hang"."""
 
     number: int
     point: dict[str, Any]
     tokens_per_s: float | None = None
     spread: float = 0.0
-    """Half the distance between the quartiles of the steps, as a share of the median."""
+    """Half the interquartile range of the steps, as a share of the median."""
     predicted: float | None = None
-    """Tokens/s that were expected before the search; None where nothing was."""
+    """Tokens/s that were expected before the search; None without an expectation."""
     failure: str = ""
     message: str = ""
     seconds: float = 0.0
     ratio: float | None = None
-    """Its worth over that of the incumbent of the same round; None where it failed, and for the incumbent itself."""
+    """Its worth over that of the incumbent of the same round; None for a failed trial, and for the incumbent itself."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,27 +49,27 @@ class Trial:
 
 @dataclass
 class Record:
-    """All that was measured, in the order in which it was."""
+    """All measurements, in order."""
 
     own: list[Trial] = field(default_factory=list)
-    """Of the incumbent, one for each round."""
+    """Runs of the incumbent, one per round."""
     trials: list[Trial] = field(default_factory=list)
     pairs: list[tuple[Trial, Trial]] = field(default_factory=list)
-    """The incumbent and the best of `trials`; who ran first changes from pair to pair."""
+    """The incumbent and the best of `trials`. Their order of execution alternates."""
     place: str = ""
-    """Where it was measured, in words that are equal where machines are; ratios of one place say little of another."""
+    """Place of the measurements. Equal machines have equal texts; ratios of one place hardly apply to another."""
     numbers: int = 0
-    """How many runs were begun; each has a number of its own, also the one during which the search was ended."""
+    """Number of runs that were started, including one that was interrupted. Each has its own number."""
     needed: int = 0
-    """Pairs that the best must win; 0 before it is known whether it is to be confirmed."""
+    """Pairs that the best must win; 0 before the decision to confirm it."""
     runs: int = field(default=0, compare=False)
     """Runs that the last start of the search has measured."""
     out_of_time: bool = field(default=False, compare=False)
-    """Whether that start left out a run, or cut one off, because time was short."""
+    """Whether that start left out a run, or cut one off, for lack of time."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """Raises KeyError or TypeError where it is something else."""
+        """The record in `values`. Raises KeyError or TypeError for other values."""
         return cls(
             own=[Trial(**each) for each in values["own"]],
             trials=[Trial(**each) for each in values["trials"]],
@@ -77,7 +80,9 @@ class Record:
         )
 
     def at(self, place: str, is_legal: Callable[[Point], bool]) -> Record:
-        """What of this counts at a place: nothing of another one, and of this one only legal points, with the pairs of the best of them."""
+        """The part of this record that counts at a place: nothing of another place, and of this one only legal points, with the pairs of
+        the best.
+        """
         if place != self.place:
             return Record(place=place, numbers=self.numbers)
         kept = replace(self, trials=[trial for trial in self.trials if is_legal(trial.point)])
@@ -90,28 +95,29 @@ class Record:
         return asdict(self)
 
     def best(self) -> Trial | None:
-        """The trial with the highest ratio; None where all have failed."""
+        """The trial with the highest ratio; None if all have failed."""
         return max((trial for trial in self.trials if trial.ratio is not None), key=lambda trial: trial.ratio or 0.0, default=None)
 
     def leader(self) -> Trial | None:
-        """The best, where it is better than the incumbent of its round."""
+        """The best trial, if it is better than the incumbent of its round."""
         best = self.best()
         return best if best is not None and (best.ratio or 0.0) > 1 else None
 
     def ratios(self) -> list[float]:
-        """Of the pairs, for the best: its worth over the incumbent's."""
+        """For each pair, the worth of the best over that of the incumbent."""
         return [theirs.ratio for _, theirs in self.pairs if theirs.ratio is not None]
 
     def gain(self, pairs: int) -> float:
-        """What the best gains over the incumbent: the median of its pairs, less 1. 0 unless all of `pairs` were won: a sign test that
-        chance alone passes once in 2^pairs."""
+        """Gain of the best over the incumbent: the median of its pairs, minus 1. 0 unless all of `pairs` were won: a sign test that chance
+        alone passes once in 2^pairs.
+        """
         ratios = self.ratios()
         return statistics.median(ratios) - 1 if ratios and len(ratios) >= pairs > 0 and min(ratios) > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What a budget of runs goes to: candidates, the incumbent once in each round, and pairs of two runs."""
+    """Division of a budget of runs: candidates, the incumbent once per round, and pairs of two runs."""
 
     candidates: int
     rounds: int
@@ -119,8 +125,9 @@ class Shares:
 
 
 def shares(trials: int, rounds: int, pairs: int) -> Shares:
-    """Of a budget of `trials` runs, pairs take half at most, and of the rest the incumbent a third, so that each round tries two candidates
-    at least (one, in a budget of two or four runs). Raises ValueError below two runs."""
+    """The shares of a budget of `trials` runs. Pairs take at most half, and the incumbent a third of the rest, so that each round tries at
+    least two candidates (one, in a budget of two or four runs). Raises ValueError below two runs.
+    """
     if trials < 2:
         raise ValueError("a comparison takes two runs")
     pairs = min(pairs, trials // 4)
@@ -130,7 +137,7 @@ def shares(trials: int, rounds: int, pairs: int) -> Shares:
 
 
 class IncumbentFailed(Exception):
-    """Nothing can be compared with settings that do not run."""
+    """The settings of the file do not run, so there is no reference."""
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial.message or trial.failure)
@@ -138,21 +145,22 @@ class IncumbentFailed(Exception):
 
 
 class _Spent(Exception):
-    """No run can be begun any more, or the time has ended during one."""
+    """No further run can be started, or the time has ended during one."""
 
 
 Measure = Callable[[Mapping[str, Any], int, float | None], Trial | None]
-"""Runs a point (the empty one: the incumbent) under a number, beside an incumbent that took so many seconds (None: not known yet).
-None where it was asked to stop, also by `Search.seconds`."""
+"""Runs a point under a number. The empty point is the incumbent. The third argument is the incumbent's duration in seconds; None: not known
+yet. Returns None after a request to stop, also by `Search.seconds`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """`worth`: of a trial that ran, what is to be large (tokens/s, or tokens/s/GPU). `keep` is called whenever the record has changed,
-    `heard` of each measurement, with its ratio where it has one by then.
+    """A search. `worth`: the quantity to maximise, of a trial that ran (tokens/s, or tokens/s/GPU). `keep` is called after each change of
+    the record; `heard` with each measurement, including its ratio if it is known by then.
 
-    `trials`: how many runs there may be, all kinds of them together; `pairs`: in how many the winner is confirmed beside the incumbent, as
-    far as the budget has room; `seconds`: what all may take, None: as long as it takes; `now`: a clock in seconds.
+    `trials`: limit of all runs together; `pairs`: number of pairs that confirm the winner, as far as the budget allows; `seconds`: limit of
+    the total time, None: no limit; `now`: a clock in seconds.
     """
 
     trials: int
@@ -166,9 +174,9 @@ class Search:
     now: Callable[[], float]
 
     def run(self, record: Record, searcher: Callable[[], Searcher]) -> bool:
-        """Search and confirm, going on from `record`, and write into it. False where it was asked to stop before the end.
+        """Search and confirm, starting from `record`, and write into it. False after a request to stop before the end.
 
-        Raises IncumbentFailed where the settings of the file have not run once.
+        Raises IncumbentFailed if the settings of the file have never run.
         """
         return _Running(self, record).run(searcher)
 
@@ -185,7 +193,7 @@ class _Running:
 
     def run(self, searcher: Callable[[], Searcher]) -> bool:
         try:
-            # A search that was ended among its pairs has searched enough.
+            # A search that was interrupted among its pairs has finished its rounds.
             return (bool(self._record.pairs) or self._rounds(searcher)) and self._confirmed()
         except _Spent:
             return True
@@ -234,12 +242,12 @@ class _Running:
         return math.inf if seconds is None else seconds - (self._search.now() - self._began)
 
     def _usual_s(self) -> float:
-        """What a run takes; 0 before the first."""
+        """Usual seconds of a run; 0 before the first."""
         runs = [*self._record.own, *self._record.trials, *(run for pair in self._record.pairs for run in pair)]
         return statistics.median(run.seconds for run in runs) if runs else 0.0
 
     def _is_late(self) -> bool:
-        """Whether a run more would take from the time of the pairs: what they usually take, half of all at most."""
+        """Whether a further run would use time reserved for the pairs: their usual time, at most half of the total."""
         seconds = self._search.seconds
         return seconds is not None and self._left_s() - self._usual_s() < min(2 * self._shares.pairs * self._usual_s(), seconds / 2)
 
@@ -250,7 +258,7 @@ class _Running:
             fitting = self._left_s() / (2 * usual) if usual else math.inf
             record.needed = int(min(self._shares.pairs, fitting))
             record.out_of_time = record.out_of_time or record.needed < self._shares.pairs
-        # A lost pair is enough: all of them must be won.
+        # One lost pair is enough to stop: all of them must be won.
         while best is not None and len(record.pairs) < record.needed and min(record.ratios(), default=2.0) > 1:
             if len(record.pairs) % 2 == 0:
                 own = self._incumbent()
@@ -258,18 +266,18 @@ class _Running:
             else:
                 theirs = self._one(best.point, None)
                 own = self._incumbent() if theirs is not None else None
-            if own is not None and own.tokens_per_s is None:  # it failed twice: there is nothing to compare with any more
+            if own is not None and own.tokens_per_s is None:  # it failed twice: there is no reference any more
                 break
             if own is None or theirs is None:
                 return False
             record.pairs.append((own, self._beside(theirs, own)))
             self._search.keep(record)
-            if theirs.tokens_per_s is None:  # it ran once, and does not any more: nothing is confirmed
+            if theirs.tokens_per_s is None:  # it ran once, and fails now: nothing is confirmed
                 break
         return True
 
     def _incumbent(self) -> Trial | None:
-        """The incumbent, once more where it fails though it has run before. Raises IncumbentFailed where it has never run."""
+        """The incumbent. If it fails but has run before, it is run once more. Raises IncumbentFailed if it has never run."""
         trial = self._one({}, None)
         if trial is not None and trial.tokens_per_s is None:
             if not any(own.tokens_per_s is not None for own in self._record.own):
@@ -278,7 +286,7 @@ class _Running:
         return trial
 
     def _one(self, point: Point, own: Trial | None) -> Trial | None:
-        """One run. None where it was asked to stop. Raises _Spent where the budget has none left, or too little time for one."""
+        """One run. None after a request to stop. Raises _Spent if the budget has no run left, or too little time for one."""
         search, record = self._search, self._record
         if self._runs >= search.trials:
             raise _Spent
@@ -305,7 +313,7 @@ class _Running:
 
 
 def _told(trial: Trial, reference: float) -> float | None:
-    """What the searcher is told: worth as on a machine that runs the incumbent as fast as in the first round."""
+    """The value for the searcher: worth on a machine on which the incumbent is as fast as in the first round."""
     return None if trial.ratio is None else trial.ratio * reference
 
 
@@ -317,7 +325,7 @@ def _betters(best: Trial | None, before: Trial | None) -> bool:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a value of a setting did: the geometric mean of the ratios of all trials that had it. `trials`: how many ran, and failed."""
+    """Effect of a value of a setting: the geometric mean of the ratios of all trials with it. `trials`: number that ran, and failed."""
 
     setting: str
     value: Any
@@ -327,8 +335,9 @@ class Effect:
 
 
 def effects(trials: Sequence[Trial]) -> list[Effect]:
-    """Of all values of those settings that were varied; who wins, and by what, at a glance. Settings that hang together are not told
-    apart: trials are few, and chosen for their speed."""
+    """Effects of all values of the settings that were varied, as an overview. Correlated settings are not separated: trials are few, and
+    chosen for their speed.
+    """
     found: list[Effect] = []
     for setting in dict.fromkeys(name for trial in trials for name in trial.point):
         by_value: dict[Any, list[Trial]] = {}

@@ -1,4 +1,4 @@
-"""Which points to try next: a policy rewarded by the predictor, round after round, with what was measured in between."""
+"""Choice of the next points to try: in each round, a policy is rewarded by the predictor, which learns from the measurements in between."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Searcher(Protocol):
-    """Asks for points and is told what came of them. Never asks for a point twice; asks for fewer than `k`, or none, when few are left."""
+    """Proposes points, and is told their results. It never proposes a point twice, and proposes fewer than `k` if few are left."""
 
     def ask(self, k: int = 1) -> list[dict[str, Any]]:
         """Up to `k` points to try, the most promising first."""
 
     def tell(self, point: Point, measured: float | None) -> None:
-        """What a point is worth (larger is better: a speed), or None where it failed, hung or ran out of memory."""
+        """The worth of a point (larger is better: a speed), or None if it failed, hung or ran out of memory."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of points. All shapes (points,)."""
+    """Expectations of points. All shapes (points,)."""
 
     log_speed: np.ndarray
     sigma: np.ndarray
@@ -41,20 +41,20 @@ class Outlook:
 
 
 class Expectation(Protocol):
-    """A predictor, as the searcher sees it."""
+    """A predictor, as the searcher uses it."""
 
     def outlook(self) -> Outlook:
-        """Of all points, in the order in which they were given."""
+        """Expectations of all points, in the order in which they were given."""
 
     def learn(self, point: Point, measured: float | None) -> None:
-        """What a point was worth, or None where it failed."""
+        """The worth of a point, or None if it failed."""
 
 
 class PredictorExpectation:
-    """A Predictor over a fixed list of points. `row_of` says which row (columns of training_runs.csv) running a point would make;
-    `counted` how many times its tokens/s/GPU a point is worth, such as its workers where the tokens of all of them count.
+    """A Predictor over a fixed list of points. `row_of`: the row (columns of training_runs.csv) of a run of a point. `counted`: factor from
+    its tokens/s/GPU to its worth, such as its workers if the tokens of all of them count.
 
-    Trees look at the points once; what is measured corrects them, until there is so much of it that trees are grown anew.
+    Trees evaluate the points once. Measurements correct the result, until there are enough to grow the trees again.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class PredictorExpectation:
         self._forecast = predictor.forecast(self._rows)
 
     def afresh(self) -> PredictorExpectation:
-        """A copy that learns for itself."""
+        """A copy that learns independently."""
         return copy.copy(self)
 
     def outlook(self) -> Outlook:
         found = self.predictor.answers(self._forecast)
         speed = np.log(found.tokens_per_sec_per_gpu.to_numpy(float) * self._counted)
-        # Where nothing can be said, nothing is promised: as slow as the slowest, and very unsure.
+        # Points without a prediction are rated as slow as the slowest, with a high uncertainty.
         lowest = float(np.nanmin(speed)) if np.isfinite(speed).any() else 0.0
         return Outlook(
             np.where(np.isfinite(speed), speed, lowest),
@@ -109,18 +109,18 @@ def _outcome(row: pd.DataFrame, measured: float | None) -> pd.DataFrame:
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     policies: int = 3
-    """Policies from different starts, whose points are pooled."""
+    """Policies with different starts, whose points are pooled."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     exploration: float = 0.3
-    """Standard deviations of log speed that a point is credited with (upper confidence bound; Auer 2002), from the second trial on."""
+    """Standard deviations of log speed that are added to a point's worth (upper confidence bound; Auer 2002), from the second trial on."""
     likeness: float = 0.15
-    """How much of its worth a candidate loses for being a copy of one chosen in the same round."""
+    """Share of its worth that a candidate loses for being a copy of one chosen in the same round."""
 
 
 class PolicySearcher:
-    """After CubicML (Meta 2024): REINFORCE over the space, rewarded by the predictor; the best and diverse become trials.
+    """After CubicML (Meta 2024): REINFORCE over the space, rewarded by the predictor. The best and most diverse points become trials.
 
-    A point is worth (1 - probability of failure) x exp(log speed + exploration x sigma), over the best found so far.
+    The worth of a point is (1 - probability of failure) x exp(log speed + exploration x sigma), over the best found so far.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PolicySearcher:
         rng: np.random.Generator,
         settings: SearchSettings | None = None,
     ) -> None:
-        """`expectation` is made for the list of points that the search is over. Raises BadInput where no point is legal."""
+        """`expectation` is made for the list of points of the search. Raises BadInput if no point is legal."""
         self._space, self._rng = space, rng
         self._settings = settings or SearchSettings()
         self._keys = space.legal_keys(rng)
@@ -163,7 +163,7 @@ class PolicySearcher:
         self._outlook = None
 
     def _worth(self) -> np.ndarray:
-        """Of all legal points, 0 to 1."""
+        """Worth of all legal points, 0 to 1."""
         if self._outlook is None:
             self._outlook = self._expectation.outlook()
         found = self._outlook
@@ -172,7 +172,7 @@ class PolicySearcher:
         return np.asarray((1 - found.fails) * np.exp(hoped - hoped[self._open].max()))
 
     def _diverse(self, keys: np.ndarray, drawn: dict[int, float], k: int) -> list[int]:
-        """Positions of the worthiest, each less what it repeats of those chosen before it."""
+        """Positions of the points with the highest worth, reduced by their similarity to those chosen before."""
         at = np.array(sorted(drawn), dtype=int)
         worth = np.array([drawn[i] for i in at.tolist()])
         chosen: list[int] = []

@@ -15,28 +15,30 @@ TUNABLE = (
     *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.liger", "strategy.tensorParallel"),
     *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, "model.attention", "data.pack", DATA_WORKERS, WORKERS),
 )
-"""Paths below `train` (and `resources.workers`). None of them changes what is learned, but precision and packing, which are searched only
-where the JobSpec lists their values."""
+"""Paths below `train` (and `resources.workers`). Only precision and packing change what is learned: they are searched only if the JobSpec
+lists their values.
+"""
 SHARDING = "tables.sharding"
 TUNABLE_OF_RANKERS = (
     *("strategy.zero", "strategy.recompute", "strategy.precision", "strategy.shardWithin", "strategy.quantisedAllReduce"),
     *("strategy.offload.optimizer", "strategy.offload.parameters", MICRO_BATCH, SHARDING, "tables.rows", "tables.offload", WORKERS),
 )
-"""Paths below `rank`, likewise. Precision, `quantisedAllReduce` and `tables.rows` round otherwise: they are searched only where the JobSpec
-lists their values."""
+"""Paths below `rank`, likewise. Precision, `quantisedAllReduce` and `tables.rows` round differently: they are searched only if the JobSpec
+lists their values.
+"""
 _MICRO_BATCHES = 4
-"""Of a ranker: halves of a worker's share of the batch. Smaller ones only add launches."""
+"""Micro-batches of a ranker: successive halves of a worker's share of the batch. Smaller ones only add launches."""
 _DEGREES = (1, 2, 4, 8)
-"""Of tensor parallelism. The planner masks those that leave a machine, cut nothing, or do not go with other settings."""
+"""Degrees of tensor parallelism. The planner masks those that cross machines, cut nothing, or conflict with other settings."""
 
 
 def default_settings(
     task: Task, *, workers: Sequence[int], is_cpu: bool, flash: bool, liger: bool, data_workers: Sequence[int] = ()
 ) -> dict[str, tuple[Any, ...]]:
-    """The space for a device, without what a person would have to agree to. `workers`: numbers of ranks that may be tried;
-    `data_workers`: likewise, of data workers beside them; none where they cannot matter.
+    """The space for a device, without settings that need a person's consent. `workers`: numbers of ranks to try; `data_workers`: numbers of
+    data workers beside them, empty if they have no effect.
 
-    `flash`, `liger`: whether the kernels are installed. Values are in the order from what a person would try first.
+    `flash`, `liger`: whether the kernels are installed. Values are in the order in which a person would try them.
     """
     assert task.train is not None
     batch = task.train.batch.global_
@@ -83,7 +85,7 @@ def default_settings_of_ranker(task: Task, *, workers: Sequence[int], is_cpu: bo
 
 
 def refuse_without_effect(task: Task, space: Mapping[str, Sequence[Any]], *, workers: int, hosts: int, is_cpu: bool) -> None:
-    """Raises BadInput for a setting of a rank task that cannot matter on `workers` ranks of `hosts` machines."""
+    """Raises BadInput for a setting of a rank task that has no effect on `workers` ranks of `hosts` machines."""
     assert task.rank is not None
     alone = workers == 1 and max([1, *(count for count in space.get(WORKERS, ()) if isinstance(count, int))]) == 1
     reasons = {
@@ -99,7 +101,7 @@ def refuse_without_effect(task: Task, space: Mapping[str, Sequence[Any]], *, wor
 
 
 def listed_settings(space: Mapping[str, Sequence[Any]], tunable: Sequence[str] = TUNABLE) -> dict[str, tuple[Any, ...]]:
-    """The space that a JobSpec lists. Raises BadInput for a path that cannot be tuned."""
+    """The space in a JobSpec. Raises BadInput for a path that cannot be tuned."""
     for path in space:
         if path not in tunable:
             raise BadInput(f"{path} cannot be tuned", f"name some of: {', '.join(tunable)}")
@@ -107,7 +109,7 @@ def listed_settings(space: Mapping[str, Sequence[Any]], tunable: Sequence[str] =
 
 
 def applied(task: Task, point: Point) -> Task:
-    """The train or rank task with these settings. Raises BadInput where they are not valid values."""
+    """The train or rank task with these settings. Raises BadInput for invalid values."""
     from pydantic import ValidationError
 
     values = task.to_yaml_dict()
@@ -115,7 +117,7 @@ def applied(task: Task, point: Point) -> Task:
         *groups, last = path.split(".")
         place = values if path == WORKERS else values[task.kind]
         for group in groups:
-            if not isinstance(place.get(group), dict):  # left out, or `auto`
+            if not isinstance(place.get(group), dict):  # unset, or `auto`
                 place[group] = {}
             place = place[group]
         place[last] = value

@@ -1,4 +1,4 @@
-"""What a tuner may choose: settings, the values of each, and which combinations can work."""
+"""The search space of a tuner: settings, the values of each, and a mask of legal combinations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _anything(_: Point) -> bool:
 
 @dataclass(frozen=True)
 class Space:
-    """The cross product of the settings' values, without what `legal` refuses (the planner's mask)."""
+    """The cross product of the settings' values, restricted to combinations that `legal` accepts (the planner's mask)."""
 
     settings: Mapping[str, Sequence[Any]]
-    """Values of a setting from first to last, each once; ordered where they have an order."""
+    """Values of each setting, without duplicates; ordered if they have an order."""
     legal: Callable[[Point], bool] = field(default=_anything)
 
     def __post_init__(self) -> None:
-        """Raises BadInput for a space without settings, and for a setting without values or with one twice."""
+        """Raises BadInput for a space without settings, and for a setting without values or with a duplicate."""
         if not self.settings:
             raise BadInput("there is nothing to tune: the search space has no setting", "name at least one setting with its values")
         for name, values in self.settings.items():
@@ -42,28 +42,28 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Combinations, legal or not."""
+        """Number of combinations, legal or not."""
         return prod(len(values) for values in self.settings.values())
 
     def point(self, key: Key) -> dict[str, Any]:
         return {name: values[index] for (name, values), index in zip(self.settings.items(), key, strict=True)}
 
     def key(self, point: Point) -> Key:
-        """The indices of a point's values. Raises BadInput where it is not of this space."""
+        """The indices of a point's values. Raises BadInput for a point outside of this space."""
         try:
             return tuple(list(values).index(point[name]) for name, values in self.settings.items())
         except (KeyError, ValueError) as error:
             raise BadInput(f"{dict(point)} is not a point of the search space", f"choose from {dict(self.settings)}") from error
 
     def has(self, point: Point) -> bool:
-        """Whether a point is of this space, and legal."""
+        """Whether a point is in this space, and legal."""
         named = point.keys() == self.settings.keys() and all(point[name] in values for name, values in self.settings.items())
         return named and self.legal(point)
 
     def legal_keys(self, rng: np.random.Generator, most: int = 20_000) -> np.ndarray:
-        """Keys of legal points: all of them where there are at most `most` combinations, else a random part. Shape (points, settings).
+        """Keys of legal points: all of them if there are at most `most` combinations, else a random part. Shape (points, settings).
 
-        Raises BadInput where none is found: the smallest change that would help is the mask's to say.
+        Raises BadInput if none is found. The mask, not the space, knows the smallest change that would help.
         """
         found = [key for key in self._candidates(rng, most) if self.legal(self.point(key))]
         if not found:
@@ -71,7 +71,7 @@ class Space:
         return np.array(found, dtype=int)
 
     def check(self, rng: np.random.Generator, most: int = 20_000) -> None:
-        """Raises BadInput where no point is legal, as far as `legal_keys` would look."""
+        """Raises BadInput if `legal_keys` would find no legal point."""
         if not any(self.legal(self.point(key)) for key in self._candidates(rng, most)):
             raise self._nothing()
 

@@ -67,7 +67,7 @@ TRAIN = "spec.tasks.0.train"
         ("spec.template", "No_Name", "spec.template", "should match"),
         ("spec.placement", {"spread": "allowed"}, "spec.placement", "a gang runs in one cluster"),
         ("spec.tasks.1", {"name": "search", "tune": {"task": "search"}}, "spec", "only a train or rank task can be tuned"),
-        ("spec.env", [{"name": "RAY_AUTH_MODE", "value": "disabled"}], "spec.env[0]", "an attempt's Ray has a token of its own"),
+        ("spec.env", [{"name": "RAY_AUTH_MODE", "value": "disabled"}], "spec.env[0]", "an attempt's Ray has its own token"),
         ("metadata.name", "Support_Bot", "metadata.name", "must consist of lower case alphanumeric characters"),
     ],
 )

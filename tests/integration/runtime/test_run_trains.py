@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_another_layout_ends_the_same(job_file: Pa
     resumed = tuneyard("run", smaller, "--out", out, "--resume", QUIET_TOKEN=SECRET)
     assert resumed.returncode == 0, resumed.stderr
     assert "prepare  done before, skipped" in resumed.stderr
-    assert f"tune     goes on from step {steps + 1} of {STEPS}" in resumed.stderr
+    assert f"tune     continues from step {steps + 1} of {STEPS}" in resumed.stderr
     task = read_report(out)["tasks"]["tune"]
     assert task["resumed_from"] == steps
     assert task["world_size"] == 1

@@ -98,7 +98,7 @@ def test_damage_is_named_file_by_file(material: Material, tmp_path: Path, checkp
 
     assert shown.code == 1
     assert shown.out.splitlines() == [
-        "damaged: checkpoints/step-2.1/rank-00000-00000.safetensors has other content than was committed (SHA-256)",
+        "damaged: checkpoints/step-2.1/rank-00000-00000.safetensors differs from the committed content (SHA-256)",
         "damaged: checkpoints/step-4.1/state.json is missing",
         "steps 2, 4: 2 damaged",
     ]

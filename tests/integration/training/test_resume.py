@@ -52,7 +52,7 @@ def test_going_on_gives_the_losses_of_an_uninterrupted_run(plan: Any, task: Any,
     heard: list[Event] = []
     resumed = train(request_of(tmp_path / "killed", material, plan=plan, **task), emit=heard.append)
 
-    assert "goes on from step 5 of 6" in [event.name for event in heard if isinstance(event, Stage)]
+    assert "continues from step 5 of 6" in [event.name for event in heard if isinstance(event, Stage)]
     assert resumed.resumed_from == 4
     assert resumed.losses == pytest.approx(whole.losses, rel=1e-6)
     assert resumed.tokens == whole.tokens

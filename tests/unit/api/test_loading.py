@@ -153,7 +153,7 @@ def test_what_no_machine_could_run_is_refused_where_it_is_written() -> None:
 def test_a_gang_over_several_clusters_is_refused_with_what_to_write_instead() -> None:
     assert complaints(HEAD + "  placement: {spread: allowed}\n") == [
         "job.yaml:10:15: spec.placement.spread: a gang runs in one cluster, because its ranks cannot reach ranks in another: "
-        "leave spread out, and name several clusters in placement.clusters where any of them will do"
+        "leave spread out, and list several clusters in placement.clusters if the job may run in any of them"
     ]
 
 

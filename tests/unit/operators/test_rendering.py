@@ -242,9 +242,9 @@ def test_a_clusters_pod_template_is_read_as_kubernetes_reads_it() -> None:
 @pytest.mark.parametrize("name", ["RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_K8S_TOKEN_AUTH"])
 def test_a_job_cannot_open_its_ray(name: str) -> None:
     assert render()["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
-    with pytest.raises(ValidationError, match="an attempt's Ray has a token of its own"):
+    with pytest.raises(ValidationError, match="an attempt's Ray has its own token"):
         render(env=[{"name": name, "value": "disabled"}])
-    with pytest.raises(ValidationError, match="an attempt's Ray has a token of its own"):
+    with pytest.raises(ValidationError, match="an attempt's Ray has its own token"):
         cluster(env=[{"name": name, "value": "disabled"}])
 
 

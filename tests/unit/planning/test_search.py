@@ -13,7 +13,7 @@ from tuneyard.api import BadInput, TrainTask
 from tuneyard.catalog import gpu
 from tuneyard.planning import Plan, best, plans, resolve
 from tuneyard.planning.change import Question
-from tuneyard.planning.refusing import changes
+from tuneyard.planning.refusal import changes
 from tuneyard.planning.search import USABLE, Search
 from tuneyard.planning.site import search_of
 

@@ -92,13 +92,13 @@ def test_plain_lines() -> None:
 def test_a_task_that_goes_on_says_from_which_step() -> None:
     stream, console = io.StringIO(), Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     plain, live = PlainProgress(JOB, stream), LiveProgress(JOB, console)
-    for event in (EVENTS[0], Stage(task="tune", name="starting 2 ranks"), Stage(task="tune", name="goes on from step 51 of 400")):
+    for event in (EVENTS[0], Stage(task="tune", name="starting 2 ranks"), Stage(task="tune", name="continues from step 51 of 400")):
         plain(event)
         live(event)
-    assert stream.getvalue().splitlines() == ["tune   started (train)", "tune   starting 2 ranks", "tune   goes on from step 51 of 400"]
+    assert stream.getvalue().splitlines() == ["tune   started (train)", "tune   starting 2 ranks", "tune   continues from step 51 of 400"]
     with console.capture() as capture:
         console.print(live)
-    assert "goes on from step 51 of 400" in capture.get()
+    assert "continues from step 51 of 400" in capture.get()
 
 
 def test_every_step_is_shown_where_asked() -> None:

@@ -41,7 +41,7 @@ from tuneyard.tracking.progress.words import attempt_words, began_words, doing, 
 KINDS = {"base": "score", "train": "train", "search": "tune"}
 STEP = next(event for event in train_events(1) if isinstance(event, Step))
 numbers = st.floats(min_value=0, max_value=1e9) | st.sampled_from([math.nan, math.inf, -math.inf])
-names = st.sampled_from(["loading the model", "tokenising", "waiting for machines", "goes on from step 51 of 400", "opening 3/4 rows"])
+names = st.sampled_from(["loading the model", "tokenising", "waiting for machines", "continues from step 51 of 400", "opening 3/4 rows"])
 
 
 def folded(events: Sequence[Event], name: str = "train", kind: str = "train") -> TaskProgress:

@@ -1,8 +1,10 @@
 """Attention over whole rows by ranks that hold slices of them, as an attention implementation of transformers.
 
-A model asks the mask function of its implementation for each kind of mask that its layers need, and hands each layer one of the answers.
-The function here answers with the rule of the mask (causal, sliding, chunked) instead of a tensor. The attention function exchanges tokens
-for heads and applies the rule sample by sample: no mask over a whole row is ever made, and samples of a packed row never meet.
+1. For each kind of mask, a model calls the mask function of its implementation. The function here returns the rule of the mask (causal,
+   sliding, chunked) instead of a tensor.
+2. The model passes the rule to its layers.
+3. The attention function exchanges tokens for heads and applies the rule sample by sample. No mask over a whole row is ever made, and
+   samples of a packed row never meet.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from tuneyard.parallel.context.exchange import Group, heads_for_tokens, tokens_f
 ATTENTION = "tuneyard_context"
 """Name of the implementation in transformers."""
 Spans = tuple[tuple[tuple[int, int], ...], ...]
-"""Per row of a batch: first token and end of each of its samples, together all tokens of the row."""
+"""Per row of a batch: first token and end of each of its samples. Together they are all tokens of the row."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What attention must know of the rows of a forward pass. `spans` None: each row is one sample."""
+    """Facts about the rows of a forward pass that attention needs. `spans` None: each row is one sample."""
 
     group: Group
     ranks: int
@@ -47,16 +49,18 @@ class Block:
 
 @dataclass(frozen=True)
 class RowMask:
-    """What a layer gets in place of a mask."""
+    """A rule that a layer gets in place of a mask."""
 
     row: Row
     function: Callable[..., Any]
-    """transformers' mask function: (row, head, query, key) -> may it attend."""
+    """transformers' mask function: (row, head, query, key) -> whether the query attends to the key."""
     local_size: int | None
-    """Tokens that a query sees at most: a sliding window or a chunk; None: all before it."""
+    """Largest number of tokens that a query sees: a sliding window or a chunk; None: all before it."""
 
     def blocks(self, first: int, end: int) -> Iterator[Block]:
-        """Queries from `first` to `end` with the keys that they may see: all at once, or as many as the window or chunk is long."""
+        """Queries from `first` to `end` with the keys that they may see: in one block, or in blocks of the length of the window or
+        chunk.
+        """
         step = self.local_size or end - first
         for begin in range(first, end, step):
             yield Block(max(first, begin - step), begin, min(begin + step, end))
@@ -76,7 +80,7 @@ class RowMask:
 
 
 def register(current: Callable[[], Row]) -> None:
-    """Make the implementation known to transformers. `current`: the rows of the forward pass that is running."""
+    """Register the implementation with transformers. `current`: returns the rows of the current forward pass."""
 
     def mask(*, mask_function: Callable[..., Any], local_size: int | None = None, use_vmap: bool = False, **_: Any) -> RowMask:
         if use_vmap:
@@ -100,7 +104,7 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """`query`, `key` and `value`: (rows, heads, tokens of this rank's slice, width) -> (rows, tokens, heads, width of values).
 
-    Raises BadInput for heads that the ranks cannot share, and for what a slice cannot know: a bias or a mask that the model made itself.
+    Raises BadInput for heads that the ranks cannot share, and for a bias or a mask that the model made itself, which a slice cannot use.
     """
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     if not isinstance(attention_mask, RowMask) or not causal:
@@ -112,7 +116,7 @@ def attend(
     check_heads(query.shape[1], row.ranks)
     keys = key.shape[1]
     repeats = row.ranks // math.gcd(keys, row.ranks)
-    if repeats > 1:  # fewer key-value heads than ranks: each rank needs one of its own
+    if repeats > 1:  # fewer key-value heads than ranks: repeat them, so that each rank has one
         key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
     query, key, value = (heads_for_tokens(tensor, row.group) for tensor in (query, key, value))
     attended = _by_sample(query, key, value, attention_mask, dropout, scaling)
@@ -120,7 +124,7 @@ def attend(
 
 
 def check_heads(heads: int, ranks: int) -> None:
-    """Raises BadInput where `ranks` cannot share the heads evenly; says which degrees can."""
+    """Raises BadInput if `ranks` cannot share the heads evenly, with the degrees that can."""
     if heads % ranks:
         degrees = ", ".join(str(degree) for degree in range(1, heads + 1) if heads % degree == 0)
         raise BadInput(
@@ -132,7 +136,7 @@ def check_heads(heads: int, ranks: int) -> None:
 def _by_sample(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: RowMask, dropout: float, scaling: float | None
 ) -> torch.Tensor:
-    """(rows, heads, tokens, width), whole rows -> the same shape, with the width of values."""
+    """(rows, heads, tokens, width) of whole rows -> the same shape, with the width of values."""
 
     def of(rows: slice, samples: Sequence[tuple[int, int]]) -> torch.Tensor:
         parts = []

@@ -26,8 +26,8 @@ def tokens_for_heads(tensor: torch.Tensor, group: Group) -> torch.Tensor:
 def gathered_tokens(tensor: torch.Tensor, group: Group) -> torch.Tensor:
     """(rows, tokens of a slice, ...) -> (rows, tokens of the row, ...), on every rank of the group.
 
-    Gradient: every rank must compute the same from the result. A rank's own slice of its gradient then stands for that of all ranks, and
-    their sum is that slice times the ranks: nothing is sent.
+    Every rank must compute the same from the result. The gradient of a rank's own slice is then the same on all ranks, and their sum is
+    that gradient times the number of ranks: nothing is sent.
     """
     gathered: torch.Tensor = _Gather.apply(tensor, group)
     return gathered
@@ -45,7 +45,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def _exchanged(tensor: torch.Tensor, group: Group, *, to_heads: bool) -> torch.Tensor:
-    """One all-to-all. Block i of what a rank sends is for rank i: of its heads on the way to attention, of its tokens on the way back."""
+    """One all-to-all. Block i of a rank's tensor is for rank i: a block of heads on the way to attention, of tokens on the way back."""
     ranks = dist.get_world_size(group)
     cut, joined = (1, 2) if to_heads else (2, 1)
     sent = torch.stack(tensor.chunk(ranks, dim=cut))

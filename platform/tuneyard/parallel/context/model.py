@@ -1,4 +1,4 @@
-"""A model whose forward pass takes a slice of each row, and attends over the whole rows with the other ranks of its context group."""
+"""A model whose forward pass takes a slice of each row, and attends over whole rows together with the other ranks of its context group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.parallel.context.row_slice import LONGEST, MASK, SPANS
 
 
 class ContextParallel:
-    """The context group of this rank, and the rows of the forward pass that is running."""
+    """The context group of this rank, and the rows of the current forward pass."""
 
     def __init__(self, group: Group) -> None:
         """`group`: the ranks that share rows, in the order of their slices."""
@@ -26,9 +26,9 @@ class ContextParallel:
         self._longest: int | None = None
 
     def prepare(self, model: Any) -> None:
-        """Have `model`, or the model under its adapter, take slices as `row_slice` makes them.
+        """Make `model`, or the model under its adapter, take slices from `row_slice`.
 
-        Raises BadInput where its attention does not go through transformers' attention interface, or its heads do not divide.
+        Raises BadInput if its attention does not use transformers' attention interface, or its heads do not divide.
         """
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         if not base._can_set_attn_implementation():
@@ -50,7 +50,7 @@ class ContextParallel:
 
     @contextmanager
     def whole_rows(self) -> Iterator[None]:
-        """Inside, the model takes whole rows, as on one device."""
+        """Inside the context, the model takes whole rows, as on one device."""
         self._base.set_attn_implementation("sdpa")
         try:
             yield
@@ -72,8 +72,9 @@ class ContextParallel:
         return args, kwargs
 
     def _with_longest(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Frequencies of some rotary embeddings depend on the longest position (dynamic NTK, LongRoPE), which the slice may not have: it
-        stands behind the positions of the slice while they are computed."""
+        """Append the longest position to those of the slice. The frequencies of some rotary embeddings depend on it (dynamic NTK,
+        LongRoPE), and the slice may lack it.
+        """
         if self._longest is None:
             return args, kwargs
         longest = self._longest

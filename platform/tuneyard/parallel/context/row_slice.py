@@ -9,16 +9,16 @@ import torch
 from tuneyard.parallel.context.attention import Spans
 
 SPANS, MASK, LONGEST = "context_spans", "context_mask", "context_longest"
-"""Keys of a slice that `ContextParallel` takes out before the model sees them."""
+"""Keys of a slice that `ContextParallel` removes before the model sees them."""
 _IGNORED = -100
 
 
 def row_slice(batch: dict[str, Any], index: int, ranks: int, pad_token_id: int = 0) -> dict[str, Any]:
-    """Slice `index` of a batch as `tuneyard.training.collate.Collator` makes it: (rows, tokens) -> (rows, tokens / ranks), rounded up.
+    """Slice `index` of a batch from `tuneyard.training.collate.Collator`: (rows, tokens) -> (rows, tokens / ranks), rounded up.
 
-    Rows are filled up to a multiple of `ranks` with tokens that do not count. `position_ids` are those of the whole row. `labels` begin
-    one token early, so that `targets` are the tokens that follow each token of the slice, across its border too. `tokens` and `squares`
-    are kept by the first rank alone: the sums over ranks stay those of the rows.
+    Rows are padded to a multiple of `ranks` with tokens that do not count. `position_ids` are those of the whole row. `labels` begin one
+    token early, so that `targets` are the tokens that follow each token of the slice, also across its border. Only the first rank keeps
+    `tokens` and `squares`: the sums over ranks stay those of the rows.
     """
     ids: torch.Tensor = batch["input_ids"]
     rows, width = ids.shape
@@ -28,9 +28,9 @@ def row_slice(batch: dict[str, Any], index: int, ranks: int, pad_token_id: int =
     positions = batch["position_ids"] if packed else torch.arange(width, device=ids.device).expand(rows, width)
     cut = {
         "input_ids": _filled(ids, size * ranks, pad_token_id)[:, begin:end],
-        # A position of 0 exists in every table of positions; it starts a sample of its own.
+        # Every table of positions has a position 0; it starts a separate sample.
         "position_ids": _filled(positions, size * ranks, 0)[:, begin:end],
-        # Without a padding mask a model would look for packed samples in the positions of its slice.
+        # Without a padding mask, a model would look for packed samples in the positions of its slice.
         "attention_mask": torch.ones(rows, size, dtype=torch.long, device=ids.device),
         SPANS: spans_of(_filled(positions, size * ranks, 0)) if packed else None,
         LONGEST: int(positions.max()),
@@ -39,7 +39,7 @@ def row_slice(batch: dict[str, Any], index: int, ranks: int, pad_token_id: int =
     if "labels" in batch:
         labels = _filled(batch["labels"], size * ranks + 1, _IGNORED)[:, begin : end + 1].clone()
         if index:
-            labels[:, 0] = _IGNORED  # the slice before predicts it
+            labels[:, 0] = _IGNORED  # predicted by the slice before
         cut["labels"] = labels
     if "tokens" in batch:
         first = index == 0
@@ -48,12 +48,12 @@ def row_slice(batch: dict[str, Any], index: int, ranks: int, pad_token_id: int =
 
 
 def targets(labels: torch.Tensor) -> torch.Tensor:
-    """Labels of a slice -> for each of its tokens the token that it should predict."""
+    """Labels of a slice -> for each of its tokens, the token to predict."""
     return labels[:, 1:].contiguous()
 
 
 def spans_of(position_ids: torch.Tensor) -> Spans:
-    """Samples of packed rows: each begins at a position of 0. Padding behind the last one (positions of 0) counts as one sample."""
+    """Samples of packed rows: each begins at a position of 0. Padding after the last one (positions of 0) counts as one sample."""
     found = []
     for row in position_ids:
         length = row.numel()

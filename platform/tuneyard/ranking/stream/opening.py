@@ -1,4 +1,4 @@
-"""From a table's URI to a stream of its rows, and the workers that make them ahead."""
+"""From a table's URI to a stream of its rows, with the workers that prepare them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuneyard.ranking.stream.shards import TableShard
 from tuneyard.ranking.stream.splits import CutTable
 
 KEPT_BYTES = 2 << 30
-"""Of shards that stay on a disk, or those of four windows, where these are more."""
+"""Bytes of shards that stay on a disk; at least those of four windows."""
 _KEPT_WINDOWS = 4
 
 
@@ -36,10 +36,10 @@ def open_table_stream(
     service: Path | None = None,
     cache_dir: str | Path | None = None,
 ) -> StreamedTable:
-    """The rows of the Parquet table at `uri`. Footers alone are read. `workers`: processes of this machine that make rows ahead.
-    `service`: the folder where this machine's service looks for streams; None: there is none.
+    """The rows of the Parquet table at `uri`. Only footers are read. `workers`: processes of this machine that prepare rows. `service`: the
+    folder where this machine's service looks for streams; None: no service.
 
-    Raises BadInput as `open_table` does, and for a table without rows; StorageError where it cannot be reached.
+    Raises BadInput like `open_table`, and for a table without rows; StorageError if it is unreachable.
     """
     table, flattening = open_table(uri), Flattening(config, config.transforms)
     cut = CutTable.of(table, config, limit)

@@ -1,4 +1,4 @@
-"""How flat rows are made of a split of a table: the same rows wherever, whenever and by whomever it is done."""
+"""The conversion of a split of a table to flat rows: the same rows on every machine, at any time, in any process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from tuneyard.ranking.stream.shards import Arrays, TableShard, open_table_shard,
 from tuneyard.ranking.transforms import check_outputs, kinds_of
 
 PREFIX = "table-"
-"""Of the files of shards, which share their folder with those of texts."""
+"""Prefix of the files of shards, which share their folder with those of texts."""
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class TableRecipe:
-    """Everything that rows depend on. `firsts`: of each split, the number of its first row, for errors; `kept_bytes`: of shards of tables
-    that stay on a disk."""
+    """Everything that rows depend on. `firsts`: for each split, the number of its first row, for errors; `kept_bytes`: of shards of tables
+    that stay on a disk.
+    """
 
     table: Table
     flattening: Flattening
@@ -54,18 +55,18 @@ class TableRecipe:
 
     @cached_property
     def key(self) -> str:
-        """A hash of all but the files."""
+        """A hash of everything except the files."""
         return sha256(json.dumps([_VERSION, self.flattening.about]).encode()).hexdigest()
 
     @cached_property
     def stream_key(self) -> str:
-        """A name for settings and files."""
+        """A hash of settings and files."""
         files = [f"{file.uri} {file.mark} {file.size_bytes}" for file in self.files]
         return sha256("\n".join([self.key, *files]).encode()).hexdigest()[:32]
 
     @cached_property
     def texts(self) -> dict[str, bool]:
-        """Whether the ids of each sparse feature are texts, by the type of its column; a column of nothing but nulls is left out."""
+        """Whether the ids of each sparse feature are texts, by the type of its column; columns of nulls are left out."""
         made = self.flattening.schema(self._schema)
         types = {feature.name: made.field(feature.name).type for feature in self.config.sparse}
         return {name: holds_texts(kind) for name, kind in types.items() if not pa.types.is_null(kind)}
@@ -76,7 +77,7 @@ class TableRecipe:
         return kinds_of(self._schema, self.flattening.steps.making(self.flattening.names))
 
     def check(self) -> None:
-        """Raises BadInput for transforms that the columns of the table do not fit, or that hide one of them."""
+        """Raises BadInput for transforms that do not fit the columns of the table, or that hide one of them."""
         check_outputs(self.table, self.flattening.steps, self._schema)
         self.flattening.schema(self._schema)
 
@@ -86,7 +87,7 @@ class TableRecipe:
         return {feature.name: self.texts.get(feature.name, False) for feature in self.config.sparse}
 
     def mark(self, split: Split) -> str:
-        """A name for the rows of a split that can be told without reading it: by what the file system or store says of its files."""
+        """A name for the rows of a split, without reading it: from the metadata of its files in the file system or store."""
         parts = [self.key]
         for piece in split.pieces:
             file = self.table.files[piece.file].file
@@ -94,9 +95,9 @@ class TableRecipe:
         return PREFIX + sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def build(self, split: Split, folder: Path) -> Path:
-        """The shard of a split in `folder`, found or built; older ones are removed to keep within `kept_bytes`.
+        """The shard of a split in `folder`, found or built. Older shards are removed to stay within `kept_bytes`.
 
-        Raises BadInput: a file that has changed since it was listed, a damaged row group, rows that `batch_of` refuses; StorageError.
+        Raises BadInput for a file that has changed since it was listed, a damaged row group, or rows that `batch_of` refuses; StorageError.
         """
         path = folder / f"{self.mark(split)}.shard"
         if not path.exists():
@@ -111,11 +112,11 @@ class TableRecipe:
         return open_table_shard(path, self.config)
 
     def begin_worker(self) -> None:
-        """In a fork that does nothing but build shards: one thread. Torch could wait for threads that the fork does not have."""
+        """Set up a fork that only builds shards: one thread. Torch could wait for threads that the fork does not have."""
         torch.set_num_threads(1)
 
     def _arrays(self, split: Split, seconds: dict[str, float]) -> tuple[Arrays, ColumnCounts]:
-        """`seconds`: by kind of work, which grow."""
+        """`seconds`: by kind of work; updated in place."""
         counts = ColumnCounts.of(self.config, self.are_texts)
         batches = list[Mapping[str, torch.Tensor]]()
         began = time.perf_counter()
@@ -147,7 +148,7 @@ class TableRecipe:
 
 
 def _joined(batches: list[Mapping[str, torch.Tensor]], config: RankerConfig) -> Arrays:
-    """The arrays of `FlatRows`. A feature with one id in each row has no offsets."""
+    """The arrays of `FlatRows`. A feature with one id per row has no offsets."""
     arrays = {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in ("dense", LABELS) if name in batches[0]}
     rows = len(arrays[LABELS])
     for feature in config.sparse:

@@ -1,6 +1,6 @@
-"""Batches of a streamed table by position, for one process: which rows stand there, and the shards that hold them.
+"""Batches of a streamed table by position, for one process: the rows at a position, and the shards that hold them.
 
-Footers tell the rows of each split, so that a position is found without reading what lies before it.
+Footers give the rows of each split, so that a position is found without reading the rows before it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from tuneyard.ranking.stream.shards import TableShard
 Ints = npt.NDArray[np.int64]
 Batch = dict[str, torch.Tensor]
 _LESS_PATIENCE = 4.0
-"""A service whose workers still start would cost the first step its patience for each split of the first window."""
+"""Divisor of the patience after each split that the service did not deliver. Without it, while the service's workers start, the first step
+would wait the full time for each split of the first window.
+"""
 
 
 @dataclass(frozen=True)
 class FirstWindow:
-    """The rows of some splits, end to end."""
+    """The rows of some splits, concatenated."""
 
     config: RankerConfig
     parts: Sequence[FlatRows]
@@ -44,7 +46,7 @@ class FirstWindow:
         return sum(map(len, self.parts))
 
     def ids(self, feature: SparseFeature, numbers: Ints) -> Ints:
-        """The ids of a feature in these rows, which ascend, end to end."""
+        """The ids of a feature in these rows, concatenated; row numbers ascend."""
         found, start = [np.zeros(0, np.int64)], 0
         for rows in self.parts:
             first, end = np.searchsorted(numbers, (start, start + len(rows)))
@@ -54,7 +56,7 @@ class FirstWindow:
 
 
 class StreamedTable:
-    """Rows by position. Positions count on over epochs."""
+    """Rows by position. Positions continue over epochs."""
 
     def __init__(
         self,
@@ -63,12 +65,12 @@ class StreamedTable:
         order: PreparedOrder,
         announce: Announce = lambda _place, _waited: None,
     ) -> None:
-        """`recipe`: that of the stream. `announce`: see there."""
+        """`recipe`: that of the stream. `announce`: see `Announce`."""
         self.stream, self.order = stream, order
         self.config, self.texts, self.text_inputs = recipe.config, recipe.texts, recipe.text_inputs
         self.tally = StreamTally()
         self.counts = ColumnCounts.of(self.config, recipe.are_texts)
-        """Of the splits that this process has read."""
+        """Counts of the splits that this process has read."""
         self._lacking = lacking(recipe.table, recipe.flattening.columns)
         self._identity, self._announce = recipe.table.identity, announce
         self._announced: Place | None = None
@@ -87,7 +89,8 @@ class StreamedTable:
     @property
     def counted(self) -> FirstWindow:
         """Rows whose ids are counted before training: those of the first window of the first epoch, the same on every rank and in every
-        attempt. Reads that window."""
+        attempt. Reads that window.
+        """
         if self._first is None:
             self._tell(Place(0, 0))
             self._first = FirstWindow(self.config, [self._shard(split).rows for split in self.stream.windows.splits_at(Place(0, 0))])
@@ -102,14 +105,15 @@ class StreamedTable:
         return counts.ids_per_row
 
     def warnings(self) -> list[str]:
-        """What a person should know of the columns, as far as this process has read them, a sentence each."""
+        """Warnings about the columns, from the rows that this process has read, a sentence each."""
         counted = self.counts.rows
         rows = "all rows" if counted >= self.epoch_rows else f"the {counted:,} rows that were read"
         return [*self._lacking, *(self.counts.warnings(self.config, rows) if counted else ())]
 
     def batch(self, numbers: Sequence[int] | Ints) -> Batch:
-        """The rows at these positions, in their order, as `FlatRows.batch` makes them. Raises BadInput for data that cannot be used,
-        StorageError where they cannot be read or kept."""
+        """The rows at these positions, in their order, as from `FlatRows.batch`. Raises BadInput for unusable data, StorageError if data
+        cannot be read or kept.
+        """
         wanted = np.asarray(numbers, dtype=np.int64)
         self._tell(self.order.place_of(int(wanted[0])))
         splits, rows = self.order.split_of(self.order.at_each(wanted))
@@ -127,15 +131,15 @@ class StreamedTable:
         return in_order(parts, back, self.config)
 
     def cursor(self, _position: int) -> dict[str, Any]:
-        """What `place` takes, in another process or on another machine: a position is enough to go on from."""
+        """A cursor for `place`, also in another process or on another machine: a position is enough to continue."""
         return {"table": self._identity, "order": self.order.identity}
 
     def place(self, cursor: Mapping[str, Any]) -> None:
-        """Go on from a cursor. Raises BadInput where it was made on other data."""
+        """Continue from a cursor. Raises BadInput if it was made on other data."""
         if dict(cursor) != self.cursor(0):
             raise BadInput(
                 f"{self.stream.uri} has changed since the checkpoint was written: its rows would be others",
-                "put the table back as it was, or start anew without the checkpoint",
+                "put the table back as it was, or start again without the checkpoint",
             )
 
     def _tell(self, place: Place) -> None:
@@ -158,7 +162,7 @@ class StreamedTable:
         return shard
 
     def _read(self, number: int) -> TableShard:
-        """The shard of a split. A split is left to the service for a while; for a shorter one each time that no shard came."""
+        """The shard of a split. The service gets some time to make it, and less time after each split that it did not deliver."""
         began = time.perf_counter()
         shard = replace(self.stream, leave_s=self._leave_s).shard(self.stream.splits[number])
         took_s = time.perf_counter() - began
@@ -170,7 +174,7 @@ class StreamedTable:
 
 
 def in_order(parts: Sequence[Mapping[str, torch.Tensor]], order: Ints, config: RankerConfig) -> Batch:
-    """One batch whose row i is row `order[i]` of all `parts`, end to end."""
+    """One batch whose row i is row `order[i]` of the concatenated `parts`."""
     places = torch.from_numpy(order)
     made = {name: torch.cat([part[name] for part in parts])[places] for name in ("dense", LABELS) if name in parts[0]}
     each = torch.arange(len(order) + 1)

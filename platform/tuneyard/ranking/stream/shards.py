@@ -1,7 +1,7 @@
 """A shard of a table: the flat rows of one split in one file, mapped into memory.
 
 Sealed by `tuneyard.data.stream.shard_files`: a line of JSON, which names the arrays, then the arrays. Ids and offsets are kept in 32 bits
-where they fit, and a feature with one id in each row has no offsets.
+if they fit, and a feature with one id per row has no offsets.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class TableShard:
-    """The rows of a split, and what making them came to."""
+    """The rows of a split, and facts about making them."""
 
     rows: FlatRows
     facts: ShardFacts
 
 
 def write_table_shard(path: Path, arrays: Arrays, counts: ColumnCounts, facts: ShardFacts) -> None:
-    """Write a shard, which appears complete or not at all. Raises StorageError."""
+    """Write a shard, completely or not at all. Raises StorageError."""
     lean = {name: _lean(array) for name, array in arrays.items()}
     about = {**counts.to_dict(), "rows": counts.rows, "facts": asdict(facts)}
     size_bytes = sum(array.nbytes for array in lean.values()) + _ROOM_BYTES
@@ -44,7 +44,7 @@ def write_table_shard(path: Path, arrays: Arrays, counts: ColumnCounts, facts: S
 
 
 def open_table_shard(path: Path, config: RankerConfig) -> TableShard:
-    """Raises OSError where there is no shard, ValueError where it is damaged."""
+    """The shard in a file. Raises OSError if there is none, ValueError if it is damaged."""
     content = memoryview(open_sealed(path)).cast("B")
     end = bytes(content[: 1 << 10]).find(b"\n")
     start = int(bytes(content[:end]))
@@ -76,7 +76,7 @@ def _padded(size: int) -> int:
 
 
 def _lean(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Whole numbers in 32 bits, where they fit."""
+    """Whole numbers in 32 bits, if they fit."""
     if array.dtype != np.int64 or not array.size:
         return array
     limits = np.iinfo(np.int32)

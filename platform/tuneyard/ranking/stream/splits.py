@@ -1,7 +1,7 @@
-"""A table cut into splits and windows, from its footers alone. Pure: the same for a copy of the files anywhere.
+"""A table cut into splits and windows, from its footers alone. Pure: a copy of the files gives the same cut.
 
-A split is a run of whole row groups, for Parquet is decoded by row groups. Their sizes as flat rows are estimated from the number of
-values that the footer of the first file with rows tells of each column.
+A split is a run of whole row groups, because Parquet is decoded by row groups. The size of flat rows is estimated from the number of values
+per column in the footer of the first file with rows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from tuneyard.ranking.config import RankerConfig
 SPLIT_BYTES = 8 << 20
 """Least size of a split, in bytes of flat rows; a smaller table is one split."""
 WINDOW_BYTES = 256 << 20
-"""Bytes of flat rows in a window, where its fewest splits are not more than that."""
+"""Bytes of flat rows in a window, unless its minimum of splits is larger."""
 FIRST_BYTES = 64 << 20
-"""Of the first window, for which the first step waits."""
+"""Bytes of the first window, for which the first step waits."""
 _FEWEST_SPLITS, _MOST_SPLITS_OF_WINDOW, _MOST_SPLITS = 4, 256, 20_000
 _VALUE_BYTES, _HASH_BYTES = 4, 8
 
 
 @dataclass(frozen=True)
 class CutTable:
-    """`rows`: that are drawn from each split, fewer than it has where a limit ends inside; `firsts`: the number of its first row in the
-    table; `row_bytes`: of a flat row, by estimate."""
+    """Splits of a table. `rows`: rows drawn from each split, fewer than it has if a limit ends inside it; `firsts`: number of its first row
+    in the table; `row_bytes`: estimated size of a flat row.
+    """
 
     splits: tuple[Split, ...]
     rows: tuple[int, ...]
@@ -39,7 +40,7 @@ class CutTable:
 
     @classmethod
     def of(cls, table: Table, config: RankerConfig, limit: int | None = None) -> Self:
-        """The first `limit` rows of a table, or all. A table without rows has no split."""
+        """The cut of the first `limit` rows of a table, or of all. A table without rows has no split."""
         row_bytes = flat_row_bytes(table, config)
         wanted = min(table.rows, limit or table.rows)
         least = max(1, round(max(SPLIT_BYTES / row_bytes, wanted / _MOST_SPLITS)))
@@ -55,7 +56,7 @@ class CutTable:
         return cls(tuple(splits), tuple(rows), tuple(firsts), row_bytes)
 
     def windows(self, seed: int, *, shuffle: bool) -> Windows:
-        """Windows of about WINDOW_BYTES, and of at least four splits."""
+        """Windows of about WINDOW_BYTES, each with at least four splits."""
         mean = max(1.0, sum(self.rows) * self.row_bytes / len(self.splits))
         most = _power_of_two(min(max(WINDOW_BYTES / mean, _FEWEST_SPLITS), _MOST_SPLITS_OF_WINDOW))
         first = _power_of_two(min(max(FIRST_BYTES / mean, 1), most))
@@ -63,8 +64,9 @@ class CutTable:
 
 
 def flat_row_bytes(table: Table, config: RankerConfig) -> float:
-    """Of a flat row of the table, by estimate: numbers and labels, and of each sparse feature as many ids as the first file with rows has.
-    An entry of a map counts as one id."""
+    """Estimated bytes of a flat row: numbers and labels, and for each sparse feature the ids per row in the first file with rows. An entry
+    of a map counts as one id.
+    """
     fixed = float(_VALUE_BYTES * (len(config.dense) + len(config.tasks) + len(config.sparse)))
     file = next((file for file in table.files if sum(file.group_rows)), None)
     footer: Any = file.footer if file is not None else None
@@ -82,7 +84,7 @@ def flat_row_bytes(table: Table, config: RankerConfig) -> float:
 
 
 def _runs(table: Table, least: int) -> Iterator[list[tuple[int, int]]]:
-    """Row groups one after the other, in runs of at least `least` rows; empty ones are left out."""
+    """Consecutive row groups, in runs of at least `least` rows; empty ones are left out."""
     run, held = list[tuple[int, int]](), 0
     for file, group in table.row_groups:
         rows = table.files[file].group_rows[group]
@@ -98,7 +100,7 @@ def _runs(table: Table, least: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def _pieces(table: Table, groups: Sequence[tuple[int, int]], row_bytes: float) -> tuple[Piece, ...]:
-    """Neighbours of one file are one piece."""
+    """Pieces of files. Neighbouring row groups of one file are one piece."""
     pieces = list[Piece]()
     for file, group in groups:
         size = round(table.files[file].group_rows[group] * row_bytes)
@@ -111,5 +113,5 @@ def _pieces(table: Table, groups: Sequence[tuple[int, int]], row_bytes: float) -
 
 
 def _power_of_two(number: float) -> int:
-    """The largest one that is not above."""
+    """The largest power of two that is not above `number`."""
     return 1 << (max(1, int(number)).bit_length() - 1)

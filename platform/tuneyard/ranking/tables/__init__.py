@@ -1,10 +1,11 @@
 """Embedding tables of a ranker: whole in one process, or cut into shards that ranks own, after TorchRec (Ivchenko et al. 2022).
 
-`whole` has a parameter for each table. `sharded` sends ids to the ranks that own the rows, sums there, and sends the sums back; gradients
-take the same way, and `adagrad` updates rows where they are. `placement` decides, without torch, which rank owns which cells, by their
-costs and, from `accesses`, how often which rows are read. `flight` is one batch between ranks: `routes` is the sender's side of it,
-`owned` the owner's, `exchange` the collectives.
-`initial` draws weights that do not depend on the placement, and `ids` makes rows of tables from ids.
+`whole` has a parameter for each table. `sharded` sends ids to the ranks that own the rows, sums embeddings there, and sends the sums back.
+Gradients take the same way, and `adagrad` updates rows at their owner.
+
+- `placement` decides, without torch, which rank owns which cells, by their costs and by the access frequencies in `accesses`.
+- `flight` is one batch between ranks: `routes` is its sender's side, `owned` the owner's, `exchange` the collectives.
+- `initial` draws weights that do not depend on the placement. `ids` turns ids into rows of tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How the accesses of a table are spread over its rows: a curve of some hundred points, from counts of each row. Pure.
+"""The distribution of a table's accesses over its rows: a curve of some hundred points, from counts of each row. Pure.
 
-Placement cuts by it, so that ranges of rows are read equally often. The whole counts would take as many numbers as the table has rows.
+Placement cuts by this curve, so that ranges of rows have equal numbers of accesses. Full counts would need one number per row of the table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
 _POINTS = 1_024
-"""Equal shares of the accesses, at whose borders the curve is exact. A row that is read more often has both of its borders."""
+"""Number of equal shares of the accesses. The curve is exact at their borders. A row with a larger share has a border on both sides."""
 _HOTTEST = 0.01
 _COUNTED_WHOLE = 1 << 24
 _HALVINGS = 30
@@ -21,9 +21,10 @@ _HALVINGS = 30
 
 @dataclass(frozen=True)
 class AccessCurve:
-    """Below row `rows[i]` of the table lie `shares[i]` of its accesses; from (0, 0) to (number of rows, 1), ascending, straight between.
+    """The share `shares[i]` of the accesses is below row `rows[i]`. The curve ascends from (0, 0) to (number of rows, 1), linear between
+    points.
 
-    `hottest`: share of the accesses that the most frequent 1 % of the rows have; `unread`: share of the rows without any access.
+    `hottest`: share of the accesses of the most frequent 1 % of the rows; `unread`: share of the rows without any access.
     """
 
     rows: tuple[int, ...]
@@ -33,7 +34,9 @@ class AccessCurve:
 
     @classmethod
     def of(cls, rows: Counts, counts: Counts, height: int) -> AccessCurve | None:
-        """`rows`: those with accesses, ascending; `counts`: of each; `height`: rows of the table. None without any access."""
+        """The curve of a table. `rows`: rows with accesses, ascending; `counts`: of each; `height`: rows of the table. None without any
+        access.
+        """
         total = int(counts.sum())
         if not total:
             return None
@@ -46,7 +49,7 @@ class AccessCurve:
         most = max(1, int(height * _HOTTEST))
         hot = np.partition(counts, len(counts) - most)[-most:] if most < len(counts) else counts
         shares = below[first] / total
-        shares[0] = 0.0  # row 0 may have accesses; none lie below it
+        shares[0] = 0.0  # row 0 may have accesses; none are below it
         return cls(tuple(borders.tolist()), tuple(shares.tolist()), float(hot.sum() / total), 1 - len(rows) / height)
 
     def below(self, row: int) -> float:
@@ -54,7 +57,7 @@ class AccessCurve:
         return float(np.interp(row, self.rows, self.shares))
 
     def cut(self, parts: int) -> list[int]:
-        """Borders of `parts` ranges, each of one row at the least. The largest share of a range is as small as the curve allows."""
+        """Borders of `parts` ranges, each of at least one row. The largest share of a range is as small as the curve allows."""
         low, high = 1 / parts, 1.0
         for _ in range(_HALVINGS):
             share = (low + high) / 2
@@ -65,7 +68,7 @@ class AccessCurve:
         return self._filled(parts, high)
 
     def _filled(self, parts: int, share: float) -> list[int]:
-        """Borders where each range but the last takes rows up to `share` of the accesses."""
+        """Borders for which each range but the last has at most `share` of the accesses."""
         height, found = self.rows[-1], [0]
         for at in range(1, parts):
             row = self._last_within(self.below(found[-1]) + share)
@@ -73,7 +76,7 @@ class AccessCurve:
         return [*found, height]
 
     def _last_within(self, share: float) -> int:
-        """The last row below which at most this share lies."""
+        """The last row with at most this share below it."""
         if share >= 1:
             return self.rows[-1]
         at = bisect_right(self.shares, share)
@@ -82,7 +85,7 @@ class AccessCurve:
 
 
 class RowCounts:
-    """Counts of a table's rows, from parts of the data one after the other. Large tables keep those of the rows that were read alone."""
+    """Counts of a table's rows, added up over parts of the data. Large tables keep only counts of rows that were read."""
 
     def __init__(self, height: int) -> None:
         self._height = height
@@ -91,7 +94,7 @@ class RowCounts:
         self._counts: Counts = np.zeros(0, dtype=np.int64)
 
     def add(self, rows: Counts) -> None:
-        """Rows of the table, as often as they are read."""
+        """Count accesses: `rows` has each row once per access."""
         if self._all is not None:
             self._all += np.bincount(rows, minlength=self._height)
             return
@@ -100,7 +103,7 @@ class RowCounts:
         self._counts = np.bincount(back, np.concatenate([self._counts, counts]), len(self._rows)).astype(np.int64)
 
     def curve(self) -> AccessCurve | None:
-        """None where nothing was read."""
+        """The access curve; None without any access."""
         if self._all is None:
             return AccessCurve.of(self._rows, self._counts, self._height)
         rows = np.flatnonzero(self._all)

@@ -1,13 +1,13 @@
-"""Exact row-wise Adagrad (Duchi et al. 2011; FBGEMM's EXACT_ROWWISE_ADAGRAD), on the rows of a step alone.
+"""Exact row-wise Adagrad (Duchi et al. 2011; FBGEMM's EXACT_ROWWISE_ADAGRAD), on only the rows of a step.
 
 The gradients of a row are summed before they are squared:
 
     squares += mean(gradient^2)
     weights -= learning rate * gradient / (sqrt(squares) + epsilon)
 
-The mean is over a block of `BLOCK_COLUMNS` columns, and not over all, so that a table that is cut by columns learns as a whole one does.
+The mean is over a block of `BLOCK_COLUMNS` columns, not over all, so that a table that is cut by columns learns like a whole one.
 
-Rows are found by sorting ids, and summed as a bag for each row (docs/design/141 has what else was tried).
+Rows are found by sorting ids, and summed with one bag per row (docs/design/141 has the alternatives that were tried).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS_IN_CACHE = 8_192
 def summed(rows: torch.Tensor, bags: torch.Tensor | None, gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows [ids] with the gradients [bags, columns] of their bags -> each row once, ascending, with the sum of its gradients.
 
-    `bags`: of each id; None where each id is a bag of its own. The order of addition is that of the ids.
+    `bags`: the bag of each id; None: each id is its own bag. Gradients are added in the order of the ids.
     """
     ascending, order = torch.sort(rows, stable=True)
     once, counts = torch.unique_consecutive(ascending, return_counts=True)
@@ -38,7 +38,7 @@ def summed(rows: torch.Tensor, bags: torch.Tensor | None, gradients: torch.Tenso
 
 @dataclass(frozen=True)
 class Cells:
-    """Names of the cells of some rows, for stochastic rounding: see `rounding`."""
+    """Identifiers of the cells of some rows, for stochastic rounding: see `rounding`."""
 
     keys: torch.Tensor
     columns: torch.Tensor
@@ -56,9 +56,9 @@ def update(
     share: float = 1.0,
     cells: Cells | None = None,
 ) -> None:
-    """One step of `rows`, each of which is named once, in `weights` [all rows, columns] and `squares` [all rows, blocks].
+    """One step of `rows`, without duplicates, in `weights` [all rows, columns] and `squares` [all rows, blocks].
 
-    `gradients` count `share` times. Rows in fp16 are updated in fp32 and rounded stochastically, for which `cells` are named.
+    `gradients` are multiplied by `share`. Rows in fp16 are updated in fp32 and rounded stochastically, which needs `cells`.
     """
     found = _selected(squares, rows).add_(_block_means(gradients), alpha=share**2)
     _replace(squares, rows, found)
@@ -75,7 +75,7 @@ def update(
 
 
 def read(weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Rows of weights in fp32, as bags of one: torch fetches the rows of bags ahead of their use."""
+    """Rows of weights in fp32, as bags of one id: torch prefetches the rows of bags."""
     return functional.embedding_bag(rows, weights, torch.arange(len(rows), dtype=rows.dtype, device=rows.device), mode="sum").float()
 
 
@@ -91,12 +91,12 @@ def _block_means(gradients: torch.Tensor) -> torch.Tensor:
 
 
 def _to_columns(scale: torch.Tensor, columns: int) -> torch.Tensor:
-    """[rows, blocks] -> [rows, columns], or what broadcasts to it."""
+    """[rows, blocks] -> [rows, columns], or a shape that broadcasts to it."""
     return scale if blocks(columns) == 1 else scale.repeat_interleave(BLOCK_COLUMNS, 1)[:, :columns]
 
 
 def _selected(squares: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """States of rows. One state a row is read as a vector: torch copies single elements of a matrix one by one."""
+    """States of rows. One state per row is read as a vector: torch copies single elements of a matrix one by one."""
     return squares.view(-1).index_select(0, rows).unsqueeze(1) if squares.shape[1] == 1 else squares.index_select(0, rows)
 
 

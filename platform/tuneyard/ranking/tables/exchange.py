@@ -9,18 +9,18 @@ import torch
 import torch.distributed as dist
 
 Counts = Sequence[Sequence[int]]
-"""Rows for, or from, each rank, and of each tensor."""
+"""Number of rows to (or from) each rank, for each tensor."""
 
 
 class Awaited:
-    """What an exchange brings, once it is waited for."""
+    """The result of an exchange, available after `wait`."""
 
     def __init__(self, finish: Callable[[], list[torch.Tensor]]) -> None:
         self._finish: Callable[[], list[torch.Tensor]] | None = finish
         self._found: list[torch.Tensor] = []
 
     def wait(self) -> list[torch.Tensor]:
-        """The tensors; the rows of all ranks, in the order of ranks."""
+        """The tensors, with the rows of all ranks in the order of ranks."""
         if self._finish is not None:
             self._found, self._finish = self._finish(), None
         return self._found
@@ -31,13 +31,13 @@ class Awaited:
 
 
 class Exchange:
-    """Between the ranks of a process group; `group` is None for the default one, which need not exist for a single rank."""
+    """All-to-all between the ranks of a process group. `group`: None for the default one, which a single rank does not need."""
 
     def __init__(self, ranks: int, group: Any = None) -> None:
         self.ranks, self._group = ranks, group
 
     def start(self, tensors: Sequence[torch.Tensor], to: Counts, from_: Counts) -> Awaited:
-        """Send rows of `tensors`, each ordered by the rank that they are for. All of one dtype."""
+        """Send rows of `tensors`, all of one dtype, each ordered by destination rank."""
         if self.ranks == 1:
             return Awaited(lambda: list(tensors))
         widths = [tensor.shape[1:].numel() for tensor in tensors]
@@ -55,7 +55,7 @@ class Exchange:
 
 
 def _by_rank(tensors: Sequence[torch.Tensor], counts: Counts) -> list[torch.Tensor]:
-    """Slices in the order of the wire: by rank, and then by tensor."""
+    """Slices in the order of the buffer: by rank, then by tensor."""
     cut = [torch.split(tensor, [of_rank[at] for of_rank in counts]) for at, tensor in enumerate(tensors)]
     return [part.reshape(-1) for of_rank in zip(*cut, strict=True) for part in of_rank]
 

@@ -1,4 +1,4 @@
-"""One batch between the ranks, from its numbers of ids to its gradients."""
+"""One batch between the ranks, from the exchange of its id counts to that of its gradients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuneyard.ranking.tables.routes import Sent
 
 
 class Flight:
-    """Numbers of ids, ids, embeddings, and gradients on the way back.
+    """The exchanges of one batch: numbers of ids, ids, embeddings, and gradients on the way back.
 
-    `key`: tensors by which `begin` knows the batch; `advance`: called when gradients are on their way, for the batches that are ahead.
+    `key`: tensors by which `begin` recognises the batch; `advance`: called when gradients are in flight, for the batches ahead.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Flight:
         self._vectors: Awaited | None = None
 
     def send_ids(self) -> Awaited:
-        """Once the numbers have arrived."""
+        """Send the ids, after their numbers have arrived."""
         if self._ids is None:
             counts = self._counts.wait()[0].tolist()
             self._ids_from, self._bags_from = ([each[kind] for each in counts] for kind in (0, 1))
@@ -48,7 +48,7 @@ class Flight:
         return self._ids
 
     def look_up(self) -> None:
-        """Embeddings that others asked this rank for, on their way to them."""
+        """Look up the embeddings that other ranks asked for, and start to send them."""
         codes = self.send_ids().wait()
         self._codes = [each.to(owned.weights.device) for each, owned in zip(codes, self._owned, strict=True)]
         found = [
@@ -58,7 +58,7 @@ class Flight:
         self._vectors = self._exchange.start(found, self._bags_from, self._bags_to)
 
     def embeddings(self) -> list[torch.Tensor]:
-        """[bags, width] of each width, with a gradient where torch records one."""
+        """[bags, width] of each width, with a gradient if torch records one."""
         if not torch.is_grad_enabled():
             return self.arrived()
         anchor = torch.zeros((), requires_grad=True, device=self.sents[0].codes.device)
@@ -78,7 +78,7 @@ class Flight:
 
 
 class _Embeddings(torch.autograd.Function):  # type: ignore[misc]
-    """Embeddings of a flight; the first argument is there so that torch records them."""
+    """Embeddings of a flight. The first argument makes torch record them."""
 
     @staticmethod
     def forward(ctx: Any, _anchor: torch.Tensor, flight: Flight) -> tuple[torch.Tensor, ...]:
@@ -92,7 +92,7 @@ class _Embeddings(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _in_place(sent: Sent, vectors: torch.Tensor) -> torch.Tensor:
-    """Sums of bags as they come from owners -> the embedding of each bag of the batch."""
+    """Sums of bags from their owners -> the embedding of each bag of the batch."""
     found = vectors if sent.gathering is None else sent.gathering.gathered(vectors)
     return found if sent.scale is None else found * sent.scale
 

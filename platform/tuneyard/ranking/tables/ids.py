@@ -1,4 +1,4 @@
-"""Ids of a batch as rows of tables: hashed into their table, and of a sequence the last ones."""
+"""Ids of a batch as rows of tables: ids are hashed into their table, and only the last ids of a sequence count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHIFT = 24
 
 
 def hashed(ids: torch.Tensor, rows: int | torch.Tensor) -> torch.Tensor:
-    """Ids within a table: those outside of it are hashed into it, equally on every machine; the others stay.
+    """Ids within a table. Ids outside of it are hashed into it, the same on every machine; the others are unchanged.
 
     `rows`: of the table, or of each id's table [ids].
     """
@@ -20,7 +20,7 @@ def hashed(ids: torch.Tensor, rows: int | torch.Tensor) -> torch.Tensor:
 
 
 def last_places(offsets: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places [rows, length] of the last `length` ids of each row, the last one first, and a mask of the places that the row fills."""
+    """Places [rows, length] of the last `length` ids of each row, the last one first, and a mask of the places with an id."""
     back = torch.arange(length, device=offsets.device)
     places = offsets[1:, None] - 1 - back
     return places, places >= offsets[:-1, None]

@@ -1,4 +1,4 @@
-"""First weights of tables. They do not depend on which rank owns which cells: each block of rows is drawn by a generator of its own."""
+"""Initial weights of tables. They do not depend on the placement: each block of rows has its own generator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ BLOCK_ROWS = 65_536
 def initialise(
     weights: torch.Tensor, *, seed: int, table: str, shape: tuple[int, int], first_row: int = 0, first_column: int = 0
 ) -> torch.Tensor:
-    """Fill `weights` [rows, columns], which is a part of a table of `shape`, from N(0, 1 / width), and return it.
+    """Fill `weights` [rows, columns], a part of a table of `shape`, from N(0, 1 / width), and return it.
 
-    A block is drawn for the whole width, also where a rank owns some columns of it.
+    A block is drawn for the whole width, even if a rank owns only some of its columns.
     """
     if weights.is_meta:
         return weights

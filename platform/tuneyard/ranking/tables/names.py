@@ -1,4 +1,4 @@
-"""Names of tables in a ranker's state, the same for whole and for sharded ones."""
+"""Names of tables in a ranker's state, the same for whole and sharded tables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from torch import nn
 
 PREFIX = "features.tables"
-"""Of tables within a ranker."""
+"""Prefix of tables within a ranker."""
 _METHODS = ("begin",)
-"""Of `WholeTables`, beside those of every module."""
+"""Methods of `WholeTables`, beside those of every module."""
 
 
 def table_names(features: Sequence[str]) -> dict[str, str]:
-    """Name of each feature's table within its module: that of the feature, unless torch has no parameters of such a name."""
+    """Name of each feature's table within its module: that of the feature, unless torch reserves it."""
     taken, blank = set(features), nn.Module()
     names: dict[str, str] = {}
     for feature in features:

@@ -1,6 +1,7 @@
-"""The owner's side: all shards of one width on this rank, one below the other in one tensor, so that one lookup serves all of them.
+"""The owner's side: all shards of one width on this rank, stacked in one tensor, so that one lookup serves all of them.
 
-As in FBGEMM's table-batched embeddings. An id arrives as a code: its row in the tensor, doubled, plus one if it is the first of a bag.
+This follows FBGEMM's table-batched embeddings. An id arrives as a code: its row in the tensor, doubled, plus one if it is the first of a
+bag.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tuneyard.ranking.tables.placement import Placement, Shard, TableShape, bloc
 
 
 def stacked(placement: Placement, width: int) -> list[dict[Shard, int]]:
-    """For each rank, its shards of a width, with the first row of each in the tensor that holds them."""
+    """For each rank, its shards of a width, with the first row of each in the stacked tensor."""
     found: list[dict[Shard, int]] = []
     for rank in range(placement.ranks):
         own = [shard for shard in placement.shards if shard.rank == rank and shard.width == width]
@@ -34,7 +35,7 @@ def stacked(placement: Placement, width: int) -> list[dict[Shard, int]]:
 
 @dataclass(frozen=True)
 class _Pending:
-    """Gradients of `bags` bags of ids that were asked for."""
+    """Gradients of `bags` bags of requested ids."""
 
     codes: torch.Tensor
     bags: int
@@ -90,11 +91,11 @@ class OwnedRows:
         return functional.embedding_bag(one_by_one, read(self.weights, rows), first, mode="sum")
 
     def expect(self, codes: torch.Tensor, bags: int, gradients: Awaited) -> None:
-        """Keep gradients [bags, width], which may still be on their way, until `apply`."""
+        """Keep gradients [bags, width], which may still be in flight, until `apply`."""
         self._pending.append(_Pending(codes, bags, gradients))
 
     def apply(self, learning_rate: float, *, epsilon: float, share: float, step: int) -> None:
-        """Update rows with the gradients that were kept, each counted `share` times. `step`: seeds the rounding of fp16 rows."""
+        """Update rows with the kept gradients, multiplied by `share`. `step`: seeds the rounding of fp16 rows."""
         pending, self._pending = self._pending, []
         gradients = [each.gradients.wait()[0].to(self.weights.device) for each in pending]
         codes = [each.codes for each in pending]
@@ -102,7 +103,7 @@ class OwnedRows:
             return
         together = codes[0] if len(codes) == 1 else torch.cat(codes)
         of_bags = gradients[0] if len(gradients) == 1 else torch.cat(gradients)
-        # The first id of a bag adds one: also where bags of several batches follow on each other.
+        # The first id of a bag adds one, also across batches.
         bags = None if len(of_bags) == len(together) else torch.cumsum(together & 1, 0) - 1
         rows, sums = summed(together >> 1, bags, of_bags)
         cells = self._names.of(rows, step) if self._names is not None else None
@@ -110,7 +111,7 @@ class OwnedRows:
 
 
 class _CellNames:
-    """Names of cells that do not depend on the placement: from the name of the table, and the row and column in it."""
+    """Identifiers of cells that do not depend on the placement: from the name of the table, and the row and column in it."""
 
     def __init__(self, first: Mapping[Shard, int], width: int, device: torch.device) -> None:
         shards: Sequence[Shard] = list(first)

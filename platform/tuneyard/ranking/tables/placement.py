@@ -1,8 +1,8 @@
-"""Which rank owns which cells of which table: a pure function of shapes, costs and memory.
+"""Ownership of table cells by ranks: a pure function of shapes, costs and memory.
 
-Tables are placed whole, or cut by rows or by columns. The parts go to ranks by longest processing time first (Graham 1969), whose largest
-load is at most 4/3 of the best one, or in turn. Columns are cut between blocks of `BLOCK_COLUMNS`, for each of which row-wise Adagrad has
-a state, so that no placement changes an update.
+Tables are placed whole, or cut by rows or by columns. Parts are assigned to ranks by longest processing time first (Graham 1969), whose
+largest load is at most 4/3 of the optimum, or in turn. Columns are cut between blocks of `BLOCK_COLUMNS`. Row-wise Adagrad has one state
+per block, so no placement changes an update.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tuneyard.ranking.tables.accesses import AccessCurve
 BLOCK_COLUMNS = 16
 _STATE_BYTES = 4
 _SENT_BYTES = 4
-"""Of an element of an embedding, and of an id, on the wire."""
+"""Bytes of an embedding element, and of an id, on the wire."""
 _FINEST = 16
-"""Where parts do not fit side by side, they are cut smaller, to this part of a rank's memory at the least."""
+"""If parts do not fit side by side, they are cut smaller, down to this fraction of a rank's memory."""
 _MOST_RANKS = 4_096
-"""Up to which ranks are tried, to say how many would do."""
+"""Largest number of ranks to try for the advice in an error."""
 
 How = Literal["auto", "table", "row", "column"]
 Balance = Literal["lpt", "round-robin"]
@@ -32,8 +32,11 @@ Balance = Literal["lpt", "round-robin"]
 
 @dataclass(frozen=True)
 class TableShape:
-    """`ids_per_row`: mean number of ids in a row of data; `vectors_per_row`: mean number of embeddings that these become: as many in a
-    sequence, and at most one in a bag. `accesses`: how often which rows are read; None: all equally often."""
+    """Shape and accesses of a table.
+
+    `ids_per_row`: mean number of ids in a row of data. `vectors_per_row`: mean number of embeddings that these become: the same number for
+    a sequence, and at most one for a bag. `accesses`: distribution of reads over rows; None: uniform.
+    """
 
     name: str
     rows: int
@@ -44,7 +47,7 @@ class TableShape:
     accesses: AccessCurve | None = field(default=None, repr=False)
 
     def share_of(self, start: int, stop: int) -> float:
-        """Of the accesses, those of a range of rows."""
+        """Share of the accesses of a range of rows."""
         if self.accesses is None:
             return (stop - start) / self.rows
         return self.accesses.below(stop) - self.accesses.below(start)
@@ -55,21 +58,21 @@ class TableShape:
         return list(pairwise([self.rows * at // parts for at in range(parts + 1)] if curve is None else curve.cut(parts)))
 
     def bytes_of(self, rows: int, columns: int) -> int:
-        """Memory of so many cells, with the states of row-wise Adagrad."""
+        """Bytes of `rows` x `columns` cells, with the states of row-wise Adagrad."""
         return rows * (columns * self.weight_bytes + blocks(columns) * _STATE_BYTES)
 
 
 def blocks(columns: int) -> int:
-    """Blocks of columns, of which the last may be smaller."""
+    """Number of blocks of columns. The last one may be smaller."""
     return -(-columns // BLOCK_COLUMNS)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a part of a table costs its rank, in seconds for each row of data, over forward, backward and update.
+    """Cost of a part of a table for its rank, in seconds per row of data, over forward, backward and update.
 
-    `id_s`: of an id; `cell_s`: of an element of its embedding; `byte_s`: of a byte over the network; `memory_byte_s`: of a byte of memory.
-    The defaults come from `benchmarks/ranker_costs.py`, on a core of a virtual machine, with a network of 10 Gbit/s.
+    `id_s`: per id; `cell_s`: per element of its embedding; `byte_s`: per byte over the network; `memory_byte_s`: per byte of memory. The
+    defaults come from `benchmarks/ranker_costs.py`, on a core of a virtual machine, with a network of 10 Gbit/s.
     """
 
     id_s: float = ID_S
@@ -139,10 +142,10 @@ def placed(
 ) -> Placement:
     """Place tables on ranks. `memory_bytes`: limit of each rank for weights and states.
 
-    `how`: cut no table (`table`), every table into as many ranges of rows or blocks of columns as there are ranks (`row`, `column`), or
-    those that are too large for a rank or cost more than the mean load, by rows or columns, whichever costs less (`auto`).
-    `balance`: longest processing time first, or parts in their order to ranks in turn.
-    Raises BadInput where a rank's memory is too small, with a limit and a number of ranks that would do.
+    `how`: `table` cuts no table; `row` and `column` cut every table into as many ranges of rows or blocks of columns as there are ranks;
+    `auto` cuts tables that are too large for a rank or cost more than the mean load, by rows or columns, whichever costs less. `balance`:
+    longest processing time first, or parts in their order to ranks in turn. Raises BadInput if a rank's memory is too small, with a
+    sufficient limit and number of ranks.
     """
     if ranks < 1:
         raise BadInput(f"tables cannot be placed on {ranks} ranks", "give at least one rank")
@@ -162,7 +165,7 @@ class _Policy:
     balance: Balance
 
     def placed(self, tables: Sequence[TableShape], ranks: int, limit: int | None) -> list[Shard] | None:
-        """None where they do not fit."""
+        """The shards; None if they do not fit."""
         if limit is not None and sum(table.bytes_of(table.rows, table.width) for table in tables) > ranks * limit:
             return None
         finer = 1
@@ -197,7 +200,7 @@ class _Policy:
     def _first(
         self, table: TableShape, ranks: int, limit: int | None, mean: float, cuts: Sequence[tuple[int, int]]
     ) -> tuple[int, int] | None:
-        """The first of `cuts` whose largest part is small enough, or the last one."""
+        """The first of `cuts` whose largest part is small enough, else the last one."""
         alike = replace(table, accesses=None)
         for cut in cuts:
             height = -(-table.rows // cut[0])
@@ -211,8 +214,9 @@ class _Policy:
         return cuts[-1] if cuts else None
 
     def _cut(self, table: TableShape, ranks: int, parts: tuple[int, int], limit: int | None = None) -> list[Shard]:
-        """The table in `parts` (ranges of rows, ranges of columns), which no rank has yet. Ranges of rows have equal accesses. Where such
-        ranges do not fit into `limit`, they have equally many rows instead: a range that is seldom read is long."""
+        """The table in `parts` (ranges of rows, ranges of columns), not yet assigned to ranks. Ranges of rows have equal accesses. If they
+        do not fit into `limit`, they have equal numbers of rows instead, because a range with rare accesses is long.
+        """
         by_accesses = self._cells(table, ranks, parts, by_accesses=True)
         return by_accesses if _fits(by_accesses, limit) else self._cells(table, ranks, parts, by_accesses=False)
 
@@ -227,7 +231,9 @@ class _Policy:
         return made
 
     def _assigned(self, parts: Sequence[Shard], ranks: int, limit: int | None, *, by_memory: bool) -> list[Shard] | None:
-        """`by_memory`: large ones first, to the rank with the least; it finds room where the order of costs does not."""
+        """Assign parts to ranks. `by_memory`: large parts first, to the rank with the least memory; it can succeed where the order of costs
+        fails.
+        """
         if not _fits(parts, limit):
             return None
         queue = [(0.0, rank) for rank in range(ranks)]  # by load, by memory, or by turn
@@ -268,11 +274,11 @@ def _total(parts: Sequence[Shard]) -> float:
 
 
 def _too_small(policy: _Policy, tables: Sequence[TableShape], ranks: int, limit: int) -> BadInput:
-    """What would do was tried."""
+    """The error, with remedies that were tried."""
     all_of_them = sum(table.bytes_of(table.rows, table.width) for table in tables)
     unlimited = policy.placed(tables, ranks, None) or []
     enough = max(Placement(tuple(tables), ranks, tuple(unlimited)).memory())
-    while policy.placed(tables, ranks, enough) is None:  # with a limit, tables are cut otherwise
+    while policy.placed(tables, ranks, enough) is None:  # with another limit, tables are cut differently
         enough += max(1, enough // 20)
     remedies = [f"a limit of {enough} bytes"]
     more = 2 * ranks

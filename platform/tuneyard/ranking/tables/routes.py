@@ -1,8 +1,8 @@
-"""The sender's side: which ids of a batch are for which owner, and where the embeddings that come back belong.
+"""The sender's side: the owner of each id of a batch, and the place of each returned embedding.
 
-Ids are sent as the owner's rows (see `owned`), and only bags that have ids are sent. A sequence is a bag for each place that has an id.
-A route is the way of a feature's ids to the owners of some of its columns: to one owner, or to that of each id's row. Routes of equal
-width share one lookup at the owner, so that all of this is done once for each width.
+Ids are sent as the owner's rows (see `owned`), and only bags with ids are sent. A sequence is one bag per place that has an id. A route
+leads a feature's ids to the owners of some of its columns: to one owner, or to the owner of each id's row. Routes of equal width share one
+lookup at the owner, so all of this is done once per width.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _MOST_INT32 = 1 << 30
 
 @dataclass(frozen=True)
 class Picked:
-    """Features of a batch, one after the other in `order`: rows of their tables [ids], the number of ids in each bag [bags], and how many
-    ids and bags each feature has."""
+    """Features of a batch, concatenated in `order`: rows of their tables [ids], the number of ids in each bag [bags], and the number of ids
+    and bags of each feature.
+    """
 
     order: tuple[int, ...]
     rows: torch.Tensor
@@ -35,7 +36,7 @@ class Picked:
     bags: list[int]
 
     def of(self, order: tuple[int, ...]) -> Picked:
-        """Some of the features, in another order, or more than once."""
+        """Some of the features, reordered or repeated."""
         if order == self.order:
             return self
         rows, lengths = torch.split(self.rows, self.ids), torch.split(self.lengths, self.bags)
@@ -46,8 +47,9 @@ class Picked:
 
 @dataclass(frozen=True)
 class Sent:
-    """`codes` [ids] in the order of owners, with the number of `ids` and `bags` for each owner. `route_bags`: bags of the batch, by route;
-    `scale` [bags of the batch, 1]: what the sum of a bag is multiplied by, None for 1."""
+    """A batch as it is sent. `codes` [ids] in the order of owners, with the number of `ids` and `bags` for each owner. `route_bags`: bags
+    of the batch, by route; `scale` [bags of the batch, 1]: factor of each bag's sum, None for 1.
+    """
 
     codes: torch.Tensor
     ids: list[int]
@@ -55,13 +57,14 @@ class Sent:
     route_bags: list[int]
     scale: torch.Tensor | None
     gathering: Gathering | None
-    """None where every bag of the batch is sent once, in their order."""
+    """None if every bag of the batch is sent once, in order."""
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """How the bags of a batch are made of those that were sent: bag b is the sum of `order[offsets[b]:offsets[b + 1]]`, and the bag that
-    was sent as number s is of bag `bag_of[s]`. Owners of parts of a bag are added in their order, on every device."""
+    """Assembly of the batch's bags from those that were sent: bag b is the sum of `order[offsets[b]:offsets[b + 1]]`, and sent bag s
+    belongs to bag `bag_of[s]`. Owners of parts of a bag are added in their order, on every device.
+    """
 
     bag_of: torch.Tensor
     order: torch.Tensor
@@ -69,14 +72,14 @@ class Gathering:
 
     @classmethod
     def of(cls, bag_of: torch.Tensor, counts: torch.Tensor, *, is_sorted: bool) -> Gathering:
-        """`counts` [bags of the batch]: of the bags sent for each."""
+        """`counts` [bags of the batch]: number of sent bags of each."""
         order = torch.arange(len(bag_of), device=bag_of.device) if is_sorted else torch.sort(bag_of.int(), stable=True)[1]
         offsets = counts.new_zeros(len(counts) + 1)
         torch.cumsum(counts, 0, out=offsets[1:])
         return cls(bag_of, order, offsets)
 
     def gathered(self, vectors: torch.Tensor) -> torch.Tensor:
-        """[bags sent, width] -> [bags of the batch, width]; zeros without ids."""
+        """[sent bags, width] -> [bags of the batch, width]; zeros without ids."""
         if not len(vectors):
             return vectors.new_zeros(len(self.offsets) - 1, vectors.shape[1])
         return functional.embedding_bag(self.order, vectors, self.offsets, mode="sum", include_last_offset=True)
@@ -101,7 +104,7 @@ def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor],
     counts = [len(each) for each in ids]
     together = torch.cat(ids)
     sizes = repeated([features[at].rows for at in order], counts, together.device)
-    # A remainder takes longer than all the rest, and mostly every id is inside.
+    # A remainder takes longer than all the rest, and usually every id is inside.
     if together.device.type != "cpu" or not bool(((together >= 0) & (together < sizes)).all()):
         together = hashed(together, sizes)
     return Picked(order, together, torch.cat(lengths), counts, [len(each) for each in lengths])
@@ -109,7 +112,7 @@ def picked(features: Sequence[SparseFeature], batch: Mapping[str, torch.Tensor],
 
 @dataclass(frozen=True)
 class Route:
-    """`feature`: its place in the config; `parts`: shards with the same columns, by rows."""
+    """`feature`: its index in the config; `parts`: shards with the same columns, by rows."""
 
     feature: int
     columns: tuple[int, int]
@@ -117,7 +120,7 @@ class Route:
 
 
 class Routes:
-    """All routes of one width. Those to one owner come first, by owner; then those whose rows are cut."""
+    """All routes of one width: first those to one owner, by owner; then those of tables cut by rows."""
 
     def __init__(self, features: Sequence[SparseFeature], placement: Placement, width: int) -> None:
         self._ranks = placement.ranks
@@ -177,7 +180,7 @@ class Routes:
         *,
         is_single: bool,
     ) -> _Part:
-        """Routes to one owner are in the order of owners already. `filled`: bags that have ids, also of the other routes."""
+        """Routes to one owner are already in the order of owners. `filled`: bags with ids, also of the other routes."""
         ids_to, bags_until = [0] * self._ranks, [0] * self._ranks
         for route, count, size in zip(self.all[: self._whole], counts, bags, strict=False):
             ids_to[route.parts[0].rank] += count
@@ -194,11 +197,11 @@ class Routes:
         return _Part(codes, ids_to, filled, [stop - start for start, stop in pairwise(places)])
 
     def _by_row(self, rows: torch.Tensor, lengths: torch.Tensor, first_bag: int) -> _Part:
-        """Ids are sorted by the owner of their row. `rows`: of all tables that are cut, one below the other."""
+        """Sort ids by the owner of their row. `rows`: of all cut tables, stacked."""
         device = rows.device
         bag = torch.repeat_interleave(torch.arange(first_bag, first_bag + len(lengths), device=device), lengths, output_size=len(rows))
         part = torch.searchsorted(torch.tensor(self._starts, device=device), rows, right=True) - 1
-        # Sorting takes as many turns as a number has bytes.
+        # Sorting takes one pass per byte of a number.
         owner, order = torch.sort(torch.tensor(self._owner_of_part, dtype=torch.int16, device=device).index_select(0, part), stable=True)
         bag = bag.index_select(0, order)
         shifted = (rows + torch.tensor(self._shift_of_part, device=device).index_select(0, part)).index_select(0, order)
@@ -216,7 +219,7 @@ class Routes:
 
 @dataclass(frozen=True)
 class _Part:
-    """Codes [ids] and the bag of the batch that each bag sent is, in the order of owners, with their numbers for each owner."""
+    """Codes [ids] and, for each sent bag, its bag in the batch, in the order of owners, with the counts for each owner."""
 
     codes: torch.Tensor
     ids: list[int]
@@ -235,13 +238,13 @@ def _routes(features: Sequence[SparseFeature], shards: Sequence[Shard]) -> list[
 
 
 def repeated(values: Sequence[int | bool], counts: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Each value as often as its count says."""
+    """Each value, repeated by its count."""
     each, often = torch.tensor(values, device=device), torch.tensor(counts, device=device)
     return torch.repeat_interleave(each, often, output_size=sum(counts))
 
 
 def _merged(one: tuple[torch.Tensor, list[int]], other: tuple[torch.Tensor, list[int]]) -> torch.Tensor:
-    """What both have for the first owner, then for the second, …"""
+    """Both parts for the first owner, then both for the second, …"""
     cut = [torch.split(tensor, counts) for tensor, counts in (one, other)]
     return torch.cat([part for of_owner in zip(*cut, strict=True) for part in of_owner])
 

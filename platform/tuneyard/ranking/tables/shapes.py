@@ -1,4 +1,4 @@
-"""Shapes of a ranker's tables, as placement reads them."""
+"""Shapes of a ranker's tables, for placement."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def shapes_of(
     rows: Rows = "fp32",
     accesses: Mapping[str, AccessCurve] | None = None,
 ) -> tuple[TableShape, ...]:
-    """A table for each sparse feature. `ids_per_row`: mean number of ids of a row of data, by feature, as counted in the data; by default
-    one of a bag, and `length` of a sequence. `accesses`: by feature, as `access_curves` counts them; else rows are read equally often."""
+    """A table for each sparse feature.
+
+    `ids_per_row`: mean number of ids per row of data, by feature, as counted in the data; by default one for a bag, and `length` for a
+    sequence. `accesses`: by feature, from `access_curves`; by default rows are read equally often.
+    """
     shapes = []
     for feature in config.sparse:
         ids = (ids_per_row or {}).get(feature.name, float(feature.length or 1))

@@ -2,14 +2,14 @@
 
 A step, on every rank:
 
-    prefetch   routes of the next batch's ids; their numbers are exchanged
-    begin      owners get ids, look up and sum them, and start to send the sums; the next batch's ids follow
-    (finish)   the sums arrive; those of a bag's rows are added, means divided
+    prefetch   compute routes of the next batch's ids; exchange their numbers
+    begin      owners receive ids, look up and sum embeddings, and start to send the sums; the next batch's ids follow
+    (finish)   the sums arrive; partial sums of a bag are added, means divided
     backward   gradients are sent to owners, which keep them
     apply      owners sum the gradients of each row, over ranks and micro-batches, and update it
 
-All ranks call these in the same order, and with the same batches prefetched. No weight is a parameter of the module: what wraps a model
-around it (DDP, DeepSpeed) sees the dense weights alone.
+All ranks call these in the same order, and with the same batches prefetched. No weight is a parameter of the module: wrappers of the model
+(DDP, DeepSpeed) see only the dense weights.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SQUARES = "squares"
 _DTYPES: Mapping[Rows, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16}
 _SENT_ROWS = 65_536
 PREFETCHED = "prefetched"
-"""Of a batch: the number that `prefetch` has returned for it."""
+"""Key in a batch: the number that `prefetch` has returned for it."""
 MOST_AHEAD = 16
 """Batches that may be prefetched before the first of them is used."""
 
 
 @dataclass(frozen=True)
 class TablePiece:
-    """A contiguous view of cells that this rank owns: `box` is the first index and the length along each dimension of the whole."""
+    """A contiguous view of cells that this rank owns. `box`: the first index and the length along each dimension of the whole table."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,11 +53,12 @@ class TablePiece:
 
 
 class ShardedTables(nn.Module):  # type: ignore[misc]
-    """See `Tables`. `seed`: of the weights, equal on all ranks; `group`: the ranks of `placement`, by default all of them, or none for one.
+    """Sharded tables, see `Tables`. `seed`: of the weights, equal on all ranks; `group`: the ranks of `placement`, by default all ranks, or
+    none for one.
 
-    `device`: of the tables, which may stay on the host while the rest of the ranker is on a GPU. The loss is one whose gradients' mean over
-    ranks is meant, as by DDP: gradients are summed over ranks, and divided by their number.
-    Raises BadInput where the placement is for other tables or for another number of ranks.
+    `device`: of the tables, which may stay on the host while the rest of the ranker is on a GPU. Gradients are summed over ranks and
+    divided by their number, as for a loss whose gradients DDP averages. Raises BadInput for a placement of other tables or another number
+    of ranks.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         self._device = torch.device(device)
         widths = sorted({shard.width for shard in placement.shards})
         self._routes = [Routes(config.sparse, placement, width) for width in widths]
-        # Ids of a batch are joined once, in the order in which most of them are sent.
+        # Ids of a batch are concatenated once, in the order of most sends.
         in_config = tuple(range(len(config.sparse)))
         orders = (routes.features for routes in self._routes)
         self._order = next((order for order in orders if sorted(order) == list(in_config)), in_config)
@@ -103,8 +104,8 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
     def prefetch(self, batch: Mapping[str, torch.Tensor]) -> int:
         """Start to exchange the ids of a batch that `begin` gets later, in the same order of batches.
 
-        `begin` knows the batch by its tensors; where wrappers copy them, by the number that this returns, as `batch[PREFETCHED]`. Raises
-        BadInput where batches are prefetched again and again, and not used.
+        `begin` recognises the batch by its tensors; if wrappers copy them, by the returned number as `batch[PREFETCHED]`. Raises BadInput
+        if too many batches are prefetched and not used.
         """
         if len(self._ahead) >= self._most_ahead:
             raise BadInput(f"{self._most_ahead} batches were prefetched and not used", "begin with the tensors that were prefetched")
@@ -131,7 +132,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
             owned.apply(learning_rate, epsilon=self._epsilon, share=1 / self._exchange.ranks, step=step)
 
     def pieces(self) -> list[TablePiece]:
-        """This rank's cells, and the states of row-wise Adagrad, which have a column for each block of columns of the table."""
+        """This rank's cells, and the states of row-wise Adagrad, which have a column per block of the table's columns."""
         found: list[TablePiece] = []
         for owned in self._owned:
             for shard in owned.first:
@@ -141,7 +142,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
     def gathered(self, name: str) -> torch.Tensor | None:
         """The table of a feature on the first rank, in a new tensor on the host; None on the others. All ranks call it.
 
-        Owners send some rows at a time, so that no second copy of a table is made.
+        Owners send some rows at a time, so that there is no second copy of a table.
         """
         table = next(table for table in self.placement.tables if table.name == name)
         dtype = self._owned[0].weights.dtype
@@ -186,7 +187,7 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         for at, (number, flight) in enumerate(self._ahead):
             same = (one is other for one, other in zip(flight.key, key, strict=True))
             if number == asked if asked is not None else all(same):
-                del self._ahead[: at + 1]  # those before it were skipped
+                del self._ahead[: at + 1]  # earlier ones were skipped
                 return flight
         return self._departed(batch)
 
@@ -194,12 +195,12 @@ class ShardedTables(nn.Module):  # type: ignore[misc]
         return [batch[f"{feature.name}.ids"] for feature in self._features]
 
     def _advance(self) -> None:
-        """Let batches that are ahead send their ids. Called where every rank is at the same place."""
+        """Let batches that are ahead send their ids. Called where every rank is at the same point."""
         for _, flight in self._ahead:
             flight.send_ids()
 
     def _features_of(self, flight: Flight, embeddings: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """A tensor for each feature, of the embeddings [bags, width] of each width."""
+        """A tensor for each feature, from the embeddings [bags, width] of each width."""
         columns: list[list[tuple[tuple[int, int], torch.Tensor]]] = [[] for _ in self._features]
         for routes, sent, of_width in zip(self._routes, flight.sents, embeddings, strict=True):
             for route, found in zip(routes.all, torch.split(of_width, sent.route_bags), strict=True):

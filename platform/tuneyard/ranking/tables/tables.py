@@ -1,4 +1,4 @@
-"""What a ranker asks of its tables."""
+"""The interface of a ranker's tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 
 class Tables(Protocol):
-    """A module that finds the embeddings of a batch: one tensor for each sparse feature, in the order of the config.
+    """A module that looks up the embeddings of a batch: one tensor for each sparse feature, in the order of the config.
 
-    Of a bag [rows, width]: the mean or sum of its ids' embeddings, zeros without ids. Of a sequence [rows, length, width]: the embeddings
-    of its last ids, the last one first; the rest is zeros.
+    A bag gives [rows, width]: the mean or sum of its ids' embeddings, zeros without ids. A sequence gives [rows, length, width]: the
+    embeddings of its last ids, the last one first, padded with zeros.
     """
 
     def begin(self, batch: Mapping[str, torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
-        """Start to find them; the returned function waits for them. What needs no embeddings is computed in between."""
+        """Start the look-up. The returned function waits for it. Work that needs no embeddings runs in between."""
         ...

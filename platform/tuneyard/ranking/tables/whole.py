@@ -1,4 +1,4 @@
-"""Tables of one process: a parameter for each. For training as a program, for saving, loading and serving."""
+"""Tables of one process, with a parameter for each: for training as a program, saving, loading and serving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.ranking.tables.names import table_names
 
 
 class WholeTables(nn.Module):  # type: ignore[misc]
-    """See `Tables`. `seed`: of the weights; by default the seed that torch's own generator was last given."""
+    """Whole tables, see `Tables`. `seed`: of the weights; by default the last seed of torch's own generator."""
 
     def __init__(self, config: RankerConfig, seed: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checkpoints: pieces of parameters and optimizer states, written by each rank on its own while training goes on, readable by any layout.
+"""Checkpoints: pieces of parameters and optimizer states. Each rank writes its own while training continues, and any layout can read them.
 
-`Checkpoints` is what training sees; `catalogue` (list, verify, prune) and `convert` are for people. What is in a folder: `layout`.
+`Checkpoints` is the interface for training; `catalogue` (list, verify, prune) and `convert` are for people. `layout` describes the folder.
 """

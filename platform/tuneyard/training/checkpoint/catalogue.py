@@ -1,7 +1,7 @@
-"""The checkpoints of an output as people see them: what is there, whether it is whole, and what can go.
+"""The checkpoints of an output, for people: a list of them, their integrity, and removal of old ones.
 
-Reads storage only, and loads no torch. What counts is what the commit log says; a folder that it does not name is left over from an
-attempt that died, or is being written right now.
+It reads only storage, and loads no torch. The commit log decides which folders count. A folder that the log does not name is a leftover of
+a dead attempt, or is being written.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from tuneyard.training.checkpoint.layout import FOLDER, LOG, STATE, inside, name
 from tuneyard.training.checkpoint.stored import is_index, read_indices, read_manifest
 
 _MTIME_UNITS_PER_S = {"file": 1e9, "webhdfs": 1e3, "swebhdfs": 1e3}
-"""Stores whose FileInfo.version is a time of modification."""
+"""Stores whose FileInfo.version is a modification time."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A committed checkpoint of which files are there. `committed_at`: ISO 8601, where the store knows; `whole`: it has its manifest."""
+    """A committed checkpoint with files in the store. `committed_at`: ISO 8601, if the store knows it; `whole`: it has its manifest."""
 
     step: int
     token: int
@@ -61,7 +61,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder that no commit names."""
+    """A folder without a commit."""
 
     folder: str
     size_bytes: int
@@ -69,7 +69,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Listing:
-    """`held`: an attempt holds the log; `alive`: whether its process lives, None where that cannot be told from here."""
+    """`held`: an attempt holds the log. `alive`: whether its process lives; None if that is unknown here."""
 
     uri: str
     checkpoints: tuple[Stored, ...]
@@ -81,7 +81,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Damage:
-    """`path`: of a file or a checkpoint, relative to the task's output."""
+    """A damaged file or checkpoint. `path` is relative to the task's output."""
 
     path: str
     reason: str
@@ -89,7 +89,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Verified:
-    """`steps`: those that were looked at."""
+    """`steps`: the verified checkpoints."""
 
     steps: tuple[int, ...]
     damages: tuple[Damage, ...]
@@ -97,7 +97,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Steps that stay, and what was removed, or would be."""
+    """Steps that are kept, and folders that were removed, or would be in a dry run."""
 
     kept: tuple[int, ...]
     removed: tuple[Leftover, ...]
@@ -108,9 +108,9 @@ class Pruned:
 
 
 def open_task(uri: str) -> Store:
-    """The output of a train task: at `uri`, around it (`…/checkpoints`), or below it, in a job with one such task.
+    """The output of a train task: `uri` itself, its parent (for `…/checkpoints`), or a folder below it, in a job with one such task.
 
-    Raises BadInput where there are no checkpoints, or those of several tasks.
+    Raises BadInput if there are no checkpoints, or checkpoints of several tasks.
     """
     store = open_store(uri)
     if store.list(LOG):
@@ -134,7 +134,8 @@ def _tasks_below(store: Store, uri: str) -> list[str]:
 def commits_of(store: Store, state: LogState) -> tuple[tuple[Commit, ...], dict[str, list[FileInfo]]]:
     """Commits with at least one file in the store, and all files of checkpoints by folder.
 
-    Old commits are removed by retention and stay in the log; the newest is never removed, so that one counts even if nothing is there.
+    Retention removes old checkpoints, but their commits stay in the log. The newest is never removed, so its commit counts even without
+    files.
     """
     files: dict[str, list[FileInfo]] = {}
     for file in store.list(FOLDER):
@@ -144,7 +145,7 @@ def commits_of(store: Store, state: LogState) -> tuple[tuple[Commit, ...], dict[
 
 
 def list_checkpoints(store: Store) -> Listing:
-    """What is there, oldest first."""
+    """The checkpoints of an output, oldest first."""
     state = CommitLog(store, LOG).read()
     commits, files = commits_of(store, state)
     names = {commit.name for commit in commits}
@@ -156,7 +157,7 @@ def list_checkpoints(store: Store) -> Listing:
 
 
 def step_and_token_of(folder: str) -> tuple[int, int]:
-    """For sorting folders of checkpoints."""
+    """Sort key of checkpoint folders."""
     return step_and_token(folder) or (0, 0)
 
 
@@ -185,7 +186,7 @@ def _size(files: Iterable[FileInfo]) -> int:
 
 
 def commit_of(store: Store, step: int | None) -> Commit:
-    """The commit of `step`, or the newest. Raises BadInput, with those there are, if there is none."""
+    """The commit of `step`, or the newest. Raises BadInput, with the existing steps, if there is none."""
     commits, _ = commits_of(store, CommitLog(store, LOG).read())
     found = next((commit for commit in reversed(commits) if step in (None, commit.step)), None)
     if found is None:
@@ -198,7 +199,7 @@ def commit_of(store: Store, step: int | None) -> Commit:
 
 
 def verify(store: Store, *, step: int | None = None, on_progress: OnProgress | None = None) -> Verified:
-    """Read every byte of all committed checkpoints, or of that of `step`, and compare it with what was committed.
+    """Read every byte of all committed checkpoints, or of the one of `step`, and compare it with its commit.
 
     Raises BadInput if there is none.
     """
@@ -230,7 +231,7 @@ def _damages(store: Store, commit: Commit, manifest: Manifest, progress: Progres
 
 
 def _damage_of(store: Store, checkpoint: str, progress: Progress, file: ManifestFile) -> str:
-    """What is wrong with a file; empty if nothing is."""
+    """The damage of a file; empty if it is intact."""
     digest, size_bytes = hashlib.sha256(), 0
     try:
         for chunk in store.get_stream(inside(checkpoint, file.path)):
@@ -241,11 +242,11 @@ def _damage_of(store: Store, checkpoint: str, progress: Progress, file: Manifest
         return _reason(error, store, inside(checkpoint, file.path))
     if size_bytes != file.size_bytes:
         return f"has {size_bytes} bytes instead of {file.size_bytes}"
-    return "" if digest.hexdigest() == file.sha256 else "has other content than was committed (SHA-256)"
+    return "" if digest.hexdigest() == file.sha256 else "differs from the committed content (SHA-256)"
 
 
 def _reason(error: StorageError, store: Store, path: str) -> str:
-    """Why a file cannot be used. Raises the error again where that is a question of the network, and not of the file."""
+    """Reason why a file is unusable. Re-raises the error if its cause is the network, not the file."""
     if isinstance(error, NotFound):
         return "is missing"
     cause = error.cause.removeprefix(f"{store.url(path)} ")
@@ -262,9 +263,9 @@ def prune(
     on_wait: Callable[[str], None] = lambda _: None,
     dead_after_s: float = DEAD_AFTER_S,
 ) -> Pruned:
-    """Remove all but the newest `keep` whole checkpoints, and what no commit names. The best one of an early stop stays too.
+    """Remove all but the newest `keep` whole checkpoints, and folders without a commit. The best checkpoint of an early stop stays too.
 
-    Holds the log meanwhile, so that no attempt can begin to write. Raises BadInput while one is alive.
+    Prune holds the log meanwhile, so that no attempt can start to write. Raises BadInput while an attempt is alive.
     """
     if dry_run:
         state = CommitLog(store, LOG).read()
@@ -295,7 +296,7 @@ def _condemned(store: Store, state: LogState, keep: int) -> Pruned:
 
 
 def _best_step(store: Store, commit: Commit) -> int:
-    """Step whose weights an early stop would go back to; 0: none."""
+    """The step whose weights an early stop would restore; 0: none."""
     try:
         return int(json.loads(store.get(inside(commit.name, STATE)))["progress"].get("best_step", 0))
     except (StorageError, ValueError, KeyError):

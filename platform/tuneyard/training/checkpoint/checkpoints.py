@@ -1,8 +1,10 @@
 """The checkpoints of one attempt: committed in the background behind a fence, restored into any layout.
 
-What a save costs training is the copy into host memory. Then every rank writes its own shards, without talking to the others: its index,
-written last, says that it is done. Rank 0 waits for all indices, writes the manifest, and appends its hash to the commit log, which is
-the commit. No collective runs outside of `save` itself, so nothing can mix with those of training.
+1. `save` copies the state into host memory. Training waits only for this copy.
+2. Every rank writes its own shards, without communication. Its index, written last, marks the rank as done.
+3. Rank 0 waits for all indices, writes the manifest, and appends its hash to the commit log. This append is the commit.
+
+No collective runs outside of `save` itself, so none can interleave with those of training.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ from tuneyard.training.distributed import World, barrier, broadcast_object, gath
 Value = TypeVar("Value")
 
 FIRST_AUTO_STEPS = 10
-"""The first save of an `auto` interval: soon enough to lose little, late enough to know how long a step takes."""
+"""The first save of an `auto` interval: early enough to lose little, late enough to know the duration of a step."""
 _LOOK_S = (0.05, 2.0)
-"""Pauses between two looks for the other ranks' indices: from, to."""
+"""Shortest and longest pause between two polls for the other ranks' indices."""
 _ALL_RANKS_TIMEOUT_S = 3 * PATIENCE_S
 
 
 class Checkpoints:
-    """All methods are collective: every rank calls them, in the same order.
+    """Checkpoints of one attempt. All methods are collective: every rank calls them, in the same order.
 
-    `made_by` says by which task they are made; a checkpoint of another one is refused, with the difference named. `layout` says how
-    the state was cut, which matters only for what cannot be cut anew.
+    `made_by` describes the task that makes them; a checkpoint of another task is refused, with the differences. `layout` describes how the
+    state is cut, which matters only for tensors that cannot be re-cut.
     """
 
     def __init__(
@@ -94,10 +96,10 @@ class Checkpoints:
         self._save_cost_s = 0.0
         self._last_save: tuple[int, float] | None = None
 
-    # Holding the output
+    # Lock on the output
 
     def open(self, holder: Holder, *, on_lost: Callable[[], None]) -> None:
-        """Take the output for this attempt. Raises BadInput if another job is writing there."""
+        """Acquire the output for this attempt. Raises BadInput if another job is writing there."""
 
         def acquired() -> tuple[int, tuple[Commit, ...]]:
             def warn(message: str) -> None:
@@ -109,7 +111,7 @@ class Checkpoints:
         self._token, self._commits = self._from_first(acquired)
 
     def close(self, *, patience_s: float | None = None) -> None:
-        """Let a save that is on its way end, and give the output back. Not collective, and never raises: it runs after failures too."""
+        """Let a running save end, and release the output. Not collective, and never raises: it runs after failures too."""
         self._background.wait(patience_s)
         self._abandoned.set()
         if self._lease is not None:
@@ -122,16 +124,16 @@ class Checkpoints:
     # Saving
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint should be taken after `step`; the same on every rank."""
+        """Whether to take a checkpoint after `step`; the same on every rank."""
         return step % self._every == 0 if self._every != "auto" else step >= self._next_auto
 
     def save(self, trainer: Any, progress: Mapping[str, Any], extra: Mapping[str, Any], *, keep_step: int = 0, wait: bool) -> None:
-        """Take a checkpoint of the step that has just ended; the newest `keep` and `keep_step` stay.
+        """Take a checkpoint of the step that has just ended, and keep the newest `keep` checkpoints and `keep_step`.
 
-        `progress` comes back with `Restored.state`; `extra` is what people and other programs find in the manifest.
-        `wait`: return when it is committed. Else it is written while training goes on, and one that falls due while the one before
-        is still being written is left out. Raises StorageError if this one (with `wait`), or two in a row, could not be written, and
-        Fenced if another attempt has taken over. What was committed before is untouched.
+        `progress` is returned in `Restored.state`; `extra` is for people and other programs, in the manifest. With `wait`, return once it
+        is committed. Otherwise it is written while training continues, and a save is skipped while the previous one is still being written.
+        Raises StorageError if this save (with `wait`), or two in a row, could not be written, and Fenced if another attempt has taken over.
+        Earlier commits are untouched.
         """
         step = trainer.state.global_step
         if wait:
@@ -144,7 +146,7 @@ class Checkpoints:
                 self._emit(Warned(task=self._task, message=f"step {step} was not saved: the checkpoint before it is still being written"))
             return
         if error is not None:
-            self._abandoned.set()  # rank 0 may be waiting for the one that failed
+            self._abandoned.set()  # rank 0 may be waiting for the failed save
         self._background.wait()
         self._judge(error, final=False)
         self._abandoned = threading.Event()
@@ -170,11 +172,11 @@ class Checkpoints:
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the save on its way is committed. Raises what it failed with."""
+        """Wait until the running save is committed. Raises its error."""
         self._judge(self._end_of_save(), final=True)
 
     def _end_of_save(self) -> Exception | None:
-        """Wait for all ranks; what one of them failed with."""
+        """Wait for the saves of all ranks. The error of one of them, if any."""
         if not self._world.is_first:
             self._background.wait()
         errors = gather_objects(self._world, None if self._world.is_first else self._background.take_error())
@@ -185,7 +187,7 @@ class Checkpoints:
         return next((error for error in reversed(errors) if error is not None), None)
 
     def _standing(self, step: int) -> tuple[bool, Exception | None, int]:
-        """Busy, what the last save failed with on this rank, and (of use on rank 0) the step at which the next one is due."""
+        """Whether a save is running, the error of the last save on this rank, and the step of the next save (for rank 0)."""
         busy = self._background.busy
         error = None if busy else self._background.take_error()
         if self._every != "auto":
@@ -208,10 +210,10 @@ class Checkpoints:
         if not isinstance(error, StorageError) or final or failed_before:
             raise error
         if self._world.is_first:
-            self._emit(Warned(task=self._task, message=f"{error.cause}; training goes on until the next checkpoint"))
+            self._emit(Warned(task=self._task, message=f"{error.cause}; training continues until the next checkpoint"))
 
     def _commit(self, name: str, step: int, own: RankIndex, state: Mapping[str, Any], extra: Mapping[str, Any], keep_step: int) -> int:
-        """Wait for all ranks, then make it count; its size in bytes."""
+        """Wait for all ranks, then commit. Returns the size in bytes."""
         patience_s = 0.0 if self._local is not None else PATIENCE_S
         indices = self._all_indices(name, own, patience_s)
         content = json.dumps(state).encode()
@@ -245,7 +247,7 @@ class Checkpoints:
             if not missing:
                 return [found[rank] for rank in sorted(found)]
             if self._abandoned.is_set() or time.monotonic() > deadline:
-                raise not_written(missing[0], "it was not heard of again")
+                raise not_written(missing[0], "its index did not arrive")
             there = {file.path for file in patiently(lambda: self._store.list(name), total_s=patience_s)}
             for rank in missing:
                 path = inside(name, index_name(rank))
@@ -261,7 +263,7 @@ class Checkpoints:
         return self._lease.fence
 
     def _retain(self, fence: Fence, keep_step: int) -> None:
-        """Remove checkpoints that are no longer kept, and what attempts that died had begun."""
+        """Remove checkpoints that are no longer kept, and unfinished ones of dead attempts."""
         commits = fence.check().commits
         kept = {commit.name for commit in [*commits[-self._keep :], *(commit for commit in commits if commit.step == keep_step)]}
         newest = commits[-1].step
@@ -273,7 +275,7 @@ class Checkpoints:
     # Restoring
 
     def restore(self) -> Restored | None:
-        """The newest committed checkpoint that is whole; None if there is none. Damaged ones are passed over, with a warning."""
+        """The newest committed checkpoint that is whole; None if there is none. Damaged ones are skipped, with a warning."""
         for commit in reversed(self._commits):
             restored = self.fetch(commit.step)
             if restored is not None:
@@ -290,7 +292,7 @@ class Checkpoints:
         return None
 
     def start_anew(self) -> None:
-        """What was committed before counts no longer."""
+        """Invalidate all earlier commits."""
         if self._commits:
             self._restart(0)
 
@@ -298,9 +300,9 @@ class Checkpoints:
         self._commits = self._from_first(lambda: self._fence().restart(step).commits)
 
     def fetch(self, step: int) -> Restored | None:
-        """The committed checkpoint of `step` on a local disk; None if anything is missing or does not match its hash.
+        """The committed checkpoint of `step` on a local disk; None if a file is missing or does not match its hash.
 
-        Raises BadInput if a newer version of Tuneyard wrote it, StorageError if storage is away.
+        Raises BadInput if a newer version of Tuneyard wrote it, and StorageError if storage is unreachable.
         """
         found = self._from_first(lambda: self._read_small(step))
         if found is None:
@@ -321,8 +323,9 @@ class Checkpoints:
         return Restored(step, Reader(folder, needed), state, manifest.extra, random, fits_opaque=same_layout or replicated)
 
     def _read_small(self, step: int) -> tuple[Commit, Manifest, list[RankIndex], dict[str, Any]] | None:
-        """On rank 0, which alone knows the commits of this attempt: all but the tensors; None if something is missing or damaged.
-        Storage that is away is neither, and raises."""
+        """On rank 0, which alone knows this attempt's commits: the files without tensors; None if one is missing or damaged. Raises
+        StorageError if storage is unreachable.
+        """
         commit = next((commit for commit in self._commits if commit.step == step), None)
         if commit is None:
             return None
@@ -333,9 +336,10 @@ class Checkpoints:
             return None
 
     def _bring(self, name: str, folder: Path, manifest: Manifest, wanted: Sequence[str]) -> bool:
-        """Have `wanted` in `folder`, checked, on every rank: those that share a disk share the work. False if a file is damaged.
+        """Bring the files `wanted` into `folder`, with their hashes checked, on every rank. Ranks on the same disk share the work. False if
+        a file is damaged.
 
-        Raises StorageError, on every rank, if storage is away.
+        Raises StorageError, on every rank, if storage is unreachable.
         """
         if self._local is None and self._world.is_first_here:
             shutil.rmtree(folder, ignore_errors=True)
@@ -361,7 +365,7 @@ class Checkpoints:
         return all(whole for whole, _ in found)
 
     def drop_copy(self, restored: Restored) -> None:
-        """Free the disk of what was fetched for `restored`, which has been loaded."""
+        """Delete the local copy of `restored`, after it has been loaded."""
         barrier(self._world)
         if self._local is None and self._world.is_first_here:
             shutil.rmtree(restored.reader.folder, ignore_errors=True)
@@ -373,13 +377,13 @@ class Checkpoints:
             changes = ", ".join(f"{name} was {before.get(name)!r} and is {self._made_by[name]!r}" for name in different)
             raise BadInput(
                 f"the checkpoint of step {restored.step} in {self._store.url(FOLDER)} was made by another task: {changes}",
-                "go back to those settings, or start anew with another output folder",
+                "go back to those settings, or start again with another output folder",
             )
 
-    # Both
+    # Shared
 
     def _from_first(self, action: Callable[[], Value]) -> Value:
-        """What `action` returns on rank 0, on every rank; what it raises, likewise."""
+        """The result of `action` on rank 0, on every rank. An error of rank 0 is raised on every rank."""
         outcome: tuple[Any, TuneyardError | None] = (None, None)
         if self._world.is_first:
             try:

@@ -1,8 +1,8 @@
-"""From a checkpoint of any layout to weights, or an adapter, that `from_pretrained`, PEFT and vLLM load.
+"""Conversion of a checkpoint of any layout to weights, or an adapter, for `from_pretrained`, PEFT and vLLM.
 
-One layer after the other is read, brought into the names and form that models have on disk, and put into the next file. Memory holds one
-file's tensors and one layer. transformers keeps some weights in another form than it saves them in (the experts of a layer as one tensor);
-its own reverse conversion is used, layer by layer where that gives what it gives for the whole model.
+Layer by layer, tensors are read, converted to the names and form on disk, and appended to the current file. Memory holds the tensors of one
+file and one layer. transformers keeps some weights in another form than on disk (the experts of a layer as one tensor). Its own reverse
+conversion is applied, layer by layer if that gives the same result as for the whole model.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from tuneyard.training.checkpoint.stored import read_indices, read_manifest
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _DEFAULT_DTYPES = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}
-"""By the precision of the run."""
+"""Dtype of the converted weights, by the precision of the run."""
 _METADATA = {"format": "pt"}
 
 Tensors = dict[str, torch.Tensor]
 Revert = Callable[[Tensors], Tensors]
-"""From weights as a model has them in memory to weights as it has them on disk."""
+"""Converts weights from their form in memory to their form on disk."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """`files`: of weights."""
+    """Result of a conversion. `files`: those with weights."""
 
     uri: str
     step: int
@@ -65,13 +65,13 @@ def convert(
     dtype: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Converted:
-    """Write the weights of the checkpoint of `step`, or of the newest, to the folder `target`, complete or not at all.
+    """Write the weights of the checkpoint of `step`, or of the newest, to the folder `target`, completely or not at all.
 
-    `dtype`: bf16, fp16 or fp32; else bf16, or fp32 if that was the run's precision. A checkpoint that is not on a local disk is copied
-    to the folder for temporary files first. Raises BadInput if `target` holds anything, StorageError if the checkpoint is damaged.
+    `dtype`: bf16, fp16 or fp32; else bf16, or fp32 if that was the run's precision. A checkpoint on remote storage is first copied to the
+    folder for temporary files. Raises BadInput if `target` is not empty, StorageError if the checkpoint is damaged.
     """
     if open_store(target).list():
-        raise BadInput(f"{target} is not empty", "give another folder, or remove what is in it")
+        raise BadInput(f"{target} is not empty", "give another folder, or empty it")
     commit = commit_of(store, step)
     manifest = read_manifest(store, commit)
     indices = read_indices(store, commit, manifest)
@@ -97,7 +97,7 @@ def convert(
 
 @contextmanager
 def _staging(target: str, scratch: Path) -> Iterator[Path]:
-    """A path for the folder in the making, beside a local target, so that a rename is all that is left to do."""
+    """A path for the unfinished folder, beside a local target, so that a rename completes it."""
     if not is_local(target):
         yield scratch / "out"
         return
@@ -123,7 +123,7 @@ def _model_files(store: Store, folder: Path) -> Mapping[str, Any]:
 def _bring(
     store: Store, checkpoint: str, manifest: Manifest, indices: Sequence[RankIndex], scratch: Path, on_progress: OnProgress | None
 ) -> Path:
-    """A local folder with the tensors of a checkpoint, all of them checked."""
+    """A local folder with the tensors of a checkpoint, all with checked hashes."""
     local = is_local(store.uri)
     folder = local_path(store.uri) / checkpoint if local else scratch
     wanted = [file for index in indices for file in index.files]
@@ -144,7 +144,7 @@ def _bring(
 
 
 class _Source:
-    """Weights of a checkpoint, by the model's own names. Files are mapped into memory only while something is read from them."""
+    """Weights of a checkpoint, by the model's own names. Files are mapped into memory only during reads."""
 
     def __init__(self, folder: Path, indices: Sequence[RankIndex]) -> None:
         self._folder = folder
@@ -152,7 +152,7 @@ class _Source:
         self.shapes = {piece.name: piece.shape for index in indices for piece in index.pieces}
 
     def parts(self, groups: Sequence[Sequence[str]]) -> Iterator[Reader]:
-        """A reader for each group of names, one after the other."""
+        """A reader for each group of names, in turn."""
         number_of = {name: number for number, names in enumerate(groups) for name in names}
         for_group: list[list[RankIndex]] = [[] for _ in groups]
         for index in self._indices:
@@ -212,7 +212,7 @@ def _stream(
     source: _Source, groups: Sequence[Sequence[str]], untrained: Tensors, dtype: torch.dtype, revert: Revert
 ) -> Iterator[tuple[str, torch.Tensor]]:
     def layer(names: Sequence[str], reader: Reader) -> Tensors:
-        """In a function of its own: nothing here holds on to a layer while the next one is read."""
+        """In a function of its own: this generator then holds no reference to a layer while the next one is read."""
         return revert({name: untrained[name] if name in untrained else reader.whole(name, WEIGHT).to(dtype) for name in names})
 
     for names, reader in zip(groups, source.parts(groups), strict=True):
@@ -220,7 +220,7 @@ def _stream(
 
 
 def _sizes_of_shards(sizes: Sequence[int], max_bytes: int) -> list[int]:
-    """How many tensors go into each file, in order; one that is larger than a file has one of its own."""
+    """Number of tensors in each file, in order. A tensor larger than a file has its own file."""
     counts, room = [0], max_bytes
     for size in sizes:
         if counts[-1] and size > room:
@@ -232,14 +232,16 @@ def _sizes_of_shards(sizes: Sequence[int], max_bytes: int) -> list[int]:
 
 
 def shard_names(counts: Sequence[int]) -> list[str]:
-    """The file of each tensor, by Hugging Face's convention; `counts`: of tensors in each."""
+    """The file of each tensor, by Hugging Face's convention. `counts`: number of tensors in each file."""
     if len(counts) == 1:
         return ["model.safetensors"] * counts[0]
     return [f"model-{number:05d}-of-{len(counts):05d}.safetensors" for number, count in enumerate(counts, start=1) for _ in range(count)]
 
 
 def _groups(tensors: Tensors, revert: Revert) -> tuple[list[list[str]], Tensors]:
-    """Names to convert together, layer by layer in the model's order, and what comes out; all at once where layers are not independent."""
+    """Groups of names to convert together, layer by layer in the model's order, with the result; one group if layers are not
+    independent.
+    """
     by_layer: dict[str, list[str]] = {}
     for name in sorted(tensors, key=_natural):
         match = re.match(r".*?\.\d+(?=\.)", name)
@@ -253,7 +255,7 @@ def _groups(tensors: Tensors, revert: Revert) -> tuple[list[list[str]], Tensors]
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
-    """layers.2 before layers.10."""
+    """Sort key that puts layers.2 before layers.10."""
     return [(0, int(part)) if part.isdigit() else (1, part) for part in name.split(".")]
 
 
@@ -269,7 +271,7 @@ def _revert(model: Any, tensors: Tensors) -> Tensors:
 
 
 def _skeleton(folder: Path) -> Any:
-    """The model without weights: what transformers' conversions are looked up by."""
+    """The model without weights, to look up transformers' conversions."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     logging.getLogger("transformers").setLevel(logging.ERROR)

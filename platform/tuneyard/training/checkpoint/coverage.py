@@ -1,4 +1,4 @@
-"""Whether the pieces of a checkpoint are all of every parameter: what every reader relies on, and no hash can tell."""
+"""Completeness of a checkpoint: its pieces must cover every parameter. Every reader relies on this, and hashes cannot show it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuneyard.training.checkpoint.layout import Box, PieceEntry
 
 
 def uncovered(pieces: Iterable[PieceEntry]) -> dict[str, str]:
-    """What is wrong with the pieces of parameters, by name: every element of every kind must be there exactly once."""
+    """Problems of parameters, by name: every element of every kind must be present exactly once."""
     by_name: dict[str, list[PieceEntry]] = {}
     for piece in pieces:
         by_name.setdefault(piece.name, []).append(piece)
@@ -23,7 +23,7 @@ def uncovered(pieces: Iterable[PieceEntry]) -> dict[str, str]:
 
 
 def _uncovered(pieces: Sequence[PieceEntry]) -> str:
-    """The same for one kind of one parameter; empty if nothing is wrong."""
+    """The problem of one kind of one parameter; empty if there is none."""
     shape = pieces[0].shape
     if any(piece.shape != shape for piece in pieces):
         return "has pieces of different shapes"
@@ -51,7 +51,9 @@ def _is_inside(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _any_overlap(boxes: Iterable[Box]) -> bool:
-    """In order of their first index, each box meets only those that reach as far: the experts of a layer are many boxes."""
+    """Whether any two boxes overlap. In the order of first indices, each box is compared only with earlier boxes that reach beyond its
+    start, because the experts of a layer are many boxes.
+    """
     reaching: list[Box] = []
     for box in sorted(boxes):
         reaching = [other for other in reaching if sum(other[0]) > box[0][0]] if box else reaching

@@ -1,7 +1,7 @@
-"""How often to save: as often as failures make it worth.
+"""The interval between saves that minimises lost time.
 
 Young (1974) and Daly (2006), to first order: with a save that costs C seconds of training and a failure every M seconds on average, the
-time lost to saving and to doing work again is least when saves are sqrt(2 C M) apart.
+time lost to saves and to repeated work is least when saves are sqrt(2 C M) apart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 
 GPU_HOURS_PER_FAILURE = 50_000
-"""Of one GPU with its share of the machine: 419 unexpected interruptions in 54 days on 16,384 GPUs (Llama 3, 2024, section 3.3.4)."""
+"""GPU-hours per failure of a GPU and its share of the machine: 419 unexpected interruptions in 54 days on 16,384 GPUs (Llama 3, 2024,
+section 3.3.4).
+"""
 SHORTEST_S = 60.0
 LONGEST_S = 3600.0
 
@@ -22,8 +24,8 @@ def mean_time_between_failures_s(workers: int, hours_per_failure: float = GPU_HO
 def interval_steps(*, save_cost_s: float, save_duration_s: float, step_s: float, failure_s: float) -> int:
     """Steps from one save to the next, at least 1.
 
-    `save_cost_s`: training time that a save takes; `save_duration_s`: until it is committed, in the background; saves must not
-    overlap. Between a minute, below which nobody gains, and an hour, above which people lose patience before the formula does.
+    `save_cost_s`: training time of a save; `save_duration_s`: time until its commit, in the background; saves must not overlap. The
+    interval is between a minute (less gains nothing) and an hour (more loses too much work for people, whatever the formula says).
     """
     best_s = math.sqrt(2.0 * max(save_cost_s, 0.0) * failure_s)
     seconds = max(min(max(best_s, SHORTEST_S), LONGEST_S), 1.2 * save_duration_s)

@@ -1,17 +1,17 @@
-"""What a checkpoint is made of, on storage.
+"""Files of a checkpoint on storage.
 
     checkpoints/log/00000007.json             the commit log (storage.commits): which folders count
-    checkpoints/model/                        configuration and tokenizer, once: what `convert` needs beside the weights
+    checkpoints/model/                        configuration and tokenizer, once: `convert` needs them beside the weights
     checkpoints/step-120.5/                   step 120, by the attempt with fencing token 5
         rank-00001-00000.safetensors          pieces of rank 1
         rank-00001.json                       which pieces are in which file, sizes, hashes, random states (RankIndex)
         state.json                            progress, schedule, loss scale: the same for all ranks
         manifest.json                         written last, named by hash in the log: the files of all ranks
 
-A piece is a run of elements of one parameter, flattened: its values, and the optimizer's for the same elements. Every layout is some
-way to cut parameters into pieces (ZeRO partitions, or equal shares of replicas), so any layout can read what any other wrote. A
-parameter that is itself cut over tensor-parallel ranks is a box of the whole one, and its pieces run through that box.
-No file holds pickles: reading a checkpoint runs no code of its writer.
+A piece is a run of elements of one flattened parameter: its values, and the optimizer's values for the same elements. Every layout cuts
+parameters into pieces in some way (ZeRO partitions, or equal shares of replicas), so any layout can read the checkpoint of any other. A
+parameter that is cut over tensor-parallel ranks is a box of the whole parameter, and its pieces are runs in that box. No file holds
+pickles: reading a checkpoint runs no code of its writer.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Box = tuple[tuple[int, int], ...]
 
 
 def name_of(step: int, token: int) -> str:
-    """Folder of a checkpoint, relative to the task's output. No two attempts ever write into the same one."""
+    """Folder of a checkpoint, relative to the task's output. Each attempt has its own folders."""
     return f"{FOLDER}/step-{step}.{token}"
 
 
 def step_and_token(path: str) -> tuple[int, int] | None:
-    """Of any path inside a checkpoint's folder; None for other paths."""
+    """Step and fencing token of any path inside a checkpoint's folder; None for other paths."""
     match = re.match(rf"{FOLDER}/step-(\d+)\.(\d+)(/|$)", path)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -83,7 +83,7 @@ class PieceEntry:
 
 @dataclass(frozen=True)
 class OpaqueEntry:
-    """A tensor that belongs to one layout and cannot be cut anew, such as the blocks of an 8-bit optimizer."""
+    """A tensor that belongs to one layout and cannot be re-cut, such as the blocks of an 8-bit optimizer."""
 
     key: str
     file: int
@@ -91,14 +91,14 @@ class OpaqueEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RankIndex:
-    """What one rank wrote. Its presence says that this rank is done."""
+    """Files and pieces of one rank. Its presence means that the rank is done."""
 
     rank: int
     files: tuple[ManifestFile, ...]
     pieces: tuple[PieceEntry, ...]
     opaque: tuple[OpaqueEntry, ...] = ()
     random: Mapping[str, Any] = field(default_factory=dict)
-    """States of the random generators, for a resume with as many ranks."""
+    """States of the random generators, for a resume with the same number of ranks."""
     error: str = ""
     """Why this rank could not write; such a checkpoint is never committed."""
 
@@ -107,7 +107,7 @@ class RankIndex:
 
     @classmethod
     def from_json(cls, data: bytes) -> RankIndex:
-        """Raises StorageError for what is not an index of this format."""
+        """Parses an index. Raises StorageError if it is not one of this format."""
         try:
             values = json.loads(data)
             if values.pop("format") != FORMAT:

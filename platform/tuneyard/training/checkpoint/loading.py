@@ -1,4 +1,4 @@
-"""A checkpoint into a trainer: tensors into the views that `pieces` shows, then what is not a tensor."""
+"""Loads a checkpoint into a trainer: tensors into the views of `pieces`, then the scalar state."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Restored:
     state: Mapping[str, Any]
     extra: Mapping[str, Any]
     random: Mapping[str, Any] | None
-    """This rank's generators; None where another mesh saved them."""
+    """State of this rank's generators; None if another mesh saved them."""
     fits_opaque: bool
-    """Whether tensors that cannot be cut anew are cut as this run needs them."""
+    """Whether the layout of this run fits the tensors that cannot be re-cut."""
 
 
 def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
-    """Put a checkpoint into a trainer whose model and optimizer are ready, and go on as if nothing had happened.
+    """Load a checkpoint into a trainer with a prepared model and optimizer, so that training continues from it.
 
-    Raises BadInput if the optimizer keeps something that cannot be cut for this layout.
+    Raises BadInput if the optimizer has a state that cannot be cut for this layout.
     """
     reader = restored.reader
     if reader.opaque_keys and not restored.fits_opaque:
         raise BadInput(
-            f"the state of this optimizer cannot be cut anew, and the layout was {restored.extra['layout']}",
+            f"the state of this optimizer cannot be re-cut, and the layout was {restored.extra['layout']}",
             "resume with as many workers and the same ZeRO stage; the state of optimizer.name: adamw fits any layout",
         )
     with torch.no_grad():
@@ -53,11 +53,11 @@ def load(trainer: Any, restored: Restored, world: World, *, seed: int) -> None:
     if restored.random is not None:
         load_random_state(restored.random, world.device)
     else:
-        seed_random(seed, restored.step, world.gradient_rank)  # alike in a tensor group, which drops out the same activations
+        seed_random(seed, restored.step, world.gradient_rank)  # the same in a tensor group, whose ranks drop the same activations
 
 
 def load_weights(trainer: Any, restored: Restored, world: World) -> None:
-    """Put the weights alone into a trainer."""
+    """Load only the weights into a trainer."""
     with torch.no_grad():
         for group in groups_of(trainer, world, only_own_share=False):
             for piece in group.pieces:
@@ -66,10 +66,10 @@ def load_weights(trainer: Any, restored: Restored, world: World) -> None:
 
 
 def _check_kinds(piece: Piece, reader: Reader) -> None:
-    """What is not loaded would silently start from zero."""
+    """Raises BadInput if the optimizer has other states than the checkpoint: they would silently start from zero."""
     there, here = set(reader.kinds_of(piece.name)), set(piece.tensors)
     if there and there != here:
         raise BadInput(
             f"the checkpoint has {', '.join(sorted(there))} of {piece.name}, and this optimizer keeps {', '.join(sorted(here))}",
-            "resume with the optimizer it was made with, or start anew with another output folder",
+            "resume with the optimizer it was made with, or start again with another output folder",
         )

@@ -1,7 +1,6 @@
-"""What `convert` needs beside a checkpoint's weights, stored once per output: configuration, tokenizer, and what training never changes.
+"""Files that `convert` needs beside a checkpoint's weights, stored once per output: configuration, tokenizer, and untrained tensors.
 
-For an adapter the manifest also holds the names that PEFT saves its weights under: they are known for certain only while the model
-is there.
+For an adapter the manifest also has the names under which PEFT saves its weights: only the live model gives them for certain.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from tuneyard.training.first_rank import write_on_first
 from tuneyard.training.request import TrainRequest
 
 UNTRAINED = "untrained.safetensors"
-"""Buffers, and parameters that the model itself keeps from being trained; there only if the model has such."""
+"""Buffers, and parameters that the model never trains. The file exists only if the model has some."""
 FORMAT = 1
 
 
 def save_model_files(
     model: Any, tokenizer: Any, request: TrainRequest, world: World, *, turn_end: int | None = None, shards: Shards | None = None
 ) -> None:
-    """Store them below the task's output, unless they are there. `turn_end`: see `save_artifacts`; `shards`: of a tensor-parallel model.
+    """Store the files below the task's output, unless they exist. `turn_end`: see `save_artifacts`; `shards`: of a tensor-parallel model.
 
-    Collective. Raises StorageError on every rank if rank 0 could not.
+    Collective. Raises StorageError on every rank if rank 0 could not write.
     """
     frozen = [] if _is_adapter(request) else [(name, value) for name, value in model.named_parameters() if not value.requires_grad]
     if shards is not None:
@@ -49,7 +48,7 @@ def _is_adapter(request: TrainRequest) -> bool:
 
 
 def _gathered(parameters: list[Any]) -> Any:
-    """With ZeRO-3, the whole of what is cut over the ranks."""
+    """Whole parameters on the ranks, if ZeRO-3 has cut them."""
     if not any(hasattr(parameter, "ds_id") for parameter in parameters):
         return nullcontext()
     import deepspeed
@@ -107,7 +106,7 @@ def _write_model(model: Any, folder: Path, frozen: dict[str, Any]) -> None:
 
 
 def _buffers(model: Any) -> dict[str, torch.Tensor]:
-    """Those that belong to the saved model."""
+    """Buffers that belong to the saved model."""
     return {
         f"{path}.{name}" if path else name: buffer
         for path, module in model.named_modules()
@@ -117,9 +116,9 @@ def _buffers(model: Any) -> dict[str, torch.Tensor]:
 
 
 def adapter_names(model: Any) -> dict[str, str]:
-    """The name in the saved adapter for each trained parameter, by the parameter's own: PEFT is given them, and says what it makes of each.
+    """For each trained parameter, its name in the saved adapter. PEFT is given the parameters, and returns its names for them.
 
-    Only names and identities are looked at: with ZeRO-3 nothing is gathered.
+    Only names and identities are compared: with ZeRO-3 nothing is gathered.
     """
     from peft import get_peft_model_state_dict
 

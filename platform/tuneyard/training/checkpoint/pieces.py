@@ -1,12 +1,16 @@
 """The live training state of a rank as pieces: views of parameters and optimizer states, for every ZeRO stage, to copy out and in.
 
-What DeepSpeed keeps where (0.19): stages 1 and 2 flatten each parameter group, and a rank owns one run of it, in fp32, with the
-optimizer's states of the same length; a parameter's share is its `_hp_mapping`. Stage 3 flattens and cuts each parameter by itself,
-`ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat sub-groups (`grad_position`); with `shardWithin: host` over the
-ranks of a host, and each host saves an equal share of every shard. Without DeepSpeed every rank has everything, and saves an equal share.
+Where the engine keeps the state (DeepSpeed 0.19):
 
-A parameter that is cut over a tensor group is several runs (`runs_of`): each is one box of the whole parameter, and contiguous in this
-rank's own tensor. What all ranks of the group hold whole is saved by the first of them, or in equal shares.
+- Stages 1 and 2 flatten each parameter group. A rank owns one run of it, in fp32, with optimizer states of the same length. A parameter's
+  share is its `_hp_mapping`.
+- Stage 3 flattens and cuts each parameter separately, `ceil(numel / ranks)` elements a rank, padded at the end, gathered into flat
+  sub-groups (`grad_position`). With `shardWithin: host` it cuts over the ranks of a host, and each host saves an equal share of every
+  shard.
+- Without DeepSpeed every rank has everything, and saves an equal share.
+
+A parameter that is cut over a tensor group consists of several runs (`runs_of`). Each is one box of the whole parameter, and contiguous in
+this rank's tensor. A parameter that all ranks of the group hold whole is saved by the first of them, or in equal shares.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ WEIGHT = "weight"
 
 @dataclass(frozen=True)
 class Saved:
-    """What optimizer states there must be, of a parameter or, for opaque ones, of a group."""
+    """Optimizer states that must exist: of a parameter or, for opaque ones, of a group."""
 
     kinds_of: Callable[[str], tuple[str, ...]]
     opaque_under: Callable[[str], Mapping[str, torch.Tensor]]
@@ -54,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Run:
-    """Elements of this rank's flattened tensor, from `first` on, that are one flattened box of the whole parameter."""
+    """Elements of this rank's flattened tensor from `first` on, which are one flattened box of the whole parameter."""
 
     first: int
     box: Box
@@ -65,8 +69,9 @@ class Run:
 
 
 def runs_of(share: Share, rank: int) -> list[Run]:
-    """What the own tensor of `rank` consists of, in order. A dimension behind the first one that is cut in several blocks has a run for
-    each block at each index before it."""
+    """The runs of the tensor of `rank`, in order. If a later dimension is cut in several blocks, there is a run for each block at each
+    index of the dimensions before it.
+    """
     boxes, at = share.boxes(rank), share.dimension
     if at is None or len(boxes) == 1:
         return [Run(0, boxes[0])]
@@ -81,7 +86,7 @@ def runs_of(share: Share, rank: int) -> list[Run]:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a rank holds of a parameter: the whole shape, its runs, and whether all ranks of its tensor group hold the same."""
+    """A rank's part of a parameter: the whole shape, its runs, and whether all ranks of its tensor group hold the same."""
 
     shape: tuple[int, ...]
     runs: Sequence[Run]
@@ -96,7 +101,7 @@ class Holding:
         return cls(share.shape, runs_of(share, shards.group.rank), False)
 
     def pieces(self, name: str, start: int, views: Mapping[str, torch.Tensor]) -> Iterator[Piece]:
-        """`views`: elements of this rank's flattened tensor from `start` on, by kind."""
+        """Pieces of `views`: elements of this rank's flattened tensor from `start` on, by kind."""
         stop = start + int(views[WEIGHT].numel())
         for run in self.runs:
             first, last = max(start, run.first), min(stop, run.first + run.elements)
@@ -106,7 +111,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Group:
-    """Pieces that are in memory at the same time: states on NVMe come and go by sub-group, and are written back afterwards.
+    """Pieces that are in memory at the same time. States on NVMe are loaded by sub-group, and written back afterwards.
 
     `opaque`: tensors of the optimizer that are not one value per element, by a key that is unique on this rank.
     """
@@ -114,15 +119,15 @@ class Group:
     pieces: list[Piece]
     opaque: Mapping[str, torch.Tensor]
     stays: bool = False
-    """The views show the same values until the next step: a save that is waited for needs no copy of them."""
+    """Whether the views show the same values until the next step: a save with `wait` then needs no copy of them."""
 
 
 def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_share: bool) -> Iterator[Group]:
-    """The pieces of this rank. `saved`: optimizer states that must exist; they are made where they do not yet.
+    """The pieces of this rank. `saved`: optimizer states that must exist; missing ones are created.
 
-    `only_own_share`: of what several ranks have, this rank's share; else all of it.
+    `only_own_share`: of a state that several ranks hold, only this rank's share.
     """
-    if trainer.tables is not None:  # each of their shards lies on one rank
+    if trainer.tables is not None:  # each table shard is on one rank
         yield Group(
             [Piece(each.name, each.shape, 0, {WEIGHT: each.tensor.view(-1)}, each.box) for each in trainer.tables.pieces()], {}, stays=True
         )
@@ -135,7 +140,7 @@ def groups_of(trainer: Any, world: World, *, saved: Saved = NOTHING, only_own_sh
 
 
 def after_load(trainer: Any) -> None:
-    """Bring the weights that the model computes with in line with the fp32 ones that were loaded."""
+    """Update the weights of the forward pass from the fp32 weights that were loaded."""
     if not trainer.is_deepspeed_enabled:
         return
     zero = trainer.deepspeed.optimizer
@@ -175,7 +180,7 @@ def _replicated(trainer: Any, world: World, saved: Saved, only_own_share: bool) 
         if start < stop:
             views = {WEIGHT: parameter, **{kind: state for kind, state in states.items() if _is_per_element(state, parameter)}}
             pieces += held[name].pieces(name, start, _cut(views, start, stop - start))
-        if start == 0 and stop > 0:  # who has a parameter's first element keeps what cannot be cut
+        if start == 0 and stop > 0:  # the rank with a parameter's first element saves its opaque states
             opaque |= {f"{name}|{kind}": state for kind, state in states.items() if not _is_per_element(state, parameter)}
     return Group(pieces, opaque)
 
@@ -201,7 +206,7 @@ def _stage_1_or_2(trainer: Any, world: World, saved: Saved, only_own_share: bool
 
 
 def _stage_3(engine: Any, sharing: World | None, saved: Saved) -> Iterator[Group]:
-    """`sharing`: where hosts are replicas, this host's share of what all hosts have; None: all of it."""
+    """`sharing`: if hosts are replicas, restrict pieces to this host's share; None: all pieces."""
     zero = engine.optimizer
     for index, (flat, parameters) in enumerate(zip(zero.fp32_partitioned_groups_flat, zero.fp16_groups, strict=True)):
         swaps = zero._swappable_optimizer_subgroup(index)
@@ -239,14 +244,14 @@ def _cut(tensors: Mapping[str, torch.Tensor], start: int, elements: int) -> dict
 
 
 def _inner(optimizer: Any) -> Any:
-    """Without accelerate's wrapper."""
+    """The optimizer without accelerate's wrapper."""
     return getattr(optimizer, "optimizer", optimizer)
 
 
 def _states(optimizer: Any, parameter: torch.Tensor, saved: Saved, names: Sequence[str], owner: str) -> dict[str, torch.Tensor]:
-    """Tensors that the optimizer keeps for `parameter`, its count of steps left out (`state` has that).
+    """Tensors that the optimizer keeps for `parameter`, without its step count (which is in `state`).
 
-    `names`: of the parameter, or of all in its group, which are treated alike; `owner`: of whom opaque ones are.
+    `names`: of the parameter, or of all parameters in its group, which are treated alike; `owner`: the owner of opaque ones.
     """
     kinds = [kind for kind in next(filter(None, map(saved.kinds_of, names)), ()) if kind != WEIGHT]
     opaque = saved.opaque_under(owner)

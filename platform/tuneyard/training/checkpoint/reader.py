@@ -1,4 +1,4 @@
-"""Any run of elements of any parameter, from whatever pieces a checkpoint has."""
+"""Reads any run of elements of any parameter from the pieces of a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuneyard.training.checkpoint.layout import Box, PieceEntry, RankIndex, tens
 
 
 class Reader:
-    """Pieces of a checkpoint whose files lie in `folder`. Files are mapped into memory, and read where they are asked for."""
+    """Pieces of a checkpoint whose files are in `folder`. Files are mapped into memory, and read on demand."""
 
     def __init__(self, folder: Path, indices: Iterable[RankIndex]) -> None:
         self.folder = folder
@@ -22,7 +22,7 @@ class Reader:
         self._opaque: dict[str, str] = {}
         self._recent: tuple[tuple[str, str, Box], torch.Tensor] | None = None
         self._pieces: dict[str, dict[Box, list[tuple[PieceEntry, str]]]] = {}
-        """Pieces of each parameter, and the files they are in, by the box that they run through."""
+        """Pieces of each parameter, with their files, by box."""
         for index in indices:
             for entry in index.pieces:
                 self._pieces.setdefault(entry.name, {}).setdefault(entry.box, []).append((entry, index.files[entry.file].path))
@@ -31,14 +31,14 @@ class Reader:
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the whole parameters, by name."""
+        """Shapes of the whole parameters, by name."""
         return {name: self._shape(name) for name in self._pieces}
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return next(iter(self._pieces_of(name).values()))[0][0].shape
 
     def kinds_of(self, name: str) -> tuple[str, ...]:
-        """What is there for a parameter: `weight`, and optimizer states. Empty for one that is not in the checkpoint."""
+        """Kinds of a parameter's tensors: `weight`, and optimizer states. Empty if the checkpoint lacks the parameter."""
         return next((pieces[0][0].kinds for pieces in self._pieces.get(name, {}).values()), ())
 
     @property
@@ -53,7 +53,7 @@ class Reader:
         return {key.removeprefix(f"{prefix}|"): self.opaque(key) for key in self._opaque if key.startswith(f"{prefix}|")}
 
     def whole(self, name: str, kind: str) -> torch.Tensor:
-        """A whole parameter, or a state of it, in its own shape."""
+        """A whole parameter, or one of its states, in its own shape."""
         shape = self._shape(name)
         box = tuple((0, length) for length in shape)
         return self.read(name, kind, box, 0, _count(box)).reshape(shape)
@@ -61,9 +61,9 @@ class Reader:
     def read(self, name: str, kind: str, box: Box, start: int, stop: int) -> torch.Tensor:
         """Elements `start` to `stop` of the flattened `box` of a parameter. Raises BadInput if the checkpoint does not have them."""
         pieces = self._pieces_of(name)
-        if box in pieces:  # boxes do not overlap: no other one has anything of it
+        if box in pieces:  # boxes do not overlap, so no other box has elements of it
             return self._run(pieces[box], name, kind, start, stop)
-        # Cut otherwise over tensor-parallel ranks: put the parts of the box together, one parameter at a time.
+        # The cut over tensor-parallel ranks differs: assemble the box from parts, one parameter at a time.
         target: torch.Tensor | None = None
         found = 0
         for stored, part in pieces.items():
@@ -80,7 +80,7 @@ class Reader:
         return target.reshape(-1)[start:stop]
 
     def _box(self, pieces: list[tuple[PieceEntry, str]], name: str, kind: str, box: Box) -> torch.Tensor:
-        """All of a box. The last one is kept: a rank's part of the experts of a layer is many boxes of one whole."""
+        """All of a box. The last one is cached: a rank's part of the experts of a layer is many boxes of one whole."""
         if self._recent is None or self._recent[0] != (name, kind, box):
             self._recent = (name, kind, box), self._run(pieces, name, kind, 0, _count(box)).reshape([length for _, length in box])
         return self._recent[1]
@@ -107,7 +107,7 @@ class Reader:
         if name not in self._pieces:
             raise BadInput(
                 f"the checkpoint has no parameter {name}: it is of another model or method",
-                "resume with the model and method it was made with, or start anew with another output folder",
+                "resume with the model and method it was made with, or start again with another output folder",
             )
         return self._pieces[name]
 
@@ -144,5 +144,5 @@ def _slices(overlap: Box, frame: Box) -> tuple[slice, ...]:
 def _incomplete(name: str, kind: str) -> BadInput:
     return BadInput(
         f"the checkpoint has no complete {kind} of {name}",
-        "resume with the layout and optimizer it was made with, or start anew with another output folder",
+        "resume with the layout and optimizer it was made with, or start again with another output folder",
     )

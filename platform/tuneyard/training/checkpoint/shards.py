@@ -1,4 +1,4 @@
-"""Safetensors files, written in one pass: each tensor goes from memory to disk and into the hash, and nothing is copied in memory."""
+"""Safetensors files, written in one pass: each tensor is written and hashed directly from memory, without a copy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def size_of(tensor: torch.Tensor) -> int:
 
 
 def write_shard(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> ManifestFile:
-    """Write CPU tensors to `path`, durably; the entry is named by the file's name. Raises OSError, and leaves no half file behind."""
+    """Write CPU tensors to `path`, durably. The entry has the file's name. Raises OSError, and leaves no partial file."""
     header, place = dict[str, object](), 0
     if metadata:
         header["__metadata__"] = dict(metadata)

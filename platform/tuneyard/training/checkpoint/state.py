@@ -1,4 +1,4 @@
-"""What a run must remember beside tensors: schedule, loss scale, the optimizer's count of steps, random generators. All JSON."""
+"""Scalar state of a run: schedule, loss scale, the optimizer's step count, random generators. All JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def scalar_state(trainer: Any) -> dict[str, Any]:
-    """The same on every rank."""
+    """The scalar state; the same on every rank."""
     schedule = _bare(trainer.lr_scheduler, "scheduler").state_dict()
     return {
         "step": trainer.state.global_step,
@@ -23,9 +23,9 @@ def scalar_state(trainer: Any) -> dict[str, Any]:
 
 
 def load_scalar_state(trainer: Any, state: Mapping[str, Any]) -> None:
-    """Place schedule, loss scale and counters; the tensors of the optimizer must be there already."""
+    """Load schedule, loss scale and counters. The tensors of the optimizer must already be loaded."""
     optimizer, schedule = _optimizer(trainer), _bare(trainer.lr_scheduler, "scheduler")
-    # Layouts group parameters differently; all groups share one rate.
+    # Layouts group parameters differently, but all groups share one rate.
     done, rate = state["schedule"]["last_epoch"], state["schedule"]["learning_rate"]
     groups = len(optimizer.param_groups)
     schedule.load_state_dict({**schedule.state_dict(), "last_epoch": done, "_step_count": done + 1, "_last_lr": [rate] * groups})
@@ -39,7 +39,7 @@ def load_scalar_state(trainer: Any, state: Mapping[str, Any]) -> None:
 
 
 def _bare(thing: Any, inside: str) -> Any:
-    """Without accelerate's wrapper."""
+    """`thing` without accelerate's wrapper."""
     return getattr(thing, inside, thing)
 
 
@@ -48,7 +48,7 @@ def _optimizer(trainer: Any) -> Any:
 
 
 def _steps(optimizer: Any) -> float | None:
-    """Steps that the optimizer has taken, which Adam corrects its bias by; None for one that does not count."""
+    """Steps that the optimizer has taken, for Adam's bias correction; None for an optimizer that does not count."""
     counts = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
     return max(counts, default=None)
 
@@ -65,7 +65,7 @@ def _set_steps(optimizer: Any, steps: float | None) -> None:
 
 
 def _loss_scale(trainer: Any) -> dict[str, float] | None:
-    """The scale, and for how many steps it has been good."""
+    """The scale, and the number of good steps with it."""
     if trainer.is_deepspeed_enabled:
         scaler: Any = getattr(trainer.deepspeed.optimizer, "loss_scaler", None)
         if not getattr(scaler, "dynamic", False):
@@ -106,7 +106,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """Go on drawing where the rank that saved `state` stopped."""
+    """Continue the random sequence of the rank that saved `state`."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
@@ -117,7 +117,7 @@ def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
 
 
 def seed_random(seed: int, step: int, rank: int) -> None:
-    """For a resume with another number of ranks: generators that depend on where the run is and on nothing else."""
+    """Seed the generators for a resume with another number of ranks: they depend only on the position of the run."""
     mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
     random.seed(mixed)
     np.random.seed(mixed)

@@ -1,4 +1,4 @@
-"""The small files of a committed checkpoint, each checked by hash against the log or against the manifest: no torch, no tensors."""
+"""The small files of a committed checkpoint, each checked by hash against the log or the manifest: no torch, no tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANK_INDEX = re.compile(r"rank-\d+\.json$")
 
 
 class Damaged(StorageError):
-    """A file is there, and is not what was committed."""
+    """A file exists, but differs from the committed one."""
 
 
 def is_index(path: str) -> bool:
@@ -25,7 +25,7 @@ def is_index(path: str) -> bool:
 
 
 def read_manifest(store: Store, commit: Commit) -> Manifest:
-    """The manifest of a commit. Raises NotFound, Damaged if it is another, BadInput if a newer version of Tuneyard wrote it."""
+    """The manifest of a commit. Raises NotFound, Damaged if its hash differs, BadInput if a newer version of Tuneyard wrote it."""
     manifest = Manifest.from_json(_read(store, inside(commit.name, MANIFEST), commit.sha256))
     if manifest.extra.get("checkpoint", 0) > FORMAT:
         raise BadInput(
@@ -45,7 +45,7 @@ def read_indices(store: Store, commit: Commit, manifest: Manifest) -> list[RankI
 
 
 def read_state(store: Store, commit: Commit, manifest: Manifest) -> dict[str, Any]:
-    """What is the same on all ranks. Raises NotFound or Damaged."""
+    """The state that all ranks share. Raises NotFound or Damaged."""
     file = next(file for file in manifest.files if file.path == STATE)
     state: dict[str, Any] = json.loads(_read(store, inside(commit.name, STATE), file.sha256))
     return state
@@ -55,7 +55,7 @@ def _read(store: Store, path: str, sha256: str) -> bytes:
     content = store.get(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise Damaged(
-            f"{store.url(path)} is not what was committed",
+            f"{store.url(path)} differs from the committed file",
             "use another step: `tuneyard checkpoints verify` says which are whole, --step takes one of them",
         )
     return content

@@ -1,4 +1,4 @@
-"""What a rank puts on storage for a checkpoint: a snapshot taken between two steps, written by a thread while the next steps run."""
+"""A rank's part of a checkpoint: a snapshot taken between two steps, and a thread that writes it to storage during the next steps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuneyard.training.checkpoint.pieces import Group
 from tuneyard.training.checkpoint.shards import SHARD_BYTES, size_of, write_shard
 
 PATIENCE_S = 600.0
-"""How long a save waits for remote storage to come back; training goes on meanwhile."""
+"""Seconds that a save waits for remote storage to return, while training continues."""
 
 
 @dataclass
 class Snapshot:
-    """Copies of a rank's pieces in host memory, in the shards they go to."""
+    """Copies of a rank's pieces in host memory, grouped into shards."""
 
     pieces: list[PieceEntry] = field(default_factory=list)
     opaque: list[OpaqueEntry] = field(default_factory=list)
@@ -41,8 +41,9 @@ class Snapshot:
 def take_snapshot(
     groups: Iterator[Group], random: Mapping[str, Any], *, shard_bytes: int = SHARD_BYTES, waited_for: bool = False
 ) -> Snapshot:
-    """Copy what `groups` show, but for what stays as it is while a save is `waited_for`. From a GPU the copies run side by side, into
-    pinned memory, and are waited for once."""
+    """Copy the views of `groups`, except those that stay the same during a save that is `waited_for`. Copies from a GPU into pinned memory
+    run concurrently, with one synchronisation at the end.
+    """
     snapshot = Snapshot(random=random)
     room = 0
     on_gpu = False
@@ -80,15 +81,15 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def patiently(action: Callable[[], Any], *, total_s: float) -> Any:
-    """`action`, tried again while remote storage is away. Lost races and fences are answers, and are not tried again."""
+    """Run `action`, and retry it while remote storage is unreachable. Lost races and fences are final, and are not retried."""
     return with_retries(action, lambda error: type(error) is StorageError, total_s=total_s)
 
 
 def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str, rank: int, snapshot: Snapshot) -> RankIndex:
-    """Put a rank's shards and, last, its index below `checkpoint`; frees each shard's memory once it is on disk.
+    """Write a rank's shards and, last, its index below `checkpoint`. The memory of each shard is freed once it is on disk.
 
-    `local`: the output's folder where it is a local disk: shards are written in place. Else they go through `scratch`.
-    A failure becomes an index with `error`, so that rank 0 need not wait for what never comes.
+    `local`: the output's folder, if it is a local disk: shards are written in place. Otherwise they pass through `scratch`. A failure
+    becomes an index with `error`, so that rank 0 need not wait for it.
     """
     patience_s = 0.0 if local is not None else PATIENCE_S
     index = RankIndex(rank=rank, files=(), pieces=tuple(snapshot.pieces), opaque=tuple(snapshot.opaque), random=snapshot.random)
@@ -107,7 +108,7 @@ def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str,
     except (OSError, StorageError) as error:
         index = replace(index, error=_reason(error, folder))
         for path in folder.glob(shard_name(rank, "*")):
-            path.unlink(missing_ok=True)  # of use to nobody, and the space is needed
+            path.unlink(missing_ok=True)  # the file is useless, and the space is needed
     try:
         patiently(lambda: store.put(inside(checkpoint, index_name(rank)), index.to_json()), total_s=patience_s)
     except StorageError as error:
@@ -116,7 +117,7 @@ def write_rank(store: Store, local: Path | None, scratch: Path, checkpoint: str,
 
 
 def not_written(rank: int, reason: str) -> StorageError:
-    """What people are told."""
+    """The error for people."""
     return StorageError(
         f"a checkpoint could not be written by rank {rank}: {reason}",
         "free some space or lower checkpoint.keep (earlier checkpoints are untouched); then try again",
@@ -130,27 +131,27 @@ def _reason(error: Exception, folder: Path) -> str:
 
 
 class Background:
-    """One piece of work at a time, in a thread. What it raised is kept until somebody asks."""
+    """Runs one function at a time, in a thread. Its error is kept until `take_error`."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self.last_s = 0.0
-        """How long the last work took."""
+        """Duration of the last function."""
 
     @property
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Must not be busy."""
+        """Start `work`. Must not be busy."""
         self._error = None
 
         def run() -> None:
             began = time.monotonic()
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - kept, and raised by who asks for it
+            except Exception as error:  # noqa: BLE001 - kept for take_error
                 self._error = error
             self.last_s = time.monotonic() - began
 
@@ -162,6 +163,6 @@ class Background:
             self._thread.join(timeout_s)
 
     def take_error(self) -> Exception | None:
-        """What the last work raised, once."""
+        """The error of the last function; returned once."""
         error, self._error = self._error, None
         return error

@@ -1,7 +1,7 @@
-"""Training by a program: an object of the user's own module that says what a batch, a loss and a prediction are (RedCoast's API, Tan et al.
+"""Training by a program: an object in the user's own module that defines a batch, a loss and a prediction (RedCoast's API, Tan et al.
 2024). Order of data, checkpoints, resume, evaluation, MFU and the report are those of fine-tuning.
 
-`contract` says what a program is, `loading` finds it, `module` puts its loss where DDP and DeepSpeed see it, `trainer` trains by it,
-`attempt` is one attempt from rows to artifacts. A program runs in ranks alone: nothing that validates, plans, submits or schedules
-imports it.
+`contract` defines a program, `loading` imports it, `module` makes its loss a forward pass for DDP and DeepSpeed, `trainer` trains with it,
+`attempt` is one attempt from rows to artifacts. Programs run only in ranks: no code that validates, plans, submits or schedules imports
+them.
 """

@@ -1,4 +1,4 @@
-"""What a program leaves: weights as safetensors by the names of its own model, its source, and `program.json` that says how they load."""
+"""Artifacts of a program: weights as safetensors with the names of its own model, its source, and `program.json` about loading them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ FORMAT = 1
 
 
 def save_program_artifacts(trainer: ProgramTrainer, loaded: Loaded, request: TrainRequest, world: World, card: str) -> Artifacts:
-    """Write the final model below the task's output. Collective: with ZeRO-3, all ranks take part in gathering the weights. Raises
-    StorageError on every rank if rank 0 could not write."""
+    """Write the final model below the task's output. Collective: with ZeRO-3, all ranks gather the weights. Raises StorageError on every
+    rank if rank 0 could not write.
+    """
     weights = gathered_weights(trainer, request)
     write_on_first(world, lambda: _write(trainer, loaded, request, weights, card), what="the final model")
     return Artifacts(open_store(request.output).url(MODEL), None, None)
@@ -46,7 +47,7 @@ def _write(trainer: ProgramTrainer, loaded: Loaded, request: TrainRequest, gathe
     for name in model.state_dict():
         value = whole[f"{MODEL_PREFIX}{name}"]
         place = (value.data_ptr(), tuple(value.shape), value.stride()) if value.numel() else name
-        if place in places:  # tied weights: once, with the name under which they are
+        if place in places:  # tied weights: stored once, under their first name
             shared[name] = places[place]
             continue
         places[place] = name
@@ -74,7 +75,7 @@ def _about(loaded: Loaded, request: TrainRequest, shared: dict[str, str]) -> dic
 
 
 def write_source(loaded: Loaded, folder: Path) -> None:
-    """The module and what it imports beside it; nothing for an installed one."""
+    """Copy the module and its imports beside it; nothing for an installed module."""
     for file in loaded.files:
         target = folder / file.resolve().relative_to(loaded.folder.resolve())
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One attempt at a train task with a program, in one rank: where it differs from an attempt at a language model."""
+"""One attempt at a train task with a program, in one rank: the differences from an attempt at a language model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProgramAttempt(Attempt):
 
     @cached_property
     def loaded(self) -> Loaded:
-        """The program, imported in this process. Raises BadInput, on every rank that cannot have it."""
+        """The program, imported in this process. Raises BadInput, on every rank, if it cannot be imported."""
         task = self.request.task
         assert task.program is not None
         copy = Path(self.request.scratch) / "program"
@@ -93,7 +93,7 @@ class ProgramAttempt(Attempt):
             refuse_differing_weights(self.world, made, self.loaded.name)
             self._probe(ProgramModule(self.loaded, made), rows.__getitems__(range(plan.micro_batch)), collator)
         arguments = training_arguments(task, plan, steps=material.steps, scratch=self.scratch)
-        # A process is a rank: alone on a machine with several GPUs, transformers would spread it over all of them (DataParallel).
+        # A process is a rank. On a machine with several GPUs, transformers would spread a single rank over all of them (DataParallel).
         arguments._n_gpu = min(arguments.n_gpu, 1)
         model = made if made is not None else loaded_by_transformers(request, self.loaded, material.start)
         module = ProgramModule(self.loaded, model)
@@ -111,8 +111,9 @@ class ProgramAttempt(Attempt):
         return ProgramTrainer(model=module, args=arguments, data_collator=collator, train_dataset=rows, eval_dataset=held_out, flops=flops)
 
     def _probe(self, module: ProgramModule, rows: Sequence[Row], collator: ProgramCollator) -> None:
-        """Raises BadInput, on every rank, for a loss that cannot be trained on; warns of one that depends on how batches are cut. The rows
-        are those of the first step, the same on every rank."""
+        """Raises BadInput, on every rank, for a loss that cannot be trained. Warns of a loss that depends on how batches are cut. The rows
+        are those of the first step, the same on every rank.
+        """
         said = self._together(lambda: self._probed(module, rows, collator))
         if said is not None:
             self.emit(Warned(task=self.request.name, message=said))
@@ -123,7 +124,7 @@ class ProgramAttempt(Attempt):
         return mean_warning(module, rows[:_PROBED_ROWS], collator)
 
     def _together(self, work: Any) -> Any:
-        """What `work` answers, or the first error of any rank on all of them: a rank that ends alone leaves the others waiting."""
+        """The result of `work`, or, on all ranks, the first error of any rank: if one rank ended alone, the others would wait for it."""
         answer: Any = None
         error: BadInput | None = None
         try:
@@ -136,7 +137,7 @@ class ProgramAttempt(Attempt):
         return answer
 
     def _save_model_files(self, trainer: Any, material: Material) -> None:
-        """Nothing: a program's weights are loaded by the program, and `tuneyard checkpoints convert` says so."""
+        """Nothing: only the program can load its weights, and `tuneyard checkpoints convert` says so."""
 
     def _throughput(self, trainer: Any, progress: Progress, peak: float) -> Throughput:  # noqa: ARG002 - as of Attempt
         return Throughput(progress, lambda rows, flops_per_row: rows * flops_per_row, peak, unit="rows")
@@ -154,7 +155,7 @@ class ProgramAttempt(Attempt):
         return artifacts
 
     def _result(self, *args: Any, **kwargs: Any) -> TrainResult:
-        """Rates and sums of tokens are those of language models: rows stand in `details`."""
+        """The result with rows in `details`: rates and sums of tokens are for language models."""
         found = super()._result(*args, **kwargs)
         details = found.details | {"program": self.request.task.program, "rows": found.tokens, "rows_per_s": found.tokens_per_s}
         if hasattr(self, "_predictions"):

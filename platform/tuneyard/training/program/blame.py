@@ -1,4 +1,4 @@
-"""Errors of a program's own code, as people need them: which of its functions failed, on which line of theirs, and with what."""
+"""Errors of a program's own code, for people: the failed function, the line in the user's code, and the error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuneyard.training.memory import is_out_of_memory
 
 @contextmanager
 def blamed(what: str, folder: Path, next_step: str = "") -> Iterator[None]:
-    """Raises BadInput for what the code inside raises, with the last line of the traceback that lies below `folder` (the program's).
+    """Raises BadInput for errors of the code inside, with the innermost line of the traceback below `folder` (the program's).
 
-    Errors of Tuneyard, a lack of memory and a lost peer pass as they are: they have words, and retries, of their own.
+    Tuneyard's errors, out-of-memory errors and lost peers pass unchanged: they have their own messages and retries.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def said(error: BaseException) -> str:
 
 
 def where(error: BaseException, folder: Path) -> str:
-    """`, at captions.py line 12: x = rows[0]["image"]`: the innermost line of the program itself; empty where there is none."""
+    """`, at captions.py line 12: x = rows[0]["image"]`: the innermost line of the program itself; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f", at {Path(error.filename).name} line {error.lineno}: {(error.text or '').strip()}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_below(frame.filename, folder)]

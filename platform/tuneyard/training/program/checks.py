@@ -1,5 +1,6 @@
-"""What is asked of a program before its first step counts: equal weights and batches on all ranks, parameters that the loss reaches, and a
-loss that is the mean it is taken for."""
+"""Checks of a program before its first step: equal weights and batches on all ranks, a loss that reaches all parameters, and a loss that is
+a mean over `count`.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from tuneyard.training.program.module import ProgramModule
 
 _SHOWN = 3
 _NOISE = 1e-3
-"""Of the loss: what the order of additions may change."""
+"""Relative change of the loss that counts as noise from the order of additions."""
 
 
 def refuse_differing_weights(world: World, model: nn.Module, name: str) -> None:
-    """Collective. Raises BadInput on every rank where `model()` did not make the same weights on all."""
+    """Collective. Raises BadInput on every rank if `model()` made different weights on some rank."""
     own = [(key, tuple(value.shape), str(value.dtype), float(value.detach().double().sum())) for key, value in model.state_dict().items()]
     for rank, other in enumerate(gather_objects(world, own)):
         if repr(other) != repr(own) or [entry[:3] for entry in other] != [entry[:3] for entry in own]:
@@ -34,8 +35,9 @@ def refuse_differing_weights(world: World, model: nn.Module, name: str) -> None:
 
 
 def refuse_differing_batches(world: World, batches: Sequence[dict[str, Any]], name: str) -> None:
-    """Collective. Raises BadInput on every rank where collate makes other names, dtypes or numbers of dimensions on some rank, or at some
-    micro-batch of the first step."""
+    """Collective. Raises BadInput on every rank if collate makes other names, dtypes or numbers of dimensions on some rank, or in some
+    micro-batch of the first step.
+    """
     kinds = [_kinds(batch) for batch in batches]
     for rank, others in enumerate(gather_objects(world, kinds)):
         for other in others:
@@ -56,14 +58,16 @@ UNTRAINED_ADVICE = "use them in every batch, take them out of the model, or set 
 
 
 def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
-    """Computes the loss of a batch and its gradients once, and leaves nothing of that behind. Raises BadInput for parameters that the loss
-    does not depend on (DDP would wait for their gradients), and for buffers that change while the model trains (BatchNorm's running means):
-    no checkpoint has them, and each rank would have its own."""
+    """Compute the loss of a batch and its gradients once, without lasting effects.
+
+    Raises BadInput for parameters that the loss does not depend on (DDP would wait for their gradients), and for buffers that change during
+    training (BatchNorm's running means): no checkpoint has them, and each rank would have its own.
+    """
     name, model = module.loaded.name, module.model
     before = {key: value.detach().clone() for key, value in model.named_buffers()}
     trained = {key: value for key, value in model.named_parameters() if value.requires_grad}
     if not trained:
-        raise BadInput(f"no parameter of the model of {name} is trained", "set requires_grad of what is to be trained to True")
+        raise BadInput(f"no parameter of the model of {name} is trained", "set requires_grad to True for the parameters to train")
     device = next(model.parameters()).device
     with kept_generators():
         module.train()
@@ -77,7 +81,7 @@ def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
     if changed:
         raise BadInput(
             f"the model of {name} changes {_some(changed)} while it trains, and checkpoints hold parameters alone",
-            "use GroupNorm or LayerNorm in place of BatchNorm (or track_running_stats=False), and make what else must be kept a parameter",
+            "use GroupNorm or LayerNorm in place of BatchNorm (or track_running_stats=False), and make other state a parameter",
         )
     lost = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
     if lost:
@@ -85,8 +89,9 @@ def refuse_untrainable(module: ProgramModule, made: dict[str, Any]) -> None:
 
 
 def refuse_changed_by_cut(module: ProgramModule, made: dict[str, Any], before: float) -> None:
-    """Collective in the tensor group. Raises BadInput where a model that was cut computes another loss than `before`, when it was whole: a
-    program may read weights itself, which each rank has a part of."""
+    """Collective in the tensor group. Raises BadInput if the loss of the cut model differs from `before`, the loss of the whole model: a
+    program may read weights itself, and each rank has only a part of them.
+    """
     module.eval()
     after, _ = loss_of_batch(module, made)
     module.train()
@@ -106,10 +111,11 @@ def _some(names: Sequence[str]) -> str:
 
 
 def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[Sequence[Row]], dict[str, Any]]) -> str | None:
-    """What is said of a loss that is not the mean over `count` things: with other workers or micro-batches training would be another one.
+    """A warning if the loss is not the mean over `count` things: the number of workers, or the size of micro-batches, would change
+    training.
 
-    The loss of some rows together is compared with the mean of the losses of each half, in evaluation mode and with equal generators. None
-    where they agree, or there are fewer than two rows.
+    The loss of some rows together is compared with the mean loss of their two halves, in evaluation mode and with equal generators. None if
+    they agree, or if there are fewer than two rows.
     """
     if len(rows) < 2:
         return None
@@ -138,7 +144,7 @@ def mean_warning(module: ProgramModule, rows: Sequence[Row], collate: Callable[[
 
 
 def loss_of_batch(module: ProgramModule, made: dict[str, Any], seed: int = 0) -> tuple[float, float]:
-    """Loss and count of a batch, as the module is; nothing is left of it."""
+    """Loss and count of a batch, in the module's current mode, without lasting effects."""
     device = next(module.parameters()).device
     batch = {name: value.to(device) for name, value in made.items() if torch.is_tensor(value)}
     with kept_generators(), torch.enable_grad():

@@ -1,4 +1,4 @@
-"""What a program is: the four functions, and the rows and batches that they are given."""
+"""The interface of a program: its four functions, and the rows and batches that they get."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import nn
 from tuneyard.api import BadInput
 
 COUNT = "count"
-"""Of a batch: how many things its loss is a mean over; its rows, where `collate` says nothing."""
+"""Key in a batch: the number of things that its loss is a mean over; by default its rows."""
 
 
 class Row(dict[str, Any]):
     """A row of the data: column -> value, as Arrow gives it (number, text, bytes, list, dict, None).
 
-    `seed`: 63 bits that depend on the task's seed and the row's place in the stream of all epochs alone, so that what is drawn with it is
-    the same on any number of workers, and after a resume; of a held-out row always the same.
+    `seed`: 63 bits that depend only on the task's seed and the row's place in the stream of all epochs. Random numbers drawn with it are
+    the same on any number of workers, and after a resume. A held-out row always has the same seed.
     """
 
     seed: int = 0
@@ -31,12 +31,12 @@ class Row(dict[str, Any]):
         return row
 
     def generator(self) -> torch.Generator:
-        """A generator that starts from `seed`: for noise, crops, masks, in `collate`."""
+        """A generator seeded with `seed`: for noise, crops, masks, in `collate`."""
         return torch.Generator().manual_seed(self.seed)
 
 
 class Batch(dict[str, torch.Tensor]):
-    """What `collate` made, on the device of the rank. Raises BadInput for a name that it did not make."""
+    """The tensors of `collate`, on the device of the rank. Raises BadInput for an unknown name."""
 
     def __missing__(self, name: str) -> torch.Tensor:
         raise BadInput(
@@ -46,29 +46,30 @@ class Batch(dict[str, torch.Tensor]):
 
 
 class Program(Protocol):
-    """An object, or a class that is called without arguments. `model` may be missing where the task names one."""
+    """An object, or a class that is called without arguments. `model` is optional if the task names a model."""
 
     def model(self) -> nn.Module:
-        """A new model; where the task names a model, `model(start)` with its folder, or its Hugging Face name.
+        """A new model. If the task names a model: `model(start)`, with its folder or its Hugging Face name.
 
-        Called once on every rank, on cpu, right after the generators were seeded: all ranks must make the same weights. What has
-        `requires_grad` False is not trained.
+        Called once on every rank, on cpu, right after the generators were seeded: all ranks must make the same weights. Parameters with
+        `requires_grad` False are not trained.
         """
 
     def collate(self, rows: Sequence[Row]) -> Mapping[str, torch.Tensor]:
         """Rows -> tensors of one micro-batch, on cpu; the same names, dtypes and numbers of dimensions every time.
 
-        `count` (a whole number or a tensor with one) says how many things the loss of this batch is a mean over, where these are not its
-        rows: tokens that count, pixels that are not masked.
+        `count` (a whole number or a tensor with one) is the number of things that the loss of this batch is a mean over, if these are not
+        its rows: tokens that count, pixels that are not masked.
         """
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """The mean loss of a batch, a scalar. `model` is the one that `model` made; it may be called any number of times.
+        """The mean loss of a batch, a scalar. `model` is the result of the function `model`; it may be called any number of times.
 
-        The loss of a step is the mean over the global batch, sum(loss * count) / sum(count) over all micro-batches of all ranks: it does
-        not depend on how the batch was cut, if the loss of a batch is a mean over `count` things. Gradients are on in evaluation too.
+        The loss of a step is the mean over the global batch, sum(loss * count) / sum(count) over all micro-batches of all ranks. It does
+        not depend on how the batch is cut if the loss of a batch is a mean over `count` things. Gradients are on in evaluation too.
         """
 
     def predict(self, model: nn.Module, batch: Batch) -> list[dict[str, Any]]:
-        """A dict that JSON can hold for each row of the batch, in order; only asked for by `evaluation.predictions`. The model is in
-        evaluation mode, without gradients."""
+        """A dict that JSON can hold for each row of the batch, in order. Only `evaluation.predictions` needs it. The model is in evaluation
+        mode, without gradients.
+        """

@@ -1,4 +1,4 @@
-"""How a program's model is cut over a tensor group: proven on its loss, with a batch that its own collate made."""
+"""The cut of a program's model over a tensor group, proven on its loss with a batch of its own collate."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Recorded(nn.Module):
 
 
 def cut_of(module: ProgramModule, made: Mapping[str, Any], degree: int) -> TensorParallelPlan | None:
-    """The plan of the model over `degree` ranks, by the names that ProgramModule gives its parameters; None for one rank. `made`: a batch.
+    """The plan of the model over `degree` ranks, by ProgramModule's parameter names; None for one rank. `made`: a batch.
 
-    Raises BadInput where nothing can be cut, or the loss cannot be followed on the meta device: it takes gradients of its own (MAML), or
-    looks at the values of tensors.
+    Raises BadInput if nothing can be cut, or if the loss cannot run on the meta device: it takes gradients of its own (MAML), or reads the
+    values of tensors.
     """
     if degree == 1:
         return None

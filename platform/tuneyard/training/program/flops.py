@@ -1,7 +1,7 @@
-"""Model FLOPs of a micro-batch, counted by torch while it is computed: no formula knows a model that it has never seen.
+"""Model FLOPs of a micro-batch, counted by torch while it runs, because the model is unknown to every formula.
 
-torch counts products, convolutions and attention, forward and backward, a multiplication and an addition as two FLOPs, as the formulas of
-the catalog do; element-wise work and table look-ups count as nothing. A batch of shapes that were counted before is not counted again.
+torch counts products, convolutions and attention, forward and backward, with a multiplication and an addition as two FLOPs, like the
+formulas of the catalog. Element-wise work and table look-ups count as nothing. Each combination of batch shapes is counted once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from tuneyard.training.program.generators import kept_generators
 
 _REMEMBERED = 256
-"""Kinds of batches that are counted; later ones count as the mean of these."""
+"""Shape combinations that are counted; later ones get their mean."""
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class FlopAccount:
-    """FLOPs by the shapes of a batch, or by what `by` answers of it. A program whose work depends on values, and not on shapes alone, is
-    counted by its first batch."""
+    """FLOPs by the shapes of a batch, or by the key that `by` gives it. If work depends on values and not only on shapes, the first batch
+    decides.
+    """
 
     def __init__(self, by: Callable[[Mapping[str, Any]], Hashable] | None = None) -> None:
         self._by = by or shapes_of
@@ -32,7 +33,7 @@ class FlopAccount:
 
     @contextmanager
     def counting(self, batch: Mapping[str, Any]) -> Iterator[None]:
-        """Count what is computed inside, unless a batch of these shapes was counted."""
+        """Count the code inside, unless a batch of these shapes was counted before."""
         shapes = self._by(batch)
         if self._is_closed or shapes in self._known or len(self._known) >= _REMEMBERED:
             yield
@@ -42,7 +43,7 @@ class FlopAccount:
         self._known[shapes] = float(counter.get_total_flops())
 
     def count(self, module: Any, made: Mapping[str, Any]) -> None:
-        """Count a batch on a module that is whole and not wrapped, for one that will be cut: later batches count as this one."""
+        """Count a batch on a whole, unwrapped module, before it is cut. Later batches use this count."""
         device = next(module.parameters()).device
         batch = {name: value.to(device) for name, value in made.items() if torch.is_tensor(value)}
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -51,7 +52,7 @@ class FlopAccount:
         self._is_closed = True
 
     def of(self, batch: Mapping[str, Any]) -> float:
-        """Forward and backward of a batch."""
+        """FLOPs of forward and backward of a batch."""
         return self._known.get(self._by(batch), sum(self._known.values()) / max(1, len(self._known)))
 
 

@@ -1,4 +1,4 @@
-"""The global generators of random numbers, left as they were by what only looks."""
+"""Restores the global random generators after a check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """The global generators as they were, afterwards."""
+    """Restore the global generators at the end."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
         try:

@@ -1,6 +1,6 @@
-"""Finds a program: `module:object` in the folder of the JobSpec, in the folder that was shipped, or among the installed packages.
+"""Imports a program: `module:object` from the folder of the JobSpec, from the shipped folder, or from an installed package.
 
-The folder goes in front of Python's path, as for `python captions.py` in it, and stays there: a program may import late.
+The folder is put first on Python's path, as for `python captions.py` in it, and stays there: a program may import late.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tuneyard.api.programs import module_files
 from tuneyard.training.program.blame import blamed
 
 FUNCTIONS = ("collate", "loss")
-"""What every program has; `model` and `predict` where the task needs them."""
+"""Functions of every program. `model` and `predict` are needed only by some tasks."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program, and where its source lies: `files` are its module and what that imports below `folder`; none for an installed one."""
+    """A program and its source. `files`: its module and the module's imports below `folder`; empty for an installed module."""
 
     name: str
     program: Any
@@ -41,8 +41,9 @@ class Loaded:
 
 
 def load_program(name: str, folder: Path) -> Loaded:
-    """The program `module:object`. Raises BadInput for a module or object that is not there, an error while it is imported or made (with
-    the line of the user's own code), and an object without `collate` and `loss`."""
+    """The program `module:object`. Raises BadInput for an unknown module or object, an error while it is imported or made (with the line of
+    the user's own code), and an object without `collate` and `loss`.
+    """
     module_name, _, wanted = name.partition(":")
     files = tuple(sorted(module_files(name, folder)))
     _prefer(folder, module_name, local=bool(files))
@@ -74,7 +75,9 @@ def load_program(name: str, folder: Path) -> Loaded:
 
 
 def _prefer(folder: Path, module_name: str, *, local: bool) -> None:
-    """Put the folder first, and forget a module of this name that came from elsewhere: another task of this process had one too."""
+    """Put the folder first on the path, and forget a module of this name from elsewhere: an earlier task of this process may have had
+    one.
+    """
     path = str(folder)
     sys.path[:] = [path, *(each for each in sys.path if each != path)]
     importlib.invalidate_caches()

@@ -1,8 +1,8 @@
 """The module that is trained: its forward pass is the program's loss.
 
-DDP and DeepSpeed follow one forward pass of what they wrap, and then one backward pass. Inside of this one a program may call its model as
-often as it wants, by functional_call too, and take gradients of its own (MAML): those stay on the rank, and the gradient of the loss is
-reduced.
+DDP and DeepSpeed expect one forward pass of the wrapped module, then one backward pass. Inside that forward pass a program may call its
+model any number of times, also by functional_call, and take gradients of its own (MAML). Those stay on the rank; only the gradient of the
+loss is reduced.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tuneyard.training.program.contract import Batch
 from tuneyard.training.program.loading import Loaded
 
 MODEL_PREFIX = "model."
-"""In front of the names that the program's own model gives its parameters."""
+"""Prefix of the parameter names of the program's own model."""
 
 
 class WholeWeights(TorchFunctionMode):
     """Refuses operations on weights that ZeRO-3 has cut: outside of their module's forward they are empty, and a sum over them is 0.
 
-    A program that reads or replaces weights itself (a penalty on their norm, functional_call) would compute something else, without a word.
+    A program that reads or replaces weights itself (a penalty on their norm, functional_call) would otherwise silently compute a wrong
+    result.
     """
 
     def __init__(self, what: str) -> None:
@@ -48,7 +49,7 @@ class WholeWeights(TorchFunctionMode):
 _OF_DEEPSPEED = frozenset(
     {"__get__", "__set__", "__delete__", "numel", "size", "dim", "stride", "data_ptr", "__hash__", "is_floating_point"}
 )
-"""What its hooks ask and set on weights that they gather and cut."""
+"""Operations of DeepSpeed's hooks on weights that they gather and cut."""
 
 
 def _tensors(args: Any, kwargs: Any) -> Iterator[Any]:
@@ -61,12 +62,12 @@ def _is_cut(value: Any) -> bool:
 
 
 class ProgramModule(nn.Module):
-    """Called with a batch: its loss. Called with `predicting`: its predictions."""
+    """Called with a batch: returns its loss. Called with `predicting`: returns its predictions."""
 
     def __init__(self, loaded: Loaded, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self._loaded = [loaded]  # in a list: a program may be a module itself, and is not to be trained as a part of this one
+        self._loaded = [loaded]  # in a list: a program may be a module itself, and must not be trained as a part of this one
         self._watched: set[tuple[str, bool]] = set()
 
     @property
@@ -79,14 +80,14 @@ class ProgramModule(nn.Module):
         if predicting:
             with self._watching("predict"), blamed(f"predict of {self.loaded.name}", self.loaded.folder):
                 return self.loaded.program.predict(self.model, given)
-        # In evaluation too: a loss may take gradients of its own. The wrappers around see none, and prepare no reduction.
+        # In evaluation too: a loss may take gradients of its own. The outer wrappers see none, and prepare no reduction.
         with torch.enable_grad(), self._watching("loss"), blamed(f"loss of {self.loaded.name}", self.loaded.folder):
             loss = self.loaded.program.loss(self.model, given)
         self._check(loss)
         return loss.reshape(()) if torch.is_grad_enabled() else loss.detach().reshape(())
 
     def _watching(self, function: str) -> AbstractContextManager[Any]:
-        """Under ZeRO-3, the first call of a function is watched for weights that are not there."""
+        """Under ZeRO-3, check the first call of a function for reads of absent weights."""
         known = (function, self.training)
         if known in self._watched or not any(hasattr(parameter, "ds_id") for parameter in self.model.parameters()):
             return nullcontext()
@@ -109,7 +110,7 @@ class ProgramModule(nn.Module):
         if not loss.requires_grad:
             raise BadInput(
                 f"loss of {name} depends on no trained parameter: it has no gradient",
-                "compute it from what model(…) returns, without detach(), item() or no_grad(); see requires_grad of the parameters",
+                "compute it from the result of model(…), without detach(), item() or no_grad(); see requires_grad of the parameters",
             )
 
 

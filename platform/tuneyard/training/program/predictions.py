@@ -1,4 +1,4 @@
-"""What a program predicts for the held-out rows: `predictions.jsonl` in the task's output, a line for each row, in their order."""
+"""A program's predictions for the held-out rows: `predictions.jsonl` in the task's output, one line per row, in their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "predictions.jsonl"
 
 
 def write_predictions(trainer: ProgramTrainer, loaded: Loaded, request: TrainRequest, world: World) -> str:
-    """Predict all held-out rows, on all ranks, and write them on one. Collective. Answers the URI of the file.
+    """Predict all held-out rows, on all ranks, and write them on one. Collective. Returns the URI of the file.
 
     Raises BadInput for predictions that are not one dict per row, or that JSON cannot hold.
     """
@@ -57,6 +57,6 @@ def _lines(predicted: Any, numbers: Sequence[int], loaded: Loaded) -> list[tuple
         return [(number, json.dumps({"row": number, **each})) for number, each in zip(numbers, predicted, strict=True)]
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"predict of {loaded.name} returned what JSON cannot hold: {error}",
+            f"predict of {loaded.name} returned a value that JSON cannot hold: {error}",
             "return numbers, texts and lists: tensor.tolist(), float(x)",
         ) from error

@@ -1,4 +1,4 @@
-"""Rows by their place in the stream, and micro-batches made of them by the program's collate."""
+"""Rows by their place in the stream, and micro-batches that the program's collate makes of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED = ("tokens", "squares")
 
 @dataclass(frozen=True)
 class RowsInOrder:
-    """A map-style data set from places in the endless stream of all epochs to rows. `order` None: held-out rows, as they lie."""
+    """A map-style data set from places in the endless stream of all epochs to rows. `order` None: held-out rows, in stored order."""
 
     rows: Any
     seed: int
@@ -41,12 +41,12 @@ class RowsInOrder:
 
 @dataclass(frozen=True)
 class ProgramCollator:
-    """Rows -> a checked batch, with the account that every batch of the trainer carries: rows, and `count`."""
+    """Rows -> a checked batch, with the account of every batch of the trainer: rows, and `count`."""
 
     loaded: Loaded
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Raises BadInput where collate fails, or returns something else than named tensors."""
+        """Raises BadInput if collate fails, or returns anything but named tensors."""
         name = self.loaded.name
         advice = "make all tensors of a batch equally long: pad or cut the rows in collate"
         with blamed(f"collate of {name}", self.loaded.folder, advice):
@@ -62,9 +62,7 @@ class ProgramCollator:
     def _check(self, key: Any, value: Any) -> None:
         name = self.loaded.name
         if not isinstance(key, str) or key in RESERVED:
-            raise BadInput(
-                f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are those of the account"
-            )
+            raise BadInput(f"collate of {name} names a tensor {key!r}", f"take another name: {', '.join(RESERVED)} are reserved")
         if isinstance(value, list | tuple) and value and all(torch.is_tensor(each) for each in value):
             shapes = ", ".join(str(list(each.shape)) for each in value[:3])
             raise BadInput(
@@ -73,7 +71,7 @@ class ProgramCollator:
         if not torch.is_tensor(value):
             raise BadInput(f"collate of {name} returned {key} as {type(value).__name__}, and not as a tensor", "torch.tensor(…) makes one")
         if value.requires_grad:
-            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute what is trained in loss, and detach the rest")
+            raise BadInput(f"collate of {name} returned {key} with a gradient", "compute trained values in loss, and detach the rest")
 
 
 def _count(value: Any, name: str) -> float:

@@ -1,4 +1,4 @@
-"""The model that a program trains: made by its own `model`, loaded from the folder that the task names, or both."""
+"""The model of a program: made by its own `model`, loaded from the folder that the task names, or both."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tuneyard.training.program.loading import Loaded
 from tuneyard.training.request import TrainRequest
 
 ABOUT = "program.json"
-"""Beside weights that a program has trained: which program, and how they are loaded."""
+"""File beside weights that a program has trained: the program, and how to load them."""
 WEIGHTS = "model.safetensors"
 
 
 def find_program_start(request: TrainRequest, loaded: Loaded, world: World) -> str:
-    """A local folder or Hugging Face name to start from; empty where the program makes its model of nothing. One rank of each machine
-    fetches. Raises BadInput where neither the program nor the task has a model."""
+    """A local folder or Hugging Face name to start from; empty if the program makes its model from nothing. One rank of each machine
+    fetches. Raises BadInput if neither the program nor the task has a model.
+    """
     uri = request.model_uri
     if not uri:
         if not loaded.makes_model:
@@ -43,10 +44,10 @@ def find_program_start(request: TrainRequest, loaded: Loaded, world: World) -> s
 
 
 def made_by_program(request: TrainRequest, loaded: Loaded, start: str) -> nn.Module | None:
-    """The model that the program makes, whole and on cpu; None where it has no `model`. Must be called before TrainingArguments exist:
-    under ZeRO-3 transformers would cut its weights while they are made, and torch's own initialisation would fill nothing.
+    """The model of the program's `model`, whole and on cpu; None if the program has no `model`.
 
-    Weights that the same program has trained (`model: {from: TASK}`) are loaded into it.
+    Must be called before TrainingArguments exist: under ZeRO-3 transformers would cut weights during their creation, and torch's own
+    initialisation would have no effect. Weights of the same program (`model: {from: TASK}`) are loaded into the model.
     """
     if not loaded.makes_model:
         return None
@@ -72,8 +73,9 @@ def made_by_program(request: TrainRequest, loaded: Loaded, start: str) -> nn.Mod
 
 
 def loaded_by_transformers(request: TrainRequest, loaded: Loaded, start: str) -> nn.Module:
-    """The model of a folder, by the class that its config.json names. With ZeRO-3, TrainingArguments must exist: weights are cut while they
-    load. Raises BadInput."""
+    """The model of a folder, by the class in its config.json. With ZeRO-3, TrainingArguments must exist: weights are cut during loading.
+    Raises BadInput.
+    """
     import transformers
 
     model = request.task.model

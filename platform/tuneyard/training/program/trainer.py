@@ -1,4 +1,4 @@
-"""SteppedTrainer by a program's loss: what counts as one step's mean, its FLOPs, and what is asked of a program before it trains."""
+"""SteppedTrainer for a program's loss: the mean of a step, its FLOPs, and the checks of a program before it trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuneyard.training.trainer import SteppedTrainer
 
 
 class ProgramTrainer(SteppedTrainer):
-    """Trains a ProgramModule. `tokens` of its account are rows, `squares` FLOPs: `Throughput` multiplies them out."""
+    """Trains a ProgramModule. In its account, `tokens` are rows and `squares` are FLOPs: `Throughput` combines them."""
 
     def __init__(self, *args: Any, flops: FlopAccount, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,10 +31,10 @@ class ProgramTrainer(SteppedTrainer):
         return module
 
     def _probe(self) -> None:
-        """Nothing is known of what a program's model may see: its first batches are checked instead."""
+        """No test of attention, because the model is unknown. Its first batches are checked instead."""
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
-        """`count` of the global batch, exact on every rank. Raises BadInput where it is 0, and where ranks made different batches."""
+        """`count` of the global batch, exact on every rank. Raises BadInput if it is 0, or if ranks made different batches."""
         if self._unchecked:
             refuse_differing_batches(self.world, batch_samples, self.module.loaded.name)
             self._unchecked = False
@@ -47,7 +47,7 @@ class ProgramTrainer(SteppedTrainer):
         if not total:
             raise BadInput(
                 f"the loss of step {self.state.global_step + 1} is a mean over nothing: count is 0 in the whole batch",
-                "raise batch.global, or leave rows out that have nothing to learn from",
+                "raise batch.global, or leave out rows without anything to learn",
             )
         return total
 
@@ -58,9 +58,9 @@ class ProgramTrainer(SteppedTrainer):
         return loss
 
     def loss_of(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        """The share of a micro-batch in the mean of the global batch, times the ranks that have
-        other rows: DDP and DeepSpeed take the mean over them. Without
-        `num_items_in_batch` the mean over this batch."""
+        """A micro-batch's share in the mean of the global batch, times the ranks with other rows: DDP and DeepSpeed average over them.
+        Without `num_items_in_batch`, the mean over this batch.
+        """
         try:
             loss: torch.Tensor = model(inputs)
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What a rank task leaves: the ranker's folder, which `tuneyard.ranking.load` reads. Tables come to rank 0 one after the other."""
+"""Artifacts of a rank task: the ranker's folder, which `tuneyard.ranking.load` reads. Tables are sent to rank 0 one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt at a rank task, in one rank: where it differs from training by a program."""
+"""One attempt at a rank task, in one rank: the differences from training by a program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tuneyard.training.throughput import Throughput
 
 _OF_HELD_OUT = "held-out rows: "
 _LONGEST_STEP = 300
-"""Characters of a transform in a checkpoint's account of what made it."""
+"""Characters of a transform in a checkpoint's description of its task."""
 
 
 class RankAttempt(ProgramAttempt):
@@ -77,7 +77,7 @@ class RankAttempt(ProgramAttempt):
             self.emit(Warned(task=request.name, message=message))
         steps = task.steps or steps_of_epochs(task.epochs or 1.0, prepared.order.epoch_rows, plan.global_batch)
         batches = Batches(
-            rows_at=lambda places: places,  # of the stream: `BatchesOfRows` finds the rows
+            rows_at=lambda places: places,  # places in the stream: `BatchesOfRows` finds the rows
             micro_batch=plan.micro_batch,
             grad_accum=plan.grad_accum,
             rank=self.world.data_rank,
@@ -88,7 +88,7 @@ class RankAttempt(ProgramAttempt):
         return Material("", None, None, prepared, steps, batches)
 
     def _prepared(self) -> data.Prepared:
-        """Rows to train on and held-out rows. Raises BadInput."""
+        """Training rows and held-out rows. Raises BadInput."""
         self._stage("reading rows")
         refuse_too_large(self.rank_task, self.loaded.program.config, self.world)
         return self._prepared_stream() if self.rank_task.is_streamed else self._prepared_whole()
@@ -116,7 +116,7 @@ class RankAttempt(ProgramAttempt):
         return data.Prepared(BatchesOfRows(rows, OrderInBlocks(order)), _batches(held_out), report, False, order)
 
     def _prepared_stream(self) -> data.Prepared:
-        """Reads footers, the held-out table and the first window."""
+        """Read footers, the held-out table and the first window."""
         task, request = self.rank_task, self.request
         service = Path(request.streams) if request.streams else None
         how: Any = {"seed": task.seed, "shuffle": task.shuffle, "limit": task.table.limit, "service": service}
@@ -133,12 +133,12 @@ class RankAttempt(ProgramAttempt):
         return data.Prepared(BatchesOfRows(rows), _batches(held_out), report, False, order, streams=(("", rows),))
 
     def _know_texts(self, rows: FlatRows | StreamedTable) -> None:
-        """Held-out rows, and tables to score, must be of the same kind."""
+        """Remember which features are texts: held-out rows, and tables to score, must have the same."""
         program = self.loaded.program
         program.config = program.config.with_texts(rows.texts, rows.text_inputs)
 
     def _validation(self) -> FlatRows | None:
-        """The table of held-out rows; None where the task has none."""
+        """The table of held-out rows; None if the task has none."""
         validation = self.rank_task.validation
         return None if validation is None else self._stored(validation.source or "", validation.limit)
 
@@ -158,7 +158,7 @@ class RankAttempt(ProgramAttempt):
         )
 
     def _drawn(self, rows: FlatRows) -> FlatRows:
-        """The rows to train on where negatives are drawn. Raises BadInput where none is left."""
+        """The training rows after negatives are drawn. Raises BadInput if none is left."""
         task = self.rank_task
         drawn = rows.with_negatives(task.negative_rate, task.seed)
         if not (drawn.batch(np.arange(len(drawn)))["labels"] == 0).any():
@@ -182,11 +182,11 @@ class RankAttempt(ProgramAttempt):
         if arguments.use_cpu:
             keep_freed_memory()
             if arguments.optim == "adamw_torch" and arguments.deepspeed is None:
-                arguments.optim = "adamw_torch_fused"  # the same update; one by one, small parameters cost a small batch its time
+                arguments.optim = "adamw_torch_fused"  # the same update; one by one, small parameters would cost a small batch its time
         self._stage("placing tables")
         rows, config = material.data.train.rows, self.loaded.program.config
         tables = placed_tables(self.rank_task, config, rows, self.world, grad_accum=plan.grad_accum)
-        set_seed(task.seed)  # of the dense weights: those of tables are drawn by themselves
+        set_seed(task.seed)  # seeds the dense weights: tables have their own generators
         ranker = self.loaded.program.starting(config.build(tables))
         ranker.recompute = plan.recompute
         self.trainer = RankTrainer(
@@ -208,7 +208,7 @@ class RankAttempt(ProgramAttempt):
         return {name: value for name, value in super()._made_by().items() if name != "program"} | {
             **({"rows": "streamed"} if task.is_streamed else {}),
             "labels": ", ".join(task.labels),
-            "transforms": "; ".join(map(_described, task.transforms)) or None,  # none: as checkpoints that know no transforms
+            "transforms": "; ".join(map(_described, task.transforms)) or None,  # None: as in checkpoints without transforms
             "share of rows with label 0": task.negative_rate if task.negative_rate < 1 else None,
             "dense features": ", ".join(task.features.dense),
             "sparse features": len(task.features.sparse),
@@ -232,7 +232,9 @@ class RankAttempt(ProgramAttempt):
         return replace(found, details=details | self._about(progress) | self._about_stream(material, details["data"]))
 
     def _about_stream(self, material: Material, about: Mapping[str, Any]) -> dict[str, Any]:
-        """`data` of a report with what reading all of a streamed table has found, which is said now, once."""
+        """`data` of a report, with findings that are complete only after a whole pass over a streamed table. They are reported now,
+        once.
+        """
         if not material.data.streams:
             return {}
         report = material.data.report
@@ -244,7 +246,7 @@ class RankAttempt(ProgramAttempt):
         return {"data": {**about, "validation_rows": report.validation_rows, "notes": [*notes, *held_out]}}
 
     def _about(self, progress: Progress) -> dict[str, Any]:
-        """What a report tells of a ranker beside what it tells of any training."""
+        """Facts about a ranker for the report, beside those of all training."""
         steps = {figures["step"]: figures for figures in progress.figures}
         last = steps.get(progress.best_step, progress.figures[-1] if progress.figures else {})
         metrics = {"metrics": {name: value for name, value in last.items() if name != "step"}} if last else {}
@@ -257,6 +259,6 @@ def _batches(rows: FlatRows | None) -> BatchesOfRows[FlatRows] | None:
 
 
 def _described(step: Transform) -> str:
-    """All of a step; a long mapping or list of borders by its hash."""
+    """A step in words; a long mapping or list of borders by its hash."""
     text = json.dumps(step.as_step(), sort_keys=True)
     return text if len(text) <= _LONGEST_STEP else f"{step.op} {hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,5 +1,6 @@
-"""Memory that a step frees stays with the process. glibc hands freed tensors of some MB back to the kernel, which clears the same pages
-again for the next step. What it costs: docs/benchmarks/ranker_torchrec.md has one loop with and without."""
+"""Keeps freed memory in the process. By default glibc returns freed tensors of some MB to the kernel, which clears the same pages again for
+the next step. docs/benchmarks/ranker_torchrec.md has the cost, in one loop with and without it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ import ctypes
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""mallopt(3)'s numbers of its parameters."""
+"""Numbers of parameters of mallopt(3)."""
 _KEPT_BYTES = 1 << 30
-"""Free memory at the end of the heap that is kept."""
+"""Free memory that is kept at the end of the heap."""
 _LARGEST_BYTES = 32 << 20
-"""Of a tensor on the heap, the largest that glibc allows. Larger ones return to the kernel when they are freed."""
+"""The largest tensor on the heap that glibc allows. Larger ones return to the kernel when they are freed."""
 
 
 def keep_freed_memory() -> bool:
-    """Change this process's allocator, and say whether it is glibc's. Other allocators (musl's, jemalloc) stay as they are."""
+    """Configure this process's allocator. Returns whether it is glibc's; other allocators (musl's, jemalloc) stay unchanged."""
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         return bool(libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES) and libc.mallopt(_MMAP_THRESHOLD, _LARGEST_BYTES))

@@ -15,12 +15,12 @@ from tuneyard.ranking.flat_accesses import CountedRows
 from tuneyard.training.program.contract import COUNT
 
 _BLOCK = 16_384
-"""Places whose rows are found at once: the order takes as long for 256 places as for some thousands."""
+"""Places whose rows are computed at once: the order takes as long for 256 places as for some thousands."""
 
 
 @dataclass(frozen=True)
 class OrderInBlocks:
-    """The rows at places of an order, found in blocks of places. Steps read places in ascending order, so that one block is kept."""
+    """The rows at places of an order, computed in blocks of places. Steps read places in ascending order, so one block is cached."""
 
     order: RowOrder
     _kept: dict[int, Positions] = field(default_factory=dict, compare=False, repr=False)
@@ -43,7 +43,7 @@ class OrderInBlocks:
 
 
 class TableRows(Protocol):
-    """Rows of a table that become batches: stored or streamed."""
+    """Rows of a table for batches: stored or streamed."""
 
     def __len__(self) -> int: ...
 
@@ -63,8 +63,9 @@ RowsT = TypeVar("RowsT", bound=TableRows)
 
 @dataclass(frozen=True)
 class BatchesOfRows(Generic[RowsT]):
-    """A map-style data set whose `__getitems__` makes a whole batch at once. `order` None: held-out rows, as they lie, or a stream, which
-    finds its rows by their places itself."""
+    """A map-style data set whose `__getitems__` makes a whole batch at once. `order` None: held-out rows in stored order, or a stream,
+    which finds its rows by their places itself.
+    """
 
     rows: RowsT
     order: OrderInBlocks | None = None
@@ -82,5 +83,5 @@ class BatchesOfRows(Generic[RowsT]):
 
 
 def as_made(batch: dict[str, Any]) -> dict[str, Any]:
-    """The collator: batches come whole."""
+    """The collator: batches are already complete."""
     return batch

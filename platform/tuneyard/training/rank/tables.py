@@ -14,11 +14,11 @@ from tuneyard.training.distributed import COLLECTIVE_TIMEOUT, World, broadcast_o
 from tuneyard.training.rank.rows import TableRows
 
 _SHARE = 0.7
-"""Of a device's memory, or of a rank's part of its host's, that tables may take."""
+"""Share of a device's memory, or of a rank's part of its host's memory, for tables."""
 
 
 def refuse_too_large(task: RankTask, config: RankerConfig, world: World) -> None:
-    """Collective. Raises BadInput, before rows are read, for tables that all ranks together have no room for."""
+    """Collective. Raises BadInput, before rows are read, if all ranks together have no room for the tables."""
     limit = _limit_bytes(task, world)
     shapes = shapes_of(config, rows=task.tables.rows)
     total = sum(shape.bytes_of(shape.rows, shape.width) for shape in shapes)
@@ -28,9 +28,9 @@ def refuse_too_large(task: RankTask, config: RankerConfig, world: World) -> None
 
 
 def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: World, *, grad_accum: int) -> ShardedTables:
-    """Collective. Every rank makes its own shards; which they are follows from the data and the settings alone. `close_tables` ends them.
+    """Collective. Every rank makes its own shards; the placement follows only from the data and the settings. `close_tables` ends them.
 
-    Raises BadInput where the tables are too large for all ranks together.
+    Raises BadInput if the tables are too large for all ranks together.
     """
     wanted, limit = task.tables, _limit_bytes(task, world)
     accesses = broadcast_object(world, access_curves(rows.counted) if world.is_first else None)
@@ -40,15 +40,15 @@ def placed_tables(task: RankTask, config: RankerConfig, rows: TableRows, world: 
     except BadInput as error:
         raise _too_large(error.cause, task, shapes) from error
     device = "cpu" if wanted.offload == "cpu" else world.device
-    # The trainer takes all micro-batches of a step before it computes the first, and one more is on its way.
+    # The trainer takes all micro-batches of a step before it computes the first, and one more is prefetched.
     ahead = grad_accum + 2
-    # A group of their own: their exchanges run beside those of gradients, whose order is DDP's or DeepSpeed's to choose.
+    # Tables have their own group: their exchanges run beside those of gradients, whose order DDP or DeepSpeed chooses.
     group = dist.new_group(timeout=COLLECTIVE_TIMEOUT) if world.size > 1 else None
     return ShardedTables(config, placement, seed=task.seed, rows=wanted.rows, device=device, group=group, most_ahead=ahead)
 
 
 def close_tables(tables: ShardedTables) -> None:
-    """Leave the tables' group."""
+    """Destroy the tables' process group."""
     if tables.group is not None:
         dist.destroy_process_group(tables.group)
 
@@ -60,7 +60,7 @@ def _too_large(cause: str, task: RankTask, shapes: Sequence[TableShape]) -> BadI
 
 
 def _limit_bytes(task: RankTask, world: World) -> int:
-    """Collective. What tables may take of each rank's memory."""
+    """Collective. The bytes of each rank's memory for tables."""
     if world.device.type == "cuda" and task.tables.offload != "cpu":
         own = _SHARE * torch.cuda.get_device_properties(world.device).total_memory
     else:
@@ -69,8 +69,9 @@ def _limit_bytes(task: RankTask, world: World) -> int:
 
 
 def load_account(placement: Placement) -> dict[str, object]:
-    """What a report tells of a placement: how many shards, the largest load and memory over their means, and of each table the share of
-    accesses that its hottest rows have, and of rows that no training row reads."""
+    """A placement for the report: number of shards, the largest load and memory over their means, and per table the share of accesses of
+    its hottest rows, and the share of rows that no training row reads.
+    """
     loads, memory = placement.loads(), placement.memory()
     return {
         "shards": len(placement.shards),

@@ -1,4 +1,4 @@
-"""ProgramTrainer for rankers: tables that step beside the optimizer, ids that are exchanged a batch ahead, figures of held-out rows."""
+"""ProgramTrainer for rankers: tables step beside the optimizer, ids are exchanged a batch ahead, held-out rows get further figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = ("normalised_entropy", "auc", "calibration")
 
 
 def shown_slices(judged: SlicedFigures) -> dict[str, dict[str, Figures]]:
-    """Of each column and value what a report shows; figures that a slice cannot have, such as AUC of one label, are left out."""
+    """Figures of each column and value for the report. Undefined figures, such as AUC with one label, are left out."""
     return {
         column: {
             value: {"rows": figures.rows, **{name: found for name in _SHOWN if math.isfinite(found := getattr(figures, name))}}
@@ -34,7 +34,7 @@ def shown_slices(judged: SlicedFigures) -> dict[str, dict[str, Figures]]:
 
 
 class TablesStep(TrainerCallback):
-    """Tables are updated when the optimizer has stepped, at the same share of their learning rate."""
+    """Updates tables after the optimizer has stepped, at the same fraction of their learning rate."""
 
     def __init__(self, trainer: RankTrainer) -> None:
         self._trainer = trainer
@@ -45,14 +45,14 @@ class TablesStep(TrainerCallback):
 
 
 class RankTrainer(ProgramTrainer):
-    """Trains a ranker whose tables are no parameters: wrappers and optimizers see the dense part alone."""
+    """Trains a ranker whose tables are no parameters: wrappers and optimizers see only the dense part."""
 
     def __init__(self, *args: Any, tables: ShardedTables, slices: Sequence[str], learning_rate: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.tables = tables
         self.last_figures: Figures = {}
         self.judged: dict[str, SlicedFigures] = {}
-        """Of each label, as the last evaluation has found."""
+        """Figures by label, from the last evaluation."""
         self._slices = slices
         self._table_rate = learning_rate
         self.add_callback(TablesStep(self))
@@ -80,7 +80,7 @@ class RankTrainer(ProgramTrainer):
         ranker = self.module.model
         ranker.eval()
         for numbers in batches:
-            # A rank without rows left takes part in the exchange of its peers' ids.
+            # A rank without rows left still takes part in the exchange of ids.
             batch = self._prepare_inputs(rows.batch(numbers or [0]))
             with torch.no_grad(), self.compute_loss_context_manager():
                 logits = ranker(batch).double().cpu().numpy()
@@ -93,12 +93,12 @@ class RankTrainer(ProgramTrainer):
         ranker.train()
         self.watch.mark("other")
         everyone = gather_objects(self.world, judged)
-        if any(each.whole.left_out for own in everyone for each in own.values()):  # a logit that is no number
+        if any(each.whole.left_out for own in everyone for each in own.values()):  # a logit is not finite
             refuse_predictions(self.state.global_step, learning_rate=self._get_learning_rate(), table_rate=self._table_rate)
         self.judged = {task: reduce(SlicedMetrics.merge, (own[task] for own in everyone)).figures() for task in judged}
         self.last_figures = {}
         for number, (task, figures) in enumerate(self.judged.items()):
-            of_task = f"_{task}" if number else ""  # the first label's have no name behind them
+            of_task = f"_{task}" if number else ""  # figures of the first label have no suffix
             self.last_figures |= {f"{name}{of_task}": found for name in _SHOWN if math.isfinite(found := getattr(figures.whole, name))}
         loss = sum(figures.whole.log_loss for figures in self.judged.values()) / len(self.judged)
         self.on_evaluation(self.state.global_step, loss, self.last_figures)
@@ -108,7 +108,7 @@ class RankTrainer(ProgramTrainer):
 
 
 class AheadLoader:
-    """Gives the batches of a loader, and starts the exchange of each batch's ids while the batch before it is computed."""
+    """Yields the batches of a loader, and starts the exchange of each batch's ids during the computation of the batch before it."""
 
     def __init__(self, loader: DataLoader, tables: ShardedTables, device: torch.device) -> None:
         self._loader, self._tables, self._device = loader, tables, device
@@ -123,7 +123,7 @@ class AheadLoader:
         before: dict[str, Any] | None = None
         for made in self._loader:
             batch = {name: value.to(self._device) if torch.is_tensor(value) else value for name, value in made.items()}
-            batch[PREFETCHED] = self._tables.prefetch(batch)  # transformers and DeepSpeed copy tensors, and not numbers
+            batch[PREFETCHED] = self._tables.prefetch(batch)  # transformers and DeepSpeed copy tensors, but not numbers
             if before is not None:
                 yield before
             before = batch

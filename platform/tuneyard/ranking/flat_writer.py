@@ -1,4 +1,4 @@
-"""A table on its way to flat arrays on disk, read once by projection: what `flat_rows` maps into memory."""
+"""Writes a table to flat arrays on disk, in one pass by projection. `flat_rows` maps them into memory."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _READ_ROWS = 65_536
 
 
 def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on_rows: Callable[[int, int], None]) -> None:
-    """Write what is made of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which names and
-    describes them.
+    """Write the flat rows of the first `rows` of a table into a folder: arrays, a hash of each row, and `about.json`, which lists and
+    describes the arrays.
 
-    `on_rows` hears of rows read, of how many. Raises BadInput as `batch_of` does, with the row of a bad label; for a step whose output
-    hides a column of the table; and where sampling leaves no row.
+    `on_rows(read, total)` reports progress. Raises BadInput like `batch_of`, with the row of a bad label; for a step whose output hides a
+    column of the table; and if sampling leaves no row.
     """
     config, steps = flattening.config, flattening.steps
     reader = TableReader(table, flattening.columns, batch_rows=_READ_ROWS)
@@ -56,7 +56,7 @@ def write_flat(table: Table, flattening: Flattening, rows: int, folder: Path, on
 
 
 class _Writer:
-    """The arrays of a table, and counts of what its columns hold."""
+    """The arrays of a table, and counts of its columns."""
 
     def __init__(self, folder: Path, flattening: Flattening, texts: Mapping[str, bool]) -> None:
         config, slices = flattening.config, flattening.slices
@@ -76,11 +76,11 @@ class _Writer:
 
     @property
     def rows(self) -> int:
-        """Written so far."""
+        """Rows written so far."""
         return self._counts.rows
 
     def add(self, columns: pa.RecordBatch, batch: Mapping[str, torch.Tensor]) -> None:
-        """Rows as Arrow's columns, and as tensors of the same rows."""
+        """Add rows, as Arrow's columns and as tensors."""
         for name in ("dense", LABELS):
             if name in batch:
                 self._arrays[name].add(batch[name].numpy())
@@ -99,7 +99,7 @@ class _Writer:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Rows, where the arrays are, values of slices, and the counts of columns."""
+        """Number of rows, positions of the arrays, values of slices, and the counts of columns."""
         return {
             "rows": self.rows,
             "arrays": {name: array.about for name, array in self._arrays.items()},
@@ -109,7 +109,7 @@ class _Writer:
 
 
 class _Array:
-    """One array, written end to end."""
+    """One array, written sequentially."""
 
     def __init__(self, folder: Path, number: int, dtype: str, inner: Sequence[int]) -> None:
         self.dtype, self.inner, self.length = dtype, list(inner), 0
@@ -127,9 +127,9 @@ class _Array:
 
 
 def _codes(column: pa.Array, name: str, known: dict[str | None, int]) -> npt.NDArray[np.int32]:
-    """Of each row the number of its value, which `known` grows by."""
+    """The code of each row's value. New values are added to `known`."""
     if pa.types.is_nested(column.type):
-        raise BadInput(f"{name}, by whose values rows are judged apart, holds lists", "name a column with one value in each row in slices")
+        raise BadInput(f"slice column {name} holds lists", "name a column with one value in each row in slices")
     codes, values = coded(column)
     numbers = np.asarray([known.setdefault(value, len(known)) for value in values] or [0], dtype=np.int32)
     found: npt.NDArray[np.int32] = numbers[codes]

@@ -1,4 +1,4 @@
-"""The process that measures a device. It loads torch, and ends with the memory of the GPU free again."""
+"""Runs the measurement of a device in a separate process. The process loads torch, and frees the GPU's memory when it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES
 def run_measurement(arguments: list[str], *, what: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """The JSON object that `catalog.measure` prints.
 
-    A variable that hides all GPUs is left out: Ray sets one for processes without a GPU of their own. Raises BadInput.
+    A variable that hides all GPUs is removed: Ray sets it for processes without a GPU. Raises BadInput.
     """
     command = [sys.executable, "-m", "tuneyard.catalog.measure", *arguments]
     hidden = [name for name in _VISIBLE if os.environ.get(name) in ("", "-1", "NoDevFiles")]

@@ -1,4 +1,4 @@
-"""Efficiencies from what runs have reached: robust least squares on logarithms, held near what was believed before."""
+"""Efficiencies fitted to the speed of past runs: robust least squares on logarithms, with a prior."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SHARES = ("matmul", "attention", "memory", "link", "network")
 _TIMES = ("network_latency_s", "launch_s", "queue_s")
 _FITTED = (*_SHARES, *_TIMES)
 _PRIOR = 0.7
-"""A priori, an efficiency is off by a factor of two (e^0.7)."""
+"""Prior of an efficiency: off by a factor of two (e^0.7), one standard deviation."""
 _NOISE = 0.15
-"""A priori, a run is off by 15 %; errors far beyond count by their size, not its square."""
+"""Prior of a run's noise: 15 %. Larger errors count linearly, not by their square."""
 _MOST_ROWS = 400
 
 
 def calibrated(rows: Iterable[tuple[Setup, float]], prior: Calibration = DEFAULT) -> Calibration:
-    """`prior`, corrected by measured tokens per second and GPU: the SKUs that rows are about, each on its own.
+    """`prior`, corrected by measured tokens per second and GPU. Each SKU in `rows` is fitted separately.
 
-    Minimises sum rho((log predicted - log measured) / 0.15) + sum (log of each factor / 0.7)^2 with rho the soft L1 loss, so that few
-    rows move it little, and wrong rows hardly. More than 400 rows of a SKU are thinned evenly. Raises BadInput for a speed that is not
+    Minimises sum rho((log predicted - log measured) / 0.15) + sum (log of each factor / 0.7)^2 with rho the soft L1 loss: few rows move the
+    prior little, and wrong rows hardly at all. More than 400 rows of a SKU are thinned evenly. Raises BadInput for a speed that is not
     above zero.
     """
     by_sku: dict[str, list[tuple[Setup, float]]] = {}
@@ -42,7 +42,7 @@ def calibrated(rows: Iterable[tuple[Setup, float]], prior: Calibration = DEFAULT
 
 
 def _fit(sku: str, rows: Sequence[tuple[Setup, float]], prior: Calibration) -> Efficiency:
-    import numpy as np  # not before it is needed: commands that fit nothing start sooner
+    import numpy as np  # imported here because commands without a fit start sooner
     from scipy.optimize import least_squares
 
     base = prior.of(rows[0][0].gpu)
@@ -53,7 +53,7 @@ def _fit(sku: str, rows: Sequence[tuple[Setup, float]], prior: Calibration) -> E
         predicted = np.array([log(estimate_speed(setup, calibration).tokens_per_s_per_gpu) for setup, _ in rows])
         return np.concatenate([(predicted - measured) / _NOISE, logs / _PRIOR])
 
-    # The step is wide: terms that hide one another have kinks, and are flat next to them.
+    # The difference step is wide because terms that hide one another have kinks, and are flat beside them.
     found = least_squares(residuals, np.zeros(len(_FITTED)), loss="soft_l1", diff_step=0.02, x_scale=1.0, max_nfev=15)
     return _scaled(base, found.x)
 

@@ -1,13 +1,13 @@
-"""Data workers that a plan of a task on streamed data needs, and how long its ranks wait for rows with fewer. Pure.
+"""Data workers that a plan on streamed data needs, and the time its ranks wait for rows with fewer workers. Pure.
 
-Ranks take D tokens a second while they do not wait, and a data worker makes r. While the ranks compute a token, in 1 / D seconds, w workers
-make w r / D of the next one. The ranks wait for the rest. Meanwhile each of the h ranks of a machine makes rows too:
+Ranks consume D tokens a second while they do not wait, and a data worker produces r. While the ranks compute a token, in 1 / D seconds, w
+workers produce w r / D of the next one. The ranks wait for the rest. While they wait, each of the h ranks of a machine produces rows too:
 
     wait per token = max(0, 1 - w r / D) / ((w + h) r)        stall = wait / (1 / D + wait)
 
-Beside the ranks, each machine makes all rows for itself, since a window's rows are spread over all ranks: D is that of all machines, and w
-of one. A service makes each row once, and ranks leave it to the service: w is of all, and h is 0. Rows that were made are kept, so all of
-this concerns the first epoch.
+Workers beside the ranks: each machine produces all rows for itself, since a window's rows are spread over all ranks. D is the rate of all
+machines, and w the workers of one. A data service produces each row once, and ranks produce none: w is the number of all workers, and h is
+0. Rows are kept once produced, so all of this concerns the first epoch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tuneyard.api import TrainData
 from tuneyard.planning.data_rates import WORKER_GB, DataRate
 
 MOST_AUTO_WORKERS = 8
-"""Workers of a machine with `data.workers: auto`, at most."""
+"""Upper bound of `data.workers: auto`, per machine."""
 SMALL_STALL = 0.01
-"""Share of the time below which a wait is not worth a word."""
+"""Share of a step's time below which a wait is not reported."""
 _HEADROOM = 1.2
-"""Workers make more than is asked for: splits differ, and a window needs all of its shards before its first row."""
+"""Workers produce more than the ranks consume: splits differ, and a window needs all of its shards before its first row."""
 _NO_STALL = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """Where the ranks run. `spare_cores`: cores of each machine that the ranks leave; None: not known, enough for `auto`."""
+    """Machines of the ranks. `spare_cores`: cores of each machine without a rank; None: not known, enough for `auto`."""
 
     count: int
     ranks_of_each: int
@@ -38,14 +38,17 @@ class Machines:
 
     @property
     def auto_workers(self) -> int:
-        """Data workers of each machine with `data.workers: auto`."""
+        """Data workers per machine with `data.workers: auto`."""
         return MOST_AUTO_WORKERS if self.spare_cores is None else max(1, min(MOST_AUTO_WORKERS, self.spare_cores))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staff:
-    """A number of data workers and what follows from it. `workers`: of each machine beside the ranks, of all with a service; `cores` and
-    `memory_gb` are of all machines. `stall`: share of a step's time in which ranks wait for rows, 0 to 1."""
+    """A number of data workers and its consequences.
+
+    `workers`: per machine beside the ranks, in total with a service. `cores`, `memory_gb`: of all machines. `stall`: share of a step's time
+    in which ranks wait for rows, 0 to 1.
+    """
 
     workers: int
     stall: float
@@ -55,9 +58,9 @@ class Staff:
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What a plan needs of data workers. `alone`: without any; `asked`: with those of the task; `needed`: with enough of them.
+    """Data workers for a plan. `alone`: without any; `asked`: with the task's number; `needed`: with enough of them.
 
-    `tokens_per_s`: what the ranks take while they do not wait. `crowded`: the machines of the ranks lack the cores for `needed`.
+    `tokens_per_s`: consumption of the ranks while they do not wait. `crowded`: the machines of the ranks lack the cores for `needed`.
     """
 
     where: Literal["beside", "away"]
@@ -70,7 +73,7 @@ class Feed:
 
     @property
     def advice(self) -> str:
-        """What to set where the ranks would wait; empty where they would not."""
+        """The setting to change where the ranks wait; empty where they do not."""
         if self.asked.stall < SMALL_STALL:
             return ""
         if self.where == "away" or self.crowded:
@@ -78,28 +81,31 @@ class Feed:
         return f"set data.workers: {self.needed.workers}"
 
     def wait_s(self, stepping_s: float) -> float:
-        """Seconds that the ranks wait, with the workers of the task, while steps of the first epoch take `stepping_s` without waiting."""
+        """Seconds that the ranks wait in the first epoch, with the task's workers. `stepping_s`: seconds of its steps without waiting."""
         return stepping_s * self.asked.stall / (1 - self.asked.stall)
 
 
 def stall_share(demand: float, rate: float, workers: int, helpers: int) -> float:
-    """Share of the time in which ranks wait for rows, 0 to 1. `demand`, `rate`: tokens/s of the ranks while they do not wait, and of one
-    worker; `helpers`: ranks of a machine, which make rows while they wait. Without workers there must be a helper."""
+    """Share of the time in which ranks wait for rows, 0 to 1.
+
+    `demand`, `rate`: tokens/s of the ranks while they do not wait, and of one worker. `helpers`: ranks of a machine, which produce rows
+    while they wait. Without workers there must be a helper.
+    """
     missing = max(0.0, demand - workers * rate) / ((workers + helpers) * rate)
     return missing / (1 + missing) if missing > _NO_STALL else 0.0
 
 
 def workers_needed(demand: float, rate: float) -> int:
-    """The fewest workers that make a fifth more than the ranks take."""
+    """The fewest workers that produce a fifth more than the ranks consume."""
     return max(1, math.ceil(_HEADROOM * demand / rate))
 
 
 def feed_of(data: TrainData, tokens_per_s: float, rate: DataRate, machines: Machines) -> Feed:
-    """The data workers of a task on streamed data whose ranks take `tokens_per_s` on these machines."""
+    """The data workers of a task on streamed data whose ranks consume `tokens_per_s` on these machines."""
     service = data.service
     needed = workers_needed(tokens_per_s, rate.tokens_per_s)
     if service is not None:
-        own = min(1.0, service.cpus)  # a worker makes rows in one process
+        own = min(1.0, service.cpus)  # a worker is one process, and uses one core at most
         needed = workers_needed(tokens_per_s, own * rate.tokens_per_s)
         asked = service.max_workers
 

@@ -1,4 +1,4 @@
-"""What analytic estimates leave over, learned from trees and from like runs, with how far off they are."""
+"""The residual of the analytic estimates, learned by trees and from similar runs, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tuneyard.tuning.features import Described
 from tuneyard.tuning.kernel import Kernel
 
 KERNEL_ROWS = 2000
-"""Most rows of a kernel: its cost grows with their cube."""
+"""Maximum of rows in a kernel: its cost grows with their cube."""
 TREE_ROWS = 100.0
-"""Rows of history at which trees and like runs count the same; with more, trees count more."""
+"""Rows of history at which trees and similar runs have equal weight; with more, trees have more."""
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """What the analytic estimate leaves over: like runs while rows are few, trees when they are many."""
+class Residual:
+    """The residual of the analytic estimate: from similar runs while there are few rows, from trees when there are many."""
 
     trees: Bag
     like: Kernel
     noise: Bag
-    """Trees for log |error| on rows that were not seen."""
+    """Trees for log |error| on unseen rows."""
     usual_noise: float
 
     @classmethod
@@ -46,9 +46,9 @@ class Leftover:
         return TREE_ROWS / (TREE_ROWS + len(self.like.values)) if self.trees.texts else 1.0
 
     def sigma(self, rows: Described, points: np.ndarray) -> np.ndarray:
-        """Standard deviation in log units: members' disagreement, distance from history, and what runs differ by themselves."""
+        """Standard deviation in log units, from the members' disagreement, the distance from history, and the noise of runs."""
         disagreement = self.trees.members(rows.features).std(0)
-        # A median absolute deviation is 0.674 standard deviations of a normal distribution.
+        # The median absolute deviation of a normal distribution is 0.674 standard deviations.
         noise = np.exp(self.usual_noise + self.noise.members(rows.features)[0]) / 0.674
         return np.asarray(np.sqrt(disagreement**2 + (self.like.spread(points) / 2) ** 2 + noise**2))
 

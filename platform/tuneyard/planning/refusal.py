@@ -1,7 +1,7 @@
-"""Why nothing fits, and the smallest change that would.
+"""The error for a task without a plan that fits, with the smallest change that fits.
 
-Each proposal is a set of fields, with what conflicts with it released. It is named only where the rules about combinations allow it and the
-search finds a plan that fits.
+Each proposal is a set of fields, and resets the fields that conflict with it. It is reported only if the rules about combinations allow it
+and the search finds a plan that fits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuneyard.planning.change import WORKERS, Change, Fields, Question, change
 from tuneyard.planning.context import degrees
 
 _OPEN: Fields = {"strategy.zero": "auto", "strategy.recompute": "auto", "batch.micro": "auto"}
-"""What the planner decides best by itself."""
+"""Settings that the planner usually decides best."""
 _OVER_ALL: Fields = {"strategy.shardWithin": "none", "strategy.quantisedAllReduce": "none"}
 _WHOLE_MATRICES: Fields = {"strategy.tensorParallel": 1, "strategy.sequenceParallel": False}
 _WHOLE_ROWS: Fields = {"strategy.contextParallel": 1}
@@ -32,7 +32,9 @@ _Proposal = tuple[str, Fields]
 
 
 def refusal(question: Question) -> BadInput:
-    """The error where nothing fits: what the smallest layout takes, term by term, and the smallest change that would fit."""
+    """The error for a question without a fitting plan: the memory of the smallest layout, term by term, and the smallest change that
+    fits.
+    """
     search = question.search()
     estimate = search.estimate(search.smallest())
     memory = estimate.device
@@ -60,7 +62,7 @@ def refusal(question: Question) -> BadInput:
 
 
 def changes(question: Question) -> Iterator[Change]:
-    """Changes that may save memory, from the smallest to the largest, each once: not all of them are allowed, or fit."""
+    """Changes that may save memory, from the smallest to the largest, each once. Some of them are not allowed, or do not fit."""
     seen: list[Fields] = []
     nearest, farther = (
         (change(question, fields, purpose) for purpose, fields in proposals) for proposals in (_nearest(question), _farther(question))
@@ -72,7 +74,7 @@ def changes(question: Question) -> Iterator[Change]:
 
 
 def _fused_loss(question: Question) -> Iterator[Change]:
-    """Liger's, where it is not installed. The search uses it wherever the layout allows it."""
+    """Liger's fused loss, if Liger is not installed. The search uses it wherever the layout allows it."""
     if question.task.layout.liger == "auto" and not question.site.get("liger_available", False) and not question.gpu.is_cpu:
         site = question.site.copy()
         site["liger_available"] = True
@@ -81,7 +83,7 @@ def _fused_loss(question: Question) -> Iterator[Change]:
 
 
 def _nearest(question: Question) -> Iterator[_Proposal]:
-    """Settings without which the task computes the same."""
+    """Settings that do not change the result of the task."""
     yield "", {"batch.micro": "auto"}
     if question.task.layout.recompute is False:
         yield "", {"strategy.recompute": True}
@@ -109,13 +111,13 @@ def _farther(question: Question) -> Iterator[_Proposal]:
 
 
 def _with_open(purpose: str, fields: Fields) -> Iterator[_Proposal]:
-    """The fields alone, then with what the file fixes left to the planner."""
+    """The fields alone, then with the file's fixed settings reset to `auto`."""
     yield purpose, fields
     yield purpose, {**fields, **{name: value for name, value in _OPEN.items() if name not in fields}}
 
 
 def _more_shards(question: Question) -> Iterator[_Proposal]:
-    """Weights and states over all ranks, where they are sharded inside hosts or not at all."""
+    """Weights and states over all ranks, if they are unsharded or sharded inside hosts."""
     asked = question.task.layout
     if asked.shard_within == "none" and asked.quantised_all_reduce != "none":
         yield from _with_open("", {"strategy.zero": "auto", "strategy.shardWithin": "host"})
@@ -125,7 +127,7 @@ def _more_shards(question: Question) -> Iterator[_Proposal]:
 
 
 def _split_rows(question: Question) -> Iterator[_Proposal]:
-    """Where only activations are too large: rows over the workers that there are, or over more where there is one."""
+    """Rows split over the workers, or over more workers where there is one. Only where nothing but activations is too large."""
     if not _activations_alone_are_too_large(question):
         return
     asked = question.task.layout.context_parallel
@@ -138,7 +140,7 @@ def _split_rows(question: Question) -> Iterator[_Proposal]:
 
 
 def _activations_alone_are_too_large(question: Question) -> bool:
-    """Whether a rank could hold the rest, with weights and states over all ranks as the planner sees fit."""
+    """Whether a rank can hold everything else, with weights and states sharded over all ranks."""
     open_question = question.changed(question.differing({**_OPEN, **_WHOLE_MATRICES, **_OVER_ALL}))
     if not open_question.is_allowed():
         return False
@@ -148,7 +150,7 @@ def _activations_alone_are_too_large(question: Question) -> bool:
 
 
 def _split(question: Question, degree: int) -> Fields:
-    """Ranks that split rows hold whole matrices, compute attention with sdpa, and have no fused loss."""
+    """Fields that split rows: ranks then hold whole matrices, compute attention with sdpa, and have no fused loss."""
     task = question.task
     liger: Fields = {"strategy.liger": "auto"} if task.layout.liger is True else {}
     attention: Fields = {"model.attention": "auto"} if task.model.attention not in ("auto", "sdpa") else {}
@@ -156,7 +158,7 @@ def _split(question: Question, degree: int) -> Fields:
 
 
 def _cut_matrices(question: Question) -> Iterator[_Proposal]:
-    """Matrices over the GPUs of a machine, where that was left out."""
+    """Matrices over the GPUs of a machine, if the task leaves that open."""
     released: Fields = {**_WHOLE_ROWS, **_OVER_ALL}
     if question.task.layout.liger is True:
         released = {**released, "strategy.liger": "auto"}

@@ -1,4 +1,4 @@
-"""What the operations of a pass do not show: tensors made of numbers, sizes that are read, hooks on gradients."""
+"""Observes events that the operations of a pass do not show: tensors made from numbers, reads of sizes, hooks on gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 _MADE_OF_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy}
-"""What makes a tensor of Python's numbers."""
+"""Functions that make a tensor from Python's numbers."""
 _SIZES = {
     torch.Tensor.shape.__get__,
     torch.Tensor.size,
@@ -32,17 +32,17 @@ _DROPOUT = {
 
 
 class Watcher(Protocol):
-    """The receiver of what is seen."""
+    """The receiver of the observations."""
 
     def read_size(self, tensor: Any) -> None:
-        """Code asks how large a tensor is."""
+        """Code reads the size of a tensor."""
 
     def guard(self, tensor: torch.Tensor) -> None:
         """Code hooks into the gradient of a tensor."""
 
 
 class WithoutDropout(TorchFunctionMode):
-    """Nothing is dropped."""
+    """Turns dropout off."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         given = dict(kwargs or {})
@@ -54,7 +54,7 @@ class WithoutDropout(TorchFunctionMode):
 
 
 class Watching(TorchFunctionMode):
-    """What the operations do not show: values of tensors that are made of numbers, sizes of weights that are read, hooks on gradients."""
+    """Reports values of tensors made from numbers, reads of weights' sizes, and hooks on gradients to a `Watcher`."""
 
     def __init__(self, watcher: Watcher) -> None:
         super().__init__()
