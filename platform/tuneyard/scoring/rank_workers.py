@@ -1,4 +1,4 @@
-"""vLLM's workers, that tell why they could not load. vLLM makes one in each rank's process, from the name of the class."""
+"""vLLM's workers, which also report the reason why they cannot load. vLLM creates one in each rank's process, by the name of its class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Telling:
 
 
 class CpuRank(_Telling, CPUWorker):
-    """A rank on cores."""
+    """A rank on CPU cores."""
 
 
 class GpuRank(_Telling, Worker):
