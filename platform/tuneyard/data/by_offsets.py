@@ -1,7 +1,7 @@
-"""Tokens of rendered chats by the offsets of all tokens: the way that works for every tokenizer and every chat.
+"""Tokens of rendered chats, with loss assigned by the offsets of all tokens. This way works for every tokenizer and every chat.
 
-Where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE), the two are tokenised apart: an engine
-is given the prompt's own tokens and never sees the joined one, so training must not either.
+Where a token would reach from the prompt into the answer ("\\n" + "    return" in byte-level BPE), prompt and answer are tokenised apart:
+an engine is given the prompt's own tokens and never sees the joined token, so training must not see it either.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ Offsets = npt.NDArray[np.int64]
 
 
 def tokens_by_offsets(tokenizer: Any, chats: Sequence[tuple[str, Sequence[Range]]]) -> Iterator[Tokens]:
-    """Tokens of texts with [start, end) in characters of what carries loss. `tokenizer`: of exact offsets (`with_exact_offsets`)."""
+    """Tokens of each chat: its text, and the [start, end) in characters of its spans with loss.
+
+    `tokenizer`: one with exact offsets (`with_exact_offsets`).
+    """
     if not chats:
         return
-    # Without masks and type ids, which nobody reads: making lists of them takes as long as tokenising short chats.
+    # No masks and type ids: they are not used, and building their lists takes as long as tokenising short chats.
     found = tokenizer(
         [text for text, _ in chats],
         add_special_tokens=False,
@@ -61,7 +64,7 @@ def _as_offsets(pairs: Sequence[tuple[int, int]]) -> Offsets:
 
 
 def _joined_starts(offsets: Offsets, spans: Sequence[Range]) -> list[int]:
-    """Starts of spans into which a token reaches that begins before."""
+    """Starts of spans that lie inside a token: the token begins before the span and ends in it."""
     starts, ends = offsets.T
     return [start for start, _ in spans if ((starts < start) & (ends > start)).any()]
 

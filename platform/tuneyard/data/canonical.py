@@ -1,4 +1,4 @@
-"""Rows -> samples in one canonical form, by the roles of their columns."""
+"""Rows become samples in one canonical form, by the roles of their columns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ONE_KIND = "keep rows of messages and rows of text in sources of their own, or 
 
 
 class LeftOut(BadSample):
-    """A row that says of itself that it must not be learned: no mistake, and no sample."""
+    """A row labelled as an answer that must not be learned. It is neither a bad row nor a sample."""
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """Makes samples of rows. `needs_assistant`: a chat without an assistant turn has nothing to learn from."""
+    """Turns a row into a sample. `needs_assistant`: a chat without an assistant turn that carries loss is a bad row."""
 
     roles: Roles
     needs_assistant: bool = True
@@ -60,7 +60,7 @@ class Canonical:
             raise BadSample(str(error)) from error
 
     def _system(self, row: Mapping[str, Any]) -> list[Message]:
-        """The system turn that a row keeps in a column of its own."""
+        """The system turn from a row's system column."""
         return system_turn(row.get(self.roles.columns["system"]) if "system" in self.roles.columns else None)
 
     def _completion(self, row: Mapping[str, Any]) -> Sample:
@@ -97,7 +97,7 @@ def with_input(prompt: str, extra: Any) -> str:
 
 
 def system_turn(text: Any) -> list[Message]:
-    """The first turn that a system column stands for; none where it is empty."""
+    """The system turn from the value of a system column; none where it is empty."""
     return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
 
 
@@ -152,7 +152,10 @@ def _pair(row: Mapping[str, Any], columns: Mapping[str, str]) -> Pair:
 
 
 def _common_start(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """Texts that hold the prompt too (Anthropic's hh-rlhf): what both start with, up to the last turn's label, is the prompt."""
+    """Prompt, chosen and rejected of texts that include the prompt (Anthropic's hh-rlhf).
+
+    The prompt is the common start of both texts, up to the label of the last turn.
+    """
     end = _common_length(chosen, rejected)
     label = chosen.rfind("Assistant:", 0, end)
     end = label + len("Assistant:") if label >= 0 else chosen.rfind(" ", 0, end) + 1

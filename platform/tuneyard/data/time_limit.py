@@ -1,6 +1,6 @@
-"""A limit of time for Python code that may loop without end, such as a chat template, in any thread.
+"""A time limit for Python code that may loop endlessly, such as a chat template, in any thread.
 
-A watching thread raises `TooLong` in the thread that has run past its limit. That interrupts Python code between two instructions, but
+A watching thread raises `TooLong` in a thread that exceeds its limit. The exception interrupts Python code between two instructions, but
 not a single call into a library.
 """
 
@@ -19,7 +19,7 @@ _LOOKS_EVERY_S = 0.5
 
 
 class TooLong(BaseException):
-    """Not an Exception: code that is interrupted must not take it for an error of its own and go on."""
+    """The limit was exceeded. It is no Exception, so that interrupted code does not handle it as its own error and continue."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Watch:
                 self._begun.notify()
 
     def end(self) -> None:
-        """Raises TooLong where the call was interrupted a moment ago, so that the exception arrives in here and not later."""
+        """End the call. If it was just interrupted, wait here for the pending TooLong, so that it is not raised later."""
         with self._begun:
             call = self._calls.pop(threading.get_ident())
         while call.interrupted:
@@ -66,7 +66,7 @@ _current: _Watch | None = None
 
 
 def within(limit_s: float, work: Callable[[], T]) -> T:
-    """What `work` returns. Raises TooLong soon after `limit_s`. Not to be nested in one thread."""
+    """The result of `work`. Raises TooLong soon after `limit_s`. Must not be nested in one thread."""
     global _current
     watch = _current
     if watch is None or watch.pid != os.getpid():  # threads do not survive a fork

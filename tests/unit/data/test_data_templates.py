@@ -171,7 +171,7 @@ def test_prompts_of_a_model_that_was_trained_without_thoughts_open_none() -> Non
 
 
 def test_an_answer_that_does_not_go_on_from_its_prompt_is_a_bad_row() -> None:
-    with pytest.raises(BadSample, match=r"does not go on from the prompt .*<think>") as refused:
+    with pytest.raises(BadSample, match=r"does not continue the prompt .*<think>") as refused:
         spans_of(R1, sample("single"))
     assert "reasoning_content" in refused.value.advice
 
