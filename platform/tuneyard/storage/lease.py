@@ -36,7 +36,7 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a log. `run`: a secret shared by all attempts of one run. `process`: detects a reused pid."""
+    """The holder of a log. `run`: a random id that only attempts of the same run share. `process`: detects a reused pid."""
 
     job: str
     attempt: int
