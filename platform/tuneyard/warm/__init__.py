@@ -8,9 +8,9 @@
 4. The server ends with its owner. It kills a forked process when the client that requested it is gone.
 """
 
+from tuneyard.warm.compatibility import read_at_import
 from tuneyard.warm.folders import temporary_folder
 from tuneyard.warm.process import WHY_COLD, Started, start
-from tuneyard.warm.same import read_at_import
 from tuneyard.warm.servers import WarmServer, possible, shim_command
 from tuneyard.warm.stack import without
 

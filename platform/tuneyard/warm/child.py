@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 
-def put_on(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+def become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """Become the process of `request` (see `wire.request_here`). `descriptors`: stdin, stdout, stderr, and others, which become 3, 4, …"""
     os.setsid()
     _signals(request["ignored_signals"])

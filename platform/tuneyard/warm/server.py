@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuneyard.warm import child, same, wire
+from tuneyard.warm import child, compatibility, wire
 from tuneyard.warm.stack import without
 
 MUST_NOT_BE_LOADED = ("ray", "grpc", "pynvml")
@@ -61,8 +61,8 @@ class _Waiting:
 
 class Server:
     """The fork server. `absent`: modules that were hidden from the stack. `environment`: the process's environment at its start, without
-    variables for the stack only. `owner`: a descriptor that closes with the owner, or None. `packages`: `same.packages` before the stack
-    was loaded. `secret`: names of variables that the stack did not get."""
+    variables for the stack only. `owner`: a descriptor that closes with the owner, or None. `packages`: `compatibility.packages` before the
+    stack was loaded. `secret`: names of variables that the stack did not get."""
 
     def __init__(
         self,
@@ -211,11 +211,11 @@ class Server:
             raise TypeError("`after` is not the name of a module")
         if len(descriptors) != request["descriptors"]:
             return "descriptors were lost in transfer"
-        if request["python"] != same.python():
+        if request["python"] != compatibility.python():
             return f"it runs {sys.executable}"
-        if self._packages != same.packages():
+        if self._packages != compatibility.packages():
             return "packages were installed or changed since it started"
-        if other := same.other_setting(self._environment, request["environment"], self._secret):
+        if other := compatibility.other_setting(self._environment, request["environment"], self._secret):
             return f"{other} had another value when it started"
         missing = self._absent.intersection(request.get("needs", []))
         return f"it was started without {', '.join(sorted(missing))}" if missing else ""
@@ -238,7 +238,7 @@ class Server:
                 gc.freeze()
                 gc.enable()
                 self._forget_all()
-                child.put_on(request, list(descriptors))
+                child.become(request, list(descriptors))
             except BaseException:  # noqa: BLE001 - a child must never continue as a second server
                 traceback.print_exc()
                 os._exit(1)
@@ -342,7 +342,7 @@ def main() -> None:
     os.environ.update(pair.split("=", 1) for pair in options.set)
     absent = [name for name in options.absent.split(",") if name]
     listener = wire.listen(options.socket) if options.listener is None else socket.socket(fileno=options.listener)
-    packages, own = same.packages(), _inode(options.socket)
+    packages, own = compatibility.packages(), _inode(options.socket)
     try:
         server = Server(listener, absent, environment, options.owner, packages, options.secret.split(","))
         request = server.load(options.modules.split(",")) or server.serve()
