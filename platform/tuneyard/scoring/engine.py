@@ -17,7 +17,7 @@ from typing import Any
 
 from tuneyard.api import Generation
 from tuneyard.scoring.prompts import Likelihood
-from tuneyard.scoring.ranks import RankLost, executor_of, told, unnamed_shared_memory, use_folder, worker_class
+from tuneyard.scoring.ranks import RankLost, executor_of, raise_reported, unnamed_shared_memory, use_folder, worker_class
 from tuneyard.scoring.settings import ENGINE_ENVIRONMENT, ENGINE_ENVIRONMENT_ON_CPU, EngineSettings
 from tuneyard.warm import temporary_folder
 
@@ -77,7 +77,7 @@ class Engine:
         self._left_behind = ExitStack()
         folder = self._left_behind.enter_context(temporary_folder("ty-engine-", Path("/tmp")))
         use_folder(folder)
-        with told(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
+        with raise_reported(folder), unnamed_shared_memory() if settings.tensor_parallel > 1 else nullcontext():
             self._vllm = LLMEngine.from_engine_args(EngineArgs(**engine_arguments(settings)))
         self._lora = _lora_request(settings)
         self._running: dict[str, tuple[Asked, float]] = {}

@@ -51,7 +51,7 @@ def worker_class(*, on_cpu: bool) -> str:
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def report_failure() -> Iterator[None]:
     """In a rank: write an exception of the block to the engine's folder before it is raised."""
     try:
         yield
@@ -63,7 +63,7 @@ def telling() -> Iterator[None]:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def raise_reported(folder: Path) -> Iterator[None]:
     """In the engine's process, around its load. Raises RankFailed with the reason of a rank, RankLost where a rank ended without one."""
     try:
         yield

@@ -20,7 +20,7 @@ _ERRORS_KEPT = 20
 
 
 @dataclass(frozen=True)
-class Judging:
+class EvaluationSettings:
     """Settings of the evaluation of rows. `values`: for each slice column, the values that have separate figures."""
 
     values: Mapping[str, Sequence[str | None]]
@@ -28,7 +28,7 @@ class Judging:
     """Width of a window; None: no windows."""
 
     @classmethod
-    def of(cls, scoring: RankerScoring, values: Mapping[str, Sequence[str | None]]) -> Judging:
+    def of(cls, scoring: RankerScoring, values: Mapping[str, Sequence[str | None]]) -> EvaluationSettings:
         return cls(values, scoring.windows.every if scoring.windows is not None else None)
 
 
@@ -40,7 +40,7 @@ class LabelSums:
     windows: WindowedMetrics | None
 
     @classmethod
-    def empty(cls, judging: Judging) -> LabelSums:
+    def empty(cls, judging: EvaluationSettings) -> LabelSums:
         most = max([1, *(len(values) for values in judging.values.values())])
         sliced = SlicedMetrics(list(judging.values), most_values=most, values=judging.values)
         return cls(sliced, None if judging.every is None else WindowedMetrics(judging.every))

@@ -12,7 +12,7 @@ from tuneyard.ranking import read_config
 from tuneyard.scoring.job import RESULT, Measured
 from tuneyard.scoring.parts import FOLDER, Layout, committed_parts, read_footer
 from tuneyard.scoring.plan import agree, check_errors, clear, identity, rows_per_part
-from tuneyard.scoring.ranker.sums import Judging, RankedSums
+from tuneyard.scoring.ranker.sums import EvaluationSettings, RankedSums
 from tuneyard.scoring.ranker.table import RankedTable
 from tuneyard.scoring.ranker.worker import RankerOrder, RankerWorker
 from tuneyard.scoring.request import ScoreRequest
@@ -61,7 +61,7 @@ class RankerWork:
         layout = Layout.choose(table.rows, rows_per_part(request, _ROWS_PER_PART), request.instances)
         values = table.frequent_values(request.task.ranking.slice_values) if table.labels else {}
         self.layout, chosen = agree(self._store, layout, _settings(request, table), {"slices": values})
-        self.order = RankerOrder(request, table, self.layout, Judging.of(request.task.ranking, chosen["slices"]))
+        self.order = RankerOrder(request, table, self.layout, EvaluationSettings.of(request.task.ranking, chosen["slices"]))
         self.remarks = table.notes
         self._total, self._ours = RankedSums(), Counted()
         committed = sorted(part for part in committed_parts(self._store) if part < self.layout.parts)

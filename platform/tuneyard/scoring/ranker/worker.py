@@ -21,7 +21,7 @@ from tuneyard.api import JobFailed
 from tuneyard.ranking import JudgedRows, coded
 from tuneyard.scoring.parts import Layout, commit, encoded, output_name, read_footer
 from tuneyard.scoring.ranker.rows import Piece, RowsByNumber
-from tuneyard.scoring.ranker.sums import Judging, LabelSums, RankedSums, numbers_of, places_of
+from tuneyard.scoring.ranker.sums import EvaluationSettings, LabelSums, RankedSums, numbers_of, places_of
 from tuneyard.scoring.ranker.table import RankedTable
 from tuneyard.scoring.request import ScoreRequest
 from tuneyard.scoring.worker import Loaded, OpenWork, PartDone
@@ -38,7 +38,7 @@ class RankerOrder:
     request: ScoreRequest
     table: RankedTable
     layout: Layout
-    judging: Judging
+    judging: EvaluationSettings
 
 
 @dataclass
