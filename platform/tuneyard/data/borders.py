@@ -31,7 +31,7 @@ def _trims(processor: Any) -> bool:
     return bool(processor.get("trim_offsets")) or any(map(_trims, processor.get("processors", ())))
 
 
-def going_on(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: bool) -> Iterator[tuple[list[int], Pairs]]:
+def continued_tokens(tokenizer: Any, pieces: Sequence[tuple[str, bool]], *, offsets: bool) -> Iterator[tuple[list[int], Pairs]]:
     """Tokens of each text, and their `offsets` if asked for (else an empty list). `pieces`: (text, whether it continues another text).
 
     Tokenizers in the manner of sentencepiece put a blank before each text. A text that continues another one gets no such blank.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuneyard.data.borders import going_on
+from tuneyard.data.borders import continued_tokens
 from tuneyard.data.token_spans import Range, Tokens
 
 Offsets = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def _cut(tokenizer: Any, chats: list[tuple[str, list[int]]]) -> list[tuple[list[
         return []
     borders = [sorted({0, len(text), *cuts}) for text, cuts in chats]
     pieces = [(text[a:b], a) for (text, _), cuts in zip(chats, borders, strict=True) for a, b in pairwise(cuts)]
-    found = iter(zip(pieces, going_on(tokenizer, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
+    found = iter(zip(pieces, continued_tokens(tokenizer, [(piece, start > 0) for piece, start in pieces], offsets=True), strict=True))
     whole = []
     for cuts in borders:
         parts = [next(found) for _ in cuts[:-1]]

@@ -11,7 +11,7 @@ from tuneyard.data.messages import TEXT_ALONE, BadSample, carries_loss, looks_li
 from tuneyard.data.roles import Chat, Completion, Pair, Roles, Sample, Text, is_number, judgement
 from tuneyard.data.tool_calls import Message, canonical_tools
 
-_ONE_KIND = "keep rows of messages and rows of text in sources of their own, or set data.chat: true"
+_ONE_KIND = "put rows of messages and rows of text into separate sources, or set data.chat: true"
 
 
 class LeftOut(BadSample):
@@ -69,7 +69,7 @@ class Canonical:
             raise LeftOut(f"{columns['label']} is false: an answer that must not be learned")
         if looks_like_messages(row.get(columns["prompt"])):
             if not self.roles.as_messages:
-                raise BadSample(f"{columns['prompt']} holds messages, and those of the first rows hold text", _ONE_KIND)
+                raise BadSample(f"{columns['prompt']} holds messages, but text in the first rows", _ONE_KIND)
             prompt = _messages(row, columns["prompt"])
             if isinstance(row.get(columns["completion"]), str) and not looks_like_messages(row[columns["completion"]]):
                 return self._chat(
@@ -80,7 +80,7 @@ class Canonical:
         prompt_text = with_input(prompt_text, row.get(columns["input"]) if "input" in columns else None)
         completion = _text(row, columns["completion"], may_be_number=True)
         if self.roles.as_messages and not self.roles.chat:
-            raise BadSample(f"{columns['prompt']} holds text, and those of the first rows hold messages", _ONE_KIND)
+            raise BadSample(f"{columns['prompt']} holds text, but messages in the first rows", _ONE_KIND)
         if self.roles.chat:
             prompt = [*self._system(row), _user(prompt_text)]
             return self._chat([*prompt, _assistant(completion)], context=len(prompt))

@@ -19,11 +19,11 @@ from tuneyard.api import BadInput
 from tuneyard.api.local_files import is_template_path
 from tuneyard.data.answer_form import SWITCH, answer_form, reasoning_of
 from tuneyard.data.jinja_text import jinja_text
-from tuneyard.data.left_out import ANOTHER_TEMPLATE, check_shown
 from tuneyard.data.messages import BadSample
 from tuneyard.data.prompt_template import original
 from tuneyard.data.roles import Chat
-from tuneyard.data.time_limit import TooLong, within
+from tuneyard.data.template_omissions import ANOTHER_TEMPLATE, check_shown
+from tuneyard.data.time_limit import TimeExceeded, within
 from tuneyard.data.tool_calls import Message
 from tuneyard.data.tool_form import REFUSALS, tool_form
 from tuneyard.data.turn_spans import counted_spans, spans_of_turns
@@ -201,9 +201,9 @@ class _Rendering:
 
         try:
             return within(_RENDERS_WITHIN_S, lambda: self._render(self._as_expected(messages, prompt=prompt), prompt=prompt, spans=spans))
-        except TooLong:
-            reason = f"{self.name} has not come to an end within {_RENDERS_WITHIN_S:.0f} s"
-            raise BadInput(reason, "look for a loop in it that does not end, or set data.chatTemplate") from None
+        except TimeExceeded:
+            reason = f"{self.name} did not finish within {_RENDERS_WITHIN_S:.0f} s"
+            raise BadInput(reason, "look for an endless loop in it, or set data.chatTemplate") from None
         except BadSample:
             raise
         except jinja2.exceptions.TemplateSyntaxError as error:
@@ -240,7 +240,7 @@ def _spans_by_prefix(chat: Chat, whole: str, text_of: _Rendering) -> list[tuple[
             continue
         if not whole.startswith(after) or not after.startswith(before):
             raise BadInput(
-                "the chat template renders turns differently when others follow, so the assistant's tokens cannot be told apart",
+                "the chat template renders turns differently when others follow, so the assistant's tokens cannot be found",
                 "set data.chatTemplate to one that puts {% generation %} … {% endgeneration %} around assistant turns, or data.lossOn: all",
             )
         spans.append((len(before), len(after)))

@@ -15,10 +15,10 @@ def encoder_of(spec: TrainData, tokenizer: Any, roles: Roles, objective: Objecti
     """The encoder for `spec`. Raises BadInput for a tokenizer without offsets, or without the end token that completions need."""
     template = choose_template(tokenizer, spec.chat_template) if roles.as_messages else None
     if template is not None and not getattr(tokenizer, "is_fast", False):
-        raise BadInput("the tokenizer cannot say which characters a token stands for", "use a model that comes with a tokenizer.json")
+        raise BadInput("the tokenizer gives no character offsets of tokens", "use a model that comes with a tokenizer.json")
     if tokenizer.eos_token_id is None and roles.format == "prompt-completion" and not roles.as_messages:
         raise BadInput(
-            "the tokenizer has no end token: a model that is trained on these completions would not know where to end",
+            "the tokenizer has no end token: a model trained on these completions does not learn where to stop",
             "name one in tokenizer_config.json (eos_token), or set data.chat: true with a chat template that ends turns",
         )
     splits = spec.pack and roles.format == "text" and spec.overlong == "truncate"

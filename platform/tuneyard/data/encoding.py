@@ -62,7 +62,7 @@ def _utf_16(start: bytes) -> str:
     return ""
 
 
-class TooLong(ValueError):
+class LineTooLong(ValueError):
     """A line that was skipped."""
 
 
@@ -74,7 +74,7 @@ class Decoded:
 
     def __init__(self, lines: Iterator[bytes | LongLine]) -> None:
         self._lines = lines
-        self._fault: NotUtf8 | TooLong | None = None
+        self._fault: NotUtf8 | LineTooLong | None = None
 
     def __iter__(self) -> Decoded:
         return self
@@ -82,7 +82,7 @@ class Decoded:
     def __next__(self) -> str:
         line = next(self._lines)
         if not isinstance(line, bytes):
-            self._fault = self._fault or TooLong(line.reason)
+            self._fault = self._fault or LineTooLong(line.reason)
             return "\ufffd\n"
         try:
             return line.decode()
@@ -90,7 +90,7 @@ class Decoded:
             self._fault = self._fault or NotUtf8(error)
             return line.decode(errors="replace")
 
-    def take_fault(self) -> NotUtf8 | TooLong | None:
+    def take_fault(self) -> NotUtf8 | LineTooLong | None:
         """The first fault since the last call; None where there was none."""
         fault, self._fault = self._fault, None
         return fault

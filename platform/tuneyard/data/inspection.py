@@ -14,11 +14,11 @@ import numpy as np
 
 from tuneyard.api import BadInput
 from tuneyard.data.canonical import Canonical
-from tuneyard.data.looking import Bin, Look, binned, most_duplicates
 from tuneyard.data.records import BadRow, Record, read_records
 from tuneyard.data.roles import Chat, Completion, Pair, Text, detect
+from tuneyard.data.row_statistics import Bin, RowStatistics, binned, most_duplicates
 from tuneyard.data.samples import DETECTION_ROWS, Placed, Tally
-from tuneyard.data.sampling import PLACES, Sample
+from tuneyard.data.sampling import PLACES, RowSample
 from tuneyard.data.shown import Piece, plain_pieces, token_pieces
 from tuneyard.data.sources import Located, locate
 
@@ -134,7 +134,7 @@ def inspect(
     """
     located = locate(uri, file_type=file_type, split=split)
     large = limit is None and _text_bytes(located) > SAMPLED_FROM_BYTES
-    sample = Sample(located.files) if large and not everything else None
+    sample = RowSample(located.files) if large and not everything else None
     rows = iter(sample) if sample else read_records(located.files)
     head = list(islice(rows, DETECTION_ROWS))
     readable = [row.values for row in head if isinstance(row, Record)]
@@ -146,17 +146,17 @@ def inspect(
         if columns or format != "auto":
             raise
         canonical, why = None, error.cause.partition(": ")[2]
-    look = Look(canonical, tally)
+    statistics = RowStatistics(canonical, tally)
     expected = _expected_rows(located) if large and everything else 0
     every = chain(head, rows)
     for number, row in enumerate(every if limit is None else islice(every, limit)):
-        look.at(row)
+        statistics.add(row)
         if number % _TOLD_EVERY == 0:
             on_progress(*((sample.places, PLACES) if sample else (min(number, expected), expected)))
     complete = sample is None and (limit is None or next(every, None) is None)
     if tally.good + tally.bad + tally.left_out == 0:
         tally.check()
-    tokenised = _tokenised(look.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
+    tokenised = _tokenised(statistics.spread(_TOKENISED_SAMPLES, _TOKENISED_OF_A_SAMPLE if sample else _UNLIMITED), tokenizer, tally)
     roles = {column: role for role, column in canonical.roles.columns.items()} if canonical else {}
     stands_for = sample.estimated_rows() if sample else 0
     return Inspection(
@@ -171,16 +171,16 @@ def inspect(
         complete=complete,
         sampled=Sampled(sample.read_bytes, sample.seed, stands_for) if sample else None,
         bad=tally.bad,
-        empty=look.empty,
+        empty=statistics.empty,
         left_out=tally.left_out,
         bad_examples=tally.bad_examples,
         advice=tally.advice,
-        duplicate_fraction=look.duplicate_fraction,
-        most_duplicates=most_duplicates(look.times, stands_for) if sample else look.duplicate_fraction,
-        characters=Lengths.of(look.characters) if look.characters else None,
-        character_bins=binned(look.characters),
-        loss_character_fraction=look.loss_fraction,
-        longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in look.characters]) if tokenizer is None else {},
+        duplicate_fraction=statistics.duplicate_fraction,
+        most_duplicates=most_duplicates(statistics.times, stands_for) if sample else statistics.duplicate_fraction,
+        characters=Lengths.of(statistics.characters) if statistics.characters else None,
+        character_bins=binned(statistics.characters),
+        loss_character_fraction=statistics.loss_fraction,
+        longer_than_assumed=_longer_than([n / CHARACTERS_PER_TOKEN for n in statistics.characters]) if tokenizer is None else {},
         notes=[*located.notes, *filter(None, [canonical.roles.note() if canonical else None])],
         **tokenised,
     )
@@ -192,7 +192,7 @@ def _text_bytes(located: Located) -> int:
 
 
 def _expected_rows(located: Located) -> int:
-    sample = Sample(located.files)
+    sample = RowSample(located.files)
     for _ in sample:
         pass
     return sample.estimated_rows()

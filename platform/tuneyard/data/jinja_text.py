@@ -85,7 +85,7 @@ def _times(left: Any, right: Any) -> Any:
 
 def _power(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > _LONGEST_NUMBER_BITS:
-        raise TooMuchText(f"{left} ** {right} is no number that a text needs")
+        raise TooMuchText(f"{left} ** {right} is too large for a text")
     return left**right
 
 
@@ -112,7 +112,7 @@ def _joined(compiled: Any, pieces: list[str], messages: list[Any], given: dict[s
             raise TooMuchText(f"it writes more than {LONGEST_TEXT >> 20} million characters, or {_MOST_PIECES:,} pieces")
     text = "".join(pieces)
     if not text.isascii() and has_half_character(text):
-        raise ValueError(f"it writes what is {HALF_CHARACTER}")
+        raise ValueError(f"it writes a text that is {HALF_CHARACTER}")
     return text
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 TOO_DEEP = "not usable JSON: nested too deeply"
-HALF_CHARACTER = "not text: half of a surrogate pair, as \\ud83d without what follows it; a character was cut in two"
+HALF_CHARACTER = "not text: half of a surrogate pair, such as \\ud83d alone; a character was cut in two"
 _LONG_NUMBER = "not usable JSON: a number of more than 4,300 digits"
 
 

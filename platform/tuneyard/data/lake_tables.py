@@ -178,7 +178,7 @@ def _current_metadata(uri: str, folder: Folder) -> str:
     newest, name = max(numbered)
     if sum(number == newest for number, _ in numbered) > 1:
         raise BadInput(
-            f"{uri}: the Iceberg table has several metadata files with the number {newest}, and its catalog alone knows which one counts",
+            f"{uri}: the Iceberg table has several metadata files with the number {newest}, and only its catalog knows the current one",
             f"point data.source at that file, such as {folder.uri}/{name}",
         )
     return name

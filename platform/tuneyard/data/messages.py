@@ -119,7 +119,7 @@ def _reasoning(message: Mapping[str, Any], role: str, where: str) -> str:
         if not isinstance(value, str):
             raise BadSample(f"{where}: {key} is {type(value).__name__}, not text")
         if role != "assistant":
-            raise BadSample(f"{where}: {key} in a turn of the {role}, and the assistant alone reasons")
+            raise BadSample(f"{where}: {key} in a turn of the {role}; only turns of the assistant may have reasoning")
         return value if value.strip() else ""
     return ""
 

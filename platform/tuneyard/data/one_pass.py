@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from tuneyard.data.borders import puts_blanks, with_exact_offsets
-from tuneyard.data.pre_tokens import LONGEST_WINDOW, Windows, cuts_anywhere, keeps_places, splits_locally
+from tuneyard.data.pre_tokens import LONGEST_WINDOW, TokenWindows, cuts_anywhere, keeps_places, splits_locally
 from tuneyard.data.token_spans import Range, Tokens, direct_backend, fast_tokens
 from tuneyard.data.walls import Walls, walls_of
 
@@ -45,7 +45,7 @@ class OnePass:
     """The one-pass encoder of a tokenizer. `anywhere`: a cut at any place that no token crosses leaves the tokens unchanged."""
 
     backend: Any
-    windows: Windows
+    windows: TokenWindows
     walls: Walls
     anywhere: bool
 
@@ -110,5 +110,5 @@ def one_pass(tokenizer: Any) -> OnePass | None:
     if walls is None:
         return None
     exact = with_exact_offsets(tokenizer).backend_tokenizer
-    windows = Windows(exact, local=splits_locally(rules), composes=rules["normalizer"] is not None)
+    windows = TokenWindows(exact, local=splits_locally(rules), composes=rules["normalizer"] is not None)
     return OnePass(backend, windows, walls, cuts_anywhere(rules))

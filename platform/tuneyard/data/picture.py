@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import escape
 
 from tuneyard.data.inspection import CHARACTERS_PER_TOKEN, Inspection
-from tuneyard.data.looking import Bin
+from tuneyard.data.row_statistics import Bin
 from tuneyard.tracking.charts import nice_ticks, tick_label
 
 _WIDTH, _HEIGHT = 760, 430

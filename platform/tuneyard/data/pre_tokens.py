@@ -91,7 +91,7 @@ def _parts(rules: Rules | None) -> list[Rules]:
 
 
 @dataclass(frozen=True)
-class Windows:
+class TokenWindows:
     """Windows around places in texts, tokenised and cached. `backend`: a tokenizer whose offsets include blanks.
 
     `local`: see `splits_locally`. `composes`: the tokenizer normalises to NFC.

@@ -49,7 +49,7 @@ CODE_VERSION = 9
 _SEVERAL_PROCESSES_FROM_BYTES = 1 << 20
 _STREAMS_ABOVE_BYTES = 1 << 30
 _MAX_PROCESSES = 32
-_ANOTHER_START = "go on with the data and the version that wrote it, or start anew in another output"
+_ANOTHER_START = "continue with the data and the version of the checkpoint, or start again in another output"
 _NO_PART_OF_THE_ROWS = {
     *("source", "from_task", "path", "shuffle", "show_sample", "validation", "chat_template"),
     *("mix", "temperature", "when_exhausted", "streaming", "workers", "service"),
@@ -245,7 +245,7 @@ def end_note(spec: TrainData, tokenizer: Any, template: ChatTemplate | None) -> 
         return None
     if spec.loss_on != "all" and end_text(tokenizer, template.text) is not None:
         return None  # the encoder adds it
-    return f"{template} puts no token behind the last answer of a chat: the model does not learn from it where to stop"
+    return f"{template} puts no token after the last answer of a chat: the model does not learn where to stop"
 
 
 @dataclass

@@ -32,7 +32,7 @@ class Bin:
     count: int
 
 
-class Look:
+class RowStatistics:
     """Collects rows one by one. `canonical` None: the format is unknown, and rows are only counted."""
 
     def __init__(self, canonical: Canonical | None, tally: Tally) -> None:
@@ -56,7 +56,7 @@ class Look:
         total = sum(self.characters)
         return self._loss_characters / total if total else None
 
-    def at(self, row: Record | BadRow) -> None:
+    def add(self, row: Record | BadRow) -> None:
         if isinstance(row, BadRow):
             self._tally.add_bad(row.place, row.reason, row.count, advice=row.advice)
             return

@@ -55,7 +55,7 @@ class _Block:
 
 
 @dataclass
-class Sample:
+class RowSample:
     """One pass over a sample of `files`. Estimates for the whole are valid after the pass."""
 
     files: Sequence[DataFile]

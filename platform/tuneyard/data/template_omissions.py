@@ -41,8 +41,8 @@ def check_shown(messages: Sequence[Message], text: str, template: object, jinja:
         if message["role"] == "tool" and any(_stands_in(outside, form, form) for form in _escaped(content)):
             continue
         if not own and spans and _stands_in(text, content, all_said):
-            raise BadSample(f"{template} marks what the {message['role']} says as the assistant's", ANOTHER_TEMPLATE)
-        raise BadSample(f"{template} leaves what the {message['role']} says out", ANOTHER_TEMPLATE)
+            raise BadSample(f"{template} marks content of the {message['role']} as the assistant's", ANOTHER_TEMPLATE)
+        raise BadSample(f"{template} leaves out content of the {message['role']}", ANOTHER_TEMPLATE)
 
 
 def _stands_in(text: str, content: str, said: str) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuneyard.api import BadInput
-from tuneyard.data.borders import going_on, with_exact_offsets
+from tuneyard.data.borders import continued_tokens, with_exact_offsets
 from tuneyard.data.by_offsets import tokens_by_offsets
 from tuneyard.data.chat import ChatTemplate, Rendered, render
 from tuneyard.data.messages import BadSample
@@ -170,7 +170,7 @@ class Encoder:
             whole = ids
             if whole[: len(prompt)] != prompt:
                 # A token crosses the border, but engines see the prompt's own tokens: the completion is tokenised alone.
-                ((completion, _),) = going_on(self.tokenizer, [(pair.completion, True)], offsets=False)
+                ((completion, _),) = continued_tokens(self.tokenizer, [(pair.completion, True)], offsets=False)
                 whole = prompt + completion
             whole = self._with_end(whole)
             yield placed, Tokens(whole, ((0 if self.loss == "all" else len(prompt), len(whole)),))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuneyard.data.answer_form import REASONING, AnswerForm, reasoning_of, said_in
-from tuneyard.data.left_out import ANOTHER_TEMPLATE, Span
 from tuneyard.data.messages import BadSample, carries_loss
 from tuneyard.data.roles import Chat
+from tuneyard.data.template_omissions import ANOTHER_TEMPLATE, Span
 from tuneyard.data.tool_calls import Message
 
 _REASON_OR_TEMPLATE = (
@@ -22,7 +22,7 @@ _REASON_OR_TEMPLATE = (
 
 
 @dataclass(frozen=True)
-class Counted:
+class LossSpans:
     """`spans`: [start, end) in characters of the parts with loss, in order. `muted`: number of turns whose loss is dropped, because the
     template changes turns where others follow."""
 
@@ -51,7 +51,7 @@ def spans_of_turns(marks: Sequence[Span], turns: int) -> list[Span]:
 
 def counted_spans(
     chat: Chat, text: str, spans: Sequence[Span], form: AnswerForm, prompt_of: Callable[[int], list[str]], *, last_only: bool
-) -> Counted:
+) -> LossSpans:
     """The spans that carry loss, among `spans` of the assistant's turns. `prompt_of`: index of a message -> the possible prompts for it.
 
     Raises BadSample where the last turn lacks its reasoning, or does not continue its prompt.
@@ -63,7 +63,7 @@ def counted_spans(
     if len(spans) != len(turns):
         if wished != turns:
             raise BadSample(f"the chat template marks {len(spans)} spans for {len(turns)} assistant turns", ANOTHER_TEMPLATE)
-        return Counted(tuple(spans))
+        return LossSpans(tuple(spans))
     found: list[Span] = []
     muted, before = 0, 0
     for turn, (start, end) in zip(turns, spans, strict=True):
@@ -80,7 +80,7 @@ def counted_spans(
             if turn == wished[-1]:
                 raise
             muted += 1
-    return Counted(tuple(found), muted)
+    return LossSpans(tuple(found), muted)
 
 
 def _counted(message: Message, text: str, span: Span, since: int, form: AnswerForm, prompts: Callable[[], list[str]]) -> list[Span]:

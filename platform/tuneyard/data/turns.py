@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tuneyard.data.chat import whole_text
-from tuneyard.data.left_out import Span
 from tuneyard.data.messages import BadSample
+from tuneyard.data.template_omissions import Span
 
 _QUESTION, _ANSWER = "first question", "first answer"
 _EXCHANGE = ({"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER})
