@@ -109,7 +109,7 @@ def _wait(entry: Path, unfinished: Path, lock: Any, on_wait: Callable[[str], Non
 def _growth(folder: Path) -> Any:
     """A value that changes with every write in a folder. The builder may rename or remove the folder at any moment."""
     found = []
-    with contextlib.suppress(FileNotFoundError):  # of the walk itself
+    with contextlib.suppress(FileNotFoundError):  # from the walk itself: the folder is gone
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 about = path.stat()

@@ -41,7 +41,7 @@ DEFAULT_TEMPLATE = (
 )
 _TEMPLATE_WITH_TOOLS = "set data.chatTemplate to one that takes tools, or take tools and tool calls out of the rows"
 _RENDERS_WITHIN_S = 20.0
-"""No template in use takes a second for a chat; a machine may be busy."""
+"""Time limit of one rendering. No known template takes a second for a chat; the rest is for busy machines."""
 _MARKER = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 

@@ -42,7 +42,7 @@ _Z = 1.96
 def count_data(task: TrainTask, *, tokenizer: Path | None = None) -> DataCount:
     """Count the training data of a task whose `data.source` is resolved. `tokenizer`: a tokenizer.json, for characters per token.
 
-    Raises BadInput (nothing there, no sample that can be trained on), StorageError (not reachable).
+    Raises BadInput (no file, no sample that can be trained on), StorageError (source not reachable).
     """
     data = task.data
     assert data.source is not None

@@ -63,7 +63,7 @@ def _utf_16(start: bytes) -> str:
 
 
 class LineTooLong(ValueError):
-    """A line that was skipped."""
+    """A line that was skipped because it is too long."""
 
 
 class Decoded:

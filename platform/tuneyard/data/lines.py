@@ -15,7 +15,7 @@ from tuneyard.data.encoding import refuse_utf_16
 from tuneyard.data.file_types import DataFile
 
 LONGEST_ROW_BYTES = 64 << 20
-"""Far above any sample that can be trained on; a gzip file of 4 MB can hold a line of 4 GB."""
+"""Limit of a row, far above any sample that can be trained on. A gzip file of 4 MB can hold a line of 4 GB."""
 ONE_ARRAY = "one row a line; a file that is one JSON array is named .json"
 _SKIPPED_BYTES = 1 << 20
 _LARGEST_WHOLE_BYTES = 1 << 30

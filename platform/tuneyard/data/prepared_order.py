@@ -52,7 +52,7 @@ class PreparedOrder:
 
     @property
     def is_one_permutation(self) -> bool:
-        """Whether all rows are one window, in every epoch."""
+        """Whether an epoch is one window, in every epoch."""
         return self.windows.count(0) == self.windows.count(1) == 1
 
     @cached_property

@@ -113,7 +113,7 @@ class Shard:
 
     @cached_property
     def tokens(self) -> npt.NDArray[np.int64]:
-        """Tokens of each row."""
+        """Number of tokens of each row."""
         return np.concatenate([np.diff(_offsets(batch.column(0))) for batch in self._batches] or [np.zeros(0, np.int64)])
 
 

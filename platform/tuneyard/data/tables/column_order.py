@@ -44,7 +44,7 @@ class ColumnReads:
         return cls(tuple(sizes), np.fromiter(sizes.values(), np.float64, len(sizes)), wanted, rows)
 
     def popularity(self) -> npt.NDArray[np.float64]:
-        """Share of the rows that were read with each column."""
+        """Share of the log's rows that were read with each column."""
         share: npt.NDArray[np.float64] = self.rows @ self.wanted / max(self.rows.sum(), 1.0)
         return share
 

@@ -143,7 +143,7 @@ def readable(file: DataFile, part: str) -> Iterator[None]:
 
 
 class Damaged(BadInput):
-    """A file, or a part of one, whose content cannot be read."""
+    """The content of a file, or of a part of it, cannot be read."""
 
 
 def _damaged(file: DataFile, part: str, error: BaseException) -> Damaged:

@@ -24,7 +24,7 @@ _IDS = "whole numbers, or lists of them"
 _INT64_SIZE = 1 << 63
 MOST_PAIRS = 1_000_000
 _MOST_PAIRS_OF_BATCH = 250_000_000
-"""2 GB of ids."""
+"""Maximum number of pairs in a batch: 2 GB of ids."""
 _PAIRS_AT_ONCE = 1 << 22
 
 
